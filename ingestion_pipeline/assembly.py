@@ -1,0 +1,56 @@
+"""How the pieces are put together, for runs and for commands alike: settings, store, fetcher."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+
+from ingestion_pipeline.demo.names import demo_resolver, published_port
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.guard import Guard, system_resolver
+from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.overrides import overrides
+from ingestion_pipeline.systems import POLLED
+
+
+def open_from_environment(
+    environment: Mapping[str, str] | None = None, *, migrate: bool = False
+) -> tuple[Settings, Store]:
+    """The store the environment names, and the settings with what its table says."""
+    settings = load_settings(environment)
+    store = open_store(settings.store_url, migrate=migrate)
+    with store.read() as connection:
+        changed = overrides(connection)
+    return load_settings(environment, changed), store
+
+
+@contextmanager
+def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Workshop]:
+    """Everything a run works with; the store is closed at the end."""
+    settings, store = open_from_environment(environment)
+    try:
+        yield Workshop(
+            store=store,
+            settings=settings,
+            content=ContentStore(settings.home / "content"),
+            systems=POLLED,
+        )
+    finally:
+        store.close()
+
+
+def open_fetcher(settings: Settings) -> HttpFetcher:
+    """The one way out of the process; while the demo site runs, its names lead to it."""
+    port = published_port(settings.home)
+    resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
+    limits = FetchLimits(
+        max_bytes=settings.fetch.max_bytes,
+        max_ratio=settings.fetch.max_ratio,
+        deadline_seconds=settings.fetch.deadline_seconds,
+        max_redirects=settings.fetch.max_redirects,
+        connect_seconds=settings.fetch.connect_seconds,
+    )
+    return HttpFetcher(settings.user_agent, limits, Guard(settings.allowed_hosts, resolve))

@@ -1,0 +1,227 @@
+"""Every body the demo site can send, as a function of its state: no clock, no chance, no network.
+
+Two series come from a MangaDex-like API and from a feed each, one from a feed that is often
+overloaded, and one address has nothing but an error page.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from email.utils import format_datetime
+from xml.etree import ElementTree as ET
+
+from ingestion_pipeline.demo.state import DemoState
+from ingestion_pipeline.demo.stories import (
+    LIGHTHOUSE_ID,
+    SALT_ID,
+    Chapter,
+    Upload,
+    lighthouse_chapters,
+    lighthouse_uploads,
+    orchard_chapters,
+    salt_chapters,
+    salt_uploads,
+    stable_uuid,
+)
+
+API_HOST = "api.mangadex.demo.test"
+FEEDS_HOST = "feeds.demo.test"
+FLAKY_HOST = "flaky.demo.test"
+BROKEN_HOST = "broken.demo.test"
+
+NEWEST_IN_FEED = 10
+DEFAULT_LIMIT = 100  # this and the next are MangaDex's own
+MAX_LIMIT = 500
+LAST_NUMBER_IN_A_VOLUME = 20
+
+ERROR_PAGE = b"""<!DOCTYPE html>
+<html lang="en"><head><title>Something went wrong</title></head>
+<body><h1>Something went wrong</h1><p>Please come back later.</p></body></html>
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """One answer of the site; only a page with `last_modified` can be asked for conditionally."""
+
+    body: bytes
+    content_type: str
+    status_code: int = 200
+    last_modified: datetime | None = None
+
+    @property
+    def etag(self) -> str:
+        """The same for the same body, today and after a restart."""
+        return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
+
+
+def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str]]) -> Page:
+    """The API's answer to `/manga/<id>/feed`: one slice of the releases, or the API's own error."""
+    series = {LIGHTHOUSE_ID: lighthouse_uploads, SALT_ID: salt_uploads}
+    if manga_id not in series:
+        return api_error(404, "not_found_http_exception", f"Manga with ID {manga_id} not found")
+    limit = _natural(query.get("limit", [str(DEFAULT_LIMIT)])[-1])
+    offset = _natural(query.get("offset", ["0"])[-1])
+    if not limit or limit > MAX_LIMIT or offset is None:
+        return api_error(400, "validation_exception", "Error validating /limit or /offset")
+    uploads = series[manga_id](state)
+    if languages := query.get("translatedLanguage[]"):
+        uploads = [upload for upload in uploads if upload.language in languages]
+    return _collection(uploads, limit=limit, offset=offset)
+
+
+def api_error(status_code: int, title: str, detail: str) -> Page:
+    """An error as the API states one."""
+    error = {"id": stable_uuid(title), "status": status_code, "title": title, "detail": detail}
+    return _json({"result": "error", "errors": [error]}, status_code)
+
+
+def lighthouse_rss(state: DemoState) -> Page:
+    """The newest numbers of The Lighthouse Keeper, newest first, as another source tells them."""
+    newest = lighthouse_chapters(state)[-NEWEST_IN_FEED:]
+    return _rss("The Lighthouse Keeper", f"http://{FEEDS_HOST}/lighthouse", newest)
+
+
+def salt_atom(_state: DemoState) -> Page:
+    """All of Salt and Iron, newest first; the feed stays well when the API's listing does not."""
+    return _atom("Salt and Iron", f"http://{FEEDS_HOST}/salt", salt_chapters())
+
+
+def orchard_rss(state: DemoState) -> Page:
+    """All of The Orchard at Night; 503 while overloaded, an error page on a bad day."""
+    if state.is_overloaded:
+        return overloaded()
+    if state.is_broken:
+        return error_page(state)
+    return _rss("The Orchard at Night", f"http://{FLAKY_HOST}/orchard", orchard_chapters())
+
+
+def error_page(_state: DemoState) -> Page:
+    """An error page that calls itself a success, as real sites do."""
+    return Page(body=ERROR_PAGE, content_type="text/html; charset=utf-8")
+
+
+def overloaded() -> Page:
+    """Too busy, and no word about when to come back."""
+    return plain(503, "Service Unavailable")
+
+
+def plain(status_code: int, text: str) -> Page:
+    """A bare answer in plain text."""
+    return Page(
+        body=f"{text}\n".encode(), content_type="text/plain; charset=utf-8", status_code=status_code
+    )
+
+
+def _collection(uploads: Sequence[Upload], *, limit: int, offset: int) -> Page:
+    return _json(
+        {
+            "result": "ok",
+            "response": "collection",
+            "data": [_item(upload) for upload in uploads[offset : offset + limit]],
+            "limit": limit,
+            "offset": offset,
+            "total": len(uploads),
+        }
+    )
+
+
+def _item(upload: Upload) -> dict[str, object]:
+    return {
+        "id": upload.id,
+        "type": "chapter",
+        "attributes": _attributes(upload),
+        "relationships": _relationships(upload),
+    }
+
+
+def _attributes(upload: Upload) -> dict[str, object]:
+    uploaded_at = upload.uploaded_at.isoformat()
+    return {
+        "volume": _volume(upload.chapter.number),
+        "chapter": upload.chapter.number,
+        "title": upload.chapter.title,
+        "translatedLanguage": upload.language,
+        "externalUrl": upload.external_url,
+        "publishAt": uploaded_at,
+        "readableAt": uploaded_at,
+        "createdAt": uploaded_at,
+        "updatedAt": uploaded_at,
+        "pages": 0 if upload.external_url else 18 + len(upload.chapter.title) % 7,
+        "version": 1,
+    }
+
+
+def _relationships(upload: Upload) -> list[dict[str, object]]:
+    manga: dict[str, object] = {"id": upload.manga_id, "type": "manga"}
+    if upload.group is None:
+        return [manga]
+    group: dict[str, object] = {
+        "id": stable_uuid(upload.group),
+        "type": "scanlation_group",
+        "attributes": {"name": upload.group},
+    }
+    return [group, manga]
+
+
+def _volume(number: str | None) -> str | None:
+    """Eight numbers a volume; the newest are not yet in one, as is usual."""
+    if number is None or float(number) > LAST_NUMBER_IN_A_VOLUME:
+        return None
+    return str((int(float(number)) - 1) // 8 + 1)
+
+
+def _rss(title: str, link: str, chapters: Sequence[Chapter]) -> Page:
+    root = ET.Element("rss", version="2.0")
+    channel = ET.SubElement(root, "channel")
+    _texts(channel, title=title, link=link, description=f"New chapters of {title}")
+    for chapter in reversed(chapters):
+        address = f"{link}/{chapter.number}"
+        _texts(
+            ET.SubElement(channel, "item"),
+            title=f"{title} Chapter {chapter.number}: {chapter.title}",
+            link=address,
+            guid=address,
+            pubDate=format_datetime(chapter.published_at, usegmt=True),
+        )
+    return _feed(root, "application/rss+xml", chapters)
+
+
+def _atom(title: str, link: str, chapters: Sequence[Chapter]) -> Page:
+    root = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
+    _texts(root, id=link, title=title, updated=chapters[-1].published_at.isoformat())
+    for chapter in reversed(chapters):
+        address = f"{link}/{chapter.number}"
+        published_at = chapter.published_at.isoformat()
+        entry = ET.SubElement(root, "entry")
+        ET.SubElement(entry, "link", rel="alternate", href=address)
+        label = f"{title} Ch. {chapter.number}: {chapter.title}"
+        _texts(entry, id=address, title=label, published=published_at, updated=published_at)
+    return _feed(root, "application/atom+xml", chapters)
+
+
+def _texts(parent: ET.Element, **texts: str) -> None:
+    for tag, text in texts.items():
+        ET.SubElement(parent, tag).text = text
+
+
+def _feed(root: ET.Element, media_type: str, chapters: Sequence[Chapter]) -> Page:
+    ET.indent(root)
+    return Page(
+        body=ET.tostring(root, encoding="utf-8", xml_declaration=True),
+        content_type=f"{media_type}; charset=utf-8",
+        last_modified=chapters[-1].published_at,
+    )
+
+
+def _json(document: dict[str, object], status_code: int = 200) -> Page:
+    body = json.dumps(document, ensure_ascii=False).encode()
+    return Page(body=body, content_type="application/json", status_code=status_code)
+
+
+def _natural(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() else None

@@ -1,0 +1,177 @@
+"""The demo site itself: a real HTTP server on loopback that answers for `*.demo.test` names."""
+
+from __future__ import annotations
+
+import re
+import socket
+import socketserver
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from email.message import Message
+from email.utils import format_datetime, mktime_tz, parsedate_tz
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+from urllib.parse import parse_qs, urlsplit
+
+from ingestion_pipeline.demo import content
+from ingestion_pipeline.demo.content import Page
+from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
+from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
+
+FAILURES_AT_START = 2  # one fewer than the attempts of a transient failure: the third one succeeds
+CLIENT_TIMEOUT_SECONDS = (
+    5.0  # a client that connects and says nothing may hold up closing this long
+)
+
+ORCHARD_ADDRESS = (content.FLAKY_HOST, "/orchard.xml")
+PAGES: dict[tuple[str, str], Callable[[DemoState], Page]] = {
+    (content.FEEDS_HOST, "/lighthouse.xml"): content.lighthouse_rss,
+    (content.FEEDS_HOST, "/salt.atom"): content.salt_atom,
+    ORCHARD_ADDRESS: content.orchard_rss,
+    (content.BROKEN_HOST, "/ghost.xml"): content.error_page,
+}
+MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
+
+
+class DemoSite:
+    """The site runs while the `with` block does, on `port` (0: any free one), published in `home`.
+
+    It reads the state in `home` at each request, so a change made by another process shows at once.
+    """
+
+    def __init__(self, home: Path, port: int = 0) -> None:
+        self.home = home
+        self.port = port
+        self._requests: Counter[tuple[str, str]] = Counter()
+        self._lock = threading.Lock()
+        self._running = ExitStack()
+
+    @property
+    def requests(self) -> Counter[tuple[str, str]]:
+        """How often each (host, path) was asked for since the site last started."""
+        with self._lock:
+            return self._requests.copy()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            server = stack.enter_context(
+                _Server((LOOPBACK, self.port), partial(_Handler, self._answer))
+            )
+            self.port = server.server_port
+            self._requests.clear()
+            thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="demo-site")
+            thread.start()
+            stack.callback(thread.join)
+            stack.callback(server.shutdown)
+            publish(self.home, self.port)
+            stack.callback(withdraw, self.home)
+            self._running = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        _kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        self._running.close()
+
+    def _answer(self, host: str, path: str, query: str) -> Page:
+        nth = self._count(host, path)
+        try:
+            state = read_state(self.home)
+        except DemoStateError as error:
+            return content.plain(500, str(error))
+        if (host, path) == ORCHARD_ADDRESS and nth <= FAILURES_AT_START:
+            return content.overloaded()
+        return page_at(state, host, path, query)
+
+    def _count(self, host: str, path: str) -> int:
+        with self._lock:
+            self._requests[host, path] += 1
+            return self._requests[host, path]
+
+
+def page_at(state: DemoState, host: str, path: str, query: str = "") -> Page:
+    """What the site holds at this address; every address has an answer, if only a 404."""
+    if page := PAGES.get((host, path)):
+        return page(state)
+    if host != content.API_HOST:
+        return content.plain(404, "Not Found")
+    if found := MANGA_FEED.fullmatch(path):
+        return content.manga_feed(state, found[1], parse_qs(query))
+    return content.api_error(404, "not_found_http_exception", f"No route found for GET {path}")
+
+
+def is_unchanged(page: Page, headers: Message) -> bool:
+    """Whether the client's copy is still right; a tag outweighs a date (RFC 9110, 13.2.2)."""
+    if page.last_modified is None:
+        return False
+    if tags := headers.get("If-None-Match"):
+        return tags.strip() == "*" or page.etag in [
+            tag.strip().removeprefix("W/") for tag in tags.split(",")
+        ]
+    since = parsedate_tz(headers.get("If-Modified-Since", ""))
+    return since is not None and mktime_tz(since) >= page.last_modified.timestamp()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = False  # closing waits for answers under way, so that no socket is left open
+    request_queue_size = 64
+
+    def server_bind(self) -> None:
+        """Bind without HTTPServer's reverse lookup of the address, which may ask a name server."""
+        socketserver.TCPServer.server_bind(self)
+        self.server_name, self.server_port = LOOPBACK, self.socket.getsockname()[1]
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "DemoSite", ""
+    timeout = CLIENT_TIMEOUT_SECONDS
+
+    def __init__(
+        self,
+        answer: Callable[[str, str, str], Page],
+        request: socket.socket,
+        address: tuple[str, int],
+        server: socketserver.BaseServer,
+    ) -> None:
+        self._answer = answer
+        super().__init__(request, address, server)  # answers the request, then returns
+
+    def handle(self) -> None:
+        """Answer; a client that hangs up has lost interest, which is no error of ours."""
+        with suppress(ConnectionError):
+            super().handle()
+
+    def do_GET(self) -> None:
+        """Send the page at the address, or that it is unchanged."""
+        target = urlsplit(self.path)
+        host = self.headers.get("Host", "").partition(":")[0].lower().rstrip(".")
+        page = self._answer(host, target.path, target.query)
+        if is_unchanged(page, self.headers):
+            self._send_head(HTTPStatus.NOT_MODIFIED, page)
+        else:
+            self._send_head(page.status_code, page, body_length=len(page.body))
+            self.wfile.write(page.body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
+        """Keep no access log: `DemoSite.requests` counts."""
+
+    def _send_head(self, status_code: int, page: Page, *, body_length: int | None = None) -> None:
+        self.send_response(status_code)
+        if page.last_modified is not None:
+            self.send_header("ETag", page.etag)
+            self.send_header("Last-Modified", format_datetime(page.last_modified, usegmt=True))
+        if body_length is not None:
+            self.send_header("Content-Type", page.content_type)
+            self.send_header("Content-Length", str(body_length))
+        self.send_header("Connection", "close")
+        self.end_headers()

@@ -1,0 +1,106 @@
+"""What has happened to the demo site so far: a small frozen record, kept as JSON in its home."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
+from typing import cast
+
+
+class DemoStateError(ValueError):
+    """The stored state cannot be read; the message names the file and the cure."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoState:
+    """Everything the site's content depends on; the default is the site as it is shipped."""
+
+    new_chapters: int = 0  # of The Lighthouse Keeper, beyond those it is shipped with
+    is_broken: bool = False  # the orchard's feed is an error page, Salt and Iron's listing is empty
+    is_overloaded: bool = False  # the orchard answers 503 until repaired, not only at first
+
+
+def mutate(state: DemoState) -> DemoState:
+    """One more chapter of The Lighthouse Keeper, in the API and in the feed."""
+    return replace(state, new_chapters=state.new_chapters + 1)
+
+
+def break_site(state: DemoState) -> DemoState:
+    """A bad day: one feed turns into an error page, one listing turns out empty."""
+    return replace(state, is_broken=True)
+
+
+def overload(state: DemoState) -> DemoState:
+    """The orchard's server answers 503 to everybody."""
+    return replace(state, is_overloaded=True)
+
+
+def repair(state: DemoState) -> DemoState:
+    """The bad day is over; chapters that came out meanwhile stay."""
+    return replace(state, is_broken=False, is_overloaded=False)
+
+
+def state_file(home: Path) -> Path:
+    """Where the state of the site in `home` is kept."""
+    return home / "demo" / "state.json"
+
+
+def read_state(home: Path) -> DemoState:
+    """The stored state, or the shipped one if nothing was stored; a damaged file is an error."""
+    path = state_file(home)
+    try:
+        return _state_from(json.loads(path.read_bytes()))
+    except FileNotFoundError:
+        return DemoState()
+    except ValueError as error:
+        raise DemoStateError(
+            f"{path} does not hold a demo state ({error}); delete it to start the demo afresh"
+        ) from error
+
+
+def write_state(home: Path, state: DemoState) -> None:
+    """The state is stored; a reader sees the old one or the new one, never half of it."""
+    write_atomically(state_file(home), json.dumps(asdict(state), indent=2) + "\n")
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """`path` holds `text`, or what it held before; its folder is made if need be."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _state_from(document: object) -> DemoState:
+    if not isinstance(document, dict):
+        raise ValueError("not a JSON object")  # noqa: TRY004 - a damaged file, not a caller's mistake
+    values = cast("dict[str, object]", document)
+    if unknown := values.keys() - {field.name for field in fields(DemoState)}:
+        raise ValueError(f"unknown: {', '.join(sorted(unknown))}")
+    return DemoState(
+        new_chapters=_count(values, "new_chapters"),
+        is_broken=_flag(values, "is_broken"),
+        is_overloaded=_flag(values, "is_overloaded"),
+    )
+
+
+def _count(values: dict[str, object], name: str) -> int:
+    value = values.get(name, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise ValueError(f"{name} is not a count: {value!r}")
+    return value
+
+
+def _flag(values: dict[str, object], name: str) -> bool:
+    value = values.get(name, False)
+    if not isinstance(value, bool):
+        raise ValueError(f"{name} is neither true nor false: {value!r}")  # noqa: TRY004 - as above
+    return value

@@ -1,0 +1,95 @@
+"""Which addresses may be connected to: one lookup per name, and every answer must be public."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from ingestion_pipeline.urls import is_refused_address
+from ingestion_pipeline.work.errors import Permanent, Transient
+
+# Names under which clouds hand credentials to their machines; refused whatever they resolve to.
+METADATA_HOSTS = frozenset(
+    {
+        "instance-data",
+        "instance-data.ec2.internal",
+        "metadata",
+        "metadata.azure.internal",
+        "metadata.goog",
+        "metadata.google.internal",
+        "metadata.tencentyun.com",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address to connect to; `is_exempt` marks a resolver's own site, such as the demo's."""
+
+    address: str
+    port: int
+    is_exempt: bool = False
+
+
+Resolver = Callable[[str, int], Awaitable[Sequence[Endpoint]]]
+
+
+async def system_resolver(host: str, port: int) -> Sequence[Endpoint]:
+    """What the operating system answers, in its order; number forms are resolved as well."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in found]
+
+
+class Guard:
+    """Hands out checked addresses; whoever connects uses these and looks up nothing."""
+
+    def __init__(
+        self, allow_hosts: frozenset[str] = frozenset(), resolve: Resolver = system_resolver
+    ) -> None:
+        self._allow_hosts = frozenset(host.lower() for host in allow_hosts)
+        self._resolve = resolve
+
+    async def endpoints(self, host: str, port: int) -> Sequence[Endpoint]:
+        """Every address of `host`, after one lookup; if any of them is refused, all are."""
+        name = host.strip("[]").rstrip(".").lower()
+        if name in METADATA_HOSTS:
+            raise Permanent(
+                f"{host} is a cloud's metadata service and is never fetched; remove the source",
+                code="blocked_address",
+            )
+        found = await self._look_up(host, port)
+        if not self._is_allowed(name, port) and not all(e.is_exempt for e in found):
+            _refuse_private(found, name, port)
+        return found
+
+    async def _look_up(self, host: str, port: int) -> Sequence[Endpoint]:
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label that no name server takes
+            raise Transient(
+                f"the name {host} could not be resolved: {error}", code="dns"
+            ) from error
+        if not found:
+            raise Transient(f"the name {host} has no address", code="dns")
+        return found
+
+    def _is_allowed(self, name: str, port: int) -> bool:
+        return _host_and_port(name, port) in self._allow_hosts
+
+
+def _refuse_private(found: Sequence[Endpoint], name: str, port: int) -> None:
+    refused = next((e.address for e in found if is_refused_address(e.address)), None)
+    if refused is not None:
+        entry = _host_and_port(name, port)
+        raise Permanent(
+            f"{name} has the address {refused}, which is not public; if it is yours,"
+            f" add {entry} to INGESTION_ALLOW_HOSTS",
+            code="blocked_address",
+        )
+
+
+def _host_and_port(name: str, port: int) -> str:
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -1,0 +1,193 @@
+"""Manners towards a host: one run owns it for a while, keeps its requests apart, and hands it on.
+
+`hosts.next_allowed_at` outlives the lease, so that spacing and Retry-After hold for every worker.
+It is a theoretical arrival time: with a plain delay the next request waits for it; with a published
+rate a burst may run ahead of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Text, and_, exists, func, or_, select, update
+
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import hosts
+from ingestion_pipeline.store.types import UtcDateTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast a host may be asked: one request each `delay_seconds`, `burst` of them at once."""
+
+    delay_seconds: float
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """The host is ours; the first request waits until `next_allowed_at`."""
+
+    next_allowed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """Another run has the host, at the longest until then."""
+
+    until: datetime
+
+
+_ALLOWED = {"host": Text(), "next_allowed_at": UtcDateTime()}
+
+
+def lease_hosts(
+    connection: Connection, wanted: Collection[str], *, owner: str, now: datetime, lease: timedelta
+) -> dict[str, Leased | Busy]:
+    """Each host is this owner's until the lease ends; another holder is told that we wait."""
+    if not wanted:
+        return {}
+    given = row_source(connection, {"host": Text()}, [(host,) for host in sorted(wanted)], "given")
+    missing = select(given.c.host).where(~exists().where(hosts.c.host == given.c.host))
+    row = insert_into(connection, hosts).from_select(["host"], missing.order_by(given.c.host))
+    connection.execute(row.on_conflict_do_nothing(index_elements=["host"]))
+    _lock(connection, wanted)
+    is_free = or_(
+        hosts.c.lease_owner.is_(None), hosts.c.lease_until < now, hosts.c.lease_owner == owner
+    )
+    taken = connection.execute(
+        update(hosts)
+        .where(hosts.c.host.in_(list(wanted)), is_free)
+        .values(lease_owner=owner, lease_until=now + lease, leased_at=now, wanted_at=None)
+        .returning(hosts.c.host, hosts.c.next_allowed_at)
+    )
+    found: dict[str, Leased | Busy] = {
+        host: Leased(next_allowed_at=allowed) for host, allowed in taken.tuples()
+    }
+    return found | _queue_up(connection, set(wanted) - found.keys(), now=now)
+
+
+def _queue_up(connection: Connection, taken: Collection[str], *, now: datetime) -> dict[str, Busy]:
+    """Those who have these hosts see that they are wanted."""
+    if not taken:
+        return {}
+    rows = connection.execute(
+        update(hosts)
+        .where(hosts.c.host.in_(list(taken)))
+        .values(wanted_at=func.coalesce(hosts.c.wanted_at, now))
+        .returning(hosts.c.host, hosts.c.lease_until)
+    )
+    return {host: Busy(until=until) for host, until in rows.tuples()}
+
+
+def _lock(connection: Connection, wanted: Collection[str]) -> None:
+    """Rows are always locked in one order: two runs that want the same hosts cannot deadlock."""
+    query = select(hosts.c.host).where(hosts.c.host.in_(list(wanted))).order_by(hosts.c.host)
+    connection.execute(query.with_for_update()).all()
+
+
+def renew_hosts(
+    connection: Connection,
+    *,
+    owner: str,
+    now: datetime,
+    lease: timedelta,
+    next_allowed: Mapping[str, datetime],
+) -> dict[str, datetime]:
+    """The owner's hosts last a lease longer; those others wait for, with when they were leased."""
+    if not next_allowed:
+        return {}
+    _lock(connection, next_allowed.keys())
+    given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
+    statement = (
+        update(hosts)
+        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .values(lease_until=now + lease, next_allowed_at=given.c.next_allowed_at)
+        .returning(hosts.c.host, hosts.c.leased_at, hosts.c.wanted_at)
+    )
+    rows = connection.execute(statement).all()
+    return {host: leased_at for host, leased_at, wanted_at in rows if wanted_at is not None}
+
+
+def release_hosts(
+    connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str
+) -> None:
+    """The hosts are free; whoever comes next to one waits until the given time."""
+    if not next_allowed:
+        return
+    _lock(connection, next_allowed.keys())
+    given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
+    connection.execute(
+        update(hosts)
+        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .values(lease_owner=None, lease_until=None, next_allowed_at=given.c.next_allowed_at)
+    )
+
+
+def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
+    """A dead worker's hosts are free; the spacing it last wrote still holds."""
+    statement = (
+        update(hosts)
+        .where(and_(hosts.c.lease_owner == owner, hosts.c.lease_until > now))
+        .values(lease_until=now)
+    )
+    return connection.execute(statement).rowcount
+
+
+def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
+    """Hosts that some run wants and another has, with since when."""
+    query = select(hosts.c.host, hosts.c.wanted_at).where(
+        hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now
+    )
+    return [(host, since) for host, since in connection.execute(query)]
+
+
+class Pacer:
+    """Keeps a leased host's requests apart, by the monotonic clock."""
+
+    def __init__(
+        self,
+        pace: Pace,
+        *,
+        next_allowed_at: datetime | None,
+        now: datetime,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.pace = pace
+        self._monotonic = monotonic
+        self._sleep = sleep
+        wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0
+        self._arrival = monotonic() + max(wait, 0.0)
+
+    async def turn(self) -> None:
+        """Returns when the next request may go out, and books it."""
+        delay = self.pace.delay_seconds
+        earliest = self._arrival - (self.pace.burst - 1) * delay
+        self._arrival = max(self._monotonic(), self._arrival) + delay
+        while (wait := earliest - self._monotonic()) > 0:
+            await self._sleep(wait)
+
+    def done(self) -> None:
+        """A request has ended; without a burst the delay counts from here."""
+        if self.pace.burst == 1:
+            self._arrival = max(self._arrival, self._monotonic() + self.pace.delay_seconds)
+
+    def hold_off(self, seconds: float) -> None:
+        """The host asked for a pause: nothing goes out before it is over."""
+        pause = seconds + (self.pace.burst - 1) * self.pace.delay_seconds
+        self._arrival = max(self._arrival, self._monotonic() + pause)
+
+    def wait_seconds(self) -> float:
+        """How long a request that came now would wait."""
+        ahead = (self.pace.burst - 1) * self.pace.delay_seconds
+        return max(self._arrival - ahead - self._monotonic(), 0.0)
+
+    def next_allowed_at(self, now: datetime) -> datetime:
+        """The arrival time as wall time, for the host's row."""
+        return now + timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))

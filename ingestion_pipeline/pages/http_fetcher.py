@@ -1,0 +1,207 @@
+"""One page by HTTP: conditional, within limits and a deadline, every hop through the guard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+from urllib.parse import urljoin
+
+from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
+from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.pages.verdict import verdict
+from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.pages.transport import RawAnswer
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NOT_MODIFIED = 304
+_MAX_VALIDATOR_CHARS = 1000  # an ETag that is longer is not kept: the next poll is then a full one
+# The body of a refusal is read only to keep the connection, and only when that is cheap.
+_DRAIN_BYTES = 16_384
+_DRAIN_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """What one page may cost; `max_bytes` holds on the wire and again after inflating."""
+
+    max_bytes: int = 10_000_000
+    max_ratio: int = 100
+    deadline_seconds: float = 30.0
+    max_redirects: int = 5
+    connect_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Redirect:
+    location: str
+
+
+class HttpFetcher:
+    """Fetches pages within one event loop; close it, or use it with `async with`."""
+
+    def __init__(
+        self, user_agent: str, limits: FetchLimits, guard: Guard, *, ca_file: Path | None = None
+    ) -> None:
+        from ingestion_pipeline.pages.transport import Connections  # httpx: only who fetches pays
+
+        self._user_agent = user_agent
+        self._limits = limits
+        self._connections = Connections(
+            guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection that was kept."""
+        await self._connections.aclose()
+
+    async def fetch(self, request: Request, *, now: datetime) -> Answer:
+        """The whole page, or that it is unchanged; every failure is a `WorkError`.
+
+        The deadline is wall time over everything: names, connections, headers, redirects, body.
+        """
+        seconds = self._limits.deadline_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await self._follow(request, now)
+        except TimeoutError as error:
+            shown = without_credentials(request.url)
+            raise Transient(
+                f"{shown} was not there after {seconds:g} seconds", code="timeout"
+            ) from error
+
+    async def _follow(self, request: Request, now: datetime) -> Answer:
+        url = _wire_url(request.url)
+        seen = {url}
+        for _ in range(self._limits.max_redirects + 1):
+            answer = await self._hop(url, request, now)
+            if not isinstance(answer, _Redirect):
+                return answer
+            url = _next_url(url, answer.location)
+            if url in seen:
+                raise _bad_redirect(request.url, f"in a loop, back to {without_credentials(url)}")
+            seen.add(url)
+        raise _bad_redirect(request.url, f"more than {self._limits.max_redirects} times")
+
+    async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
+        async with self._connections.get(url, self._headers(request)) as raw:
+            error = verdict(raw.status, raw.headers, url, now)
+            if error is None:
+                return await self._fetched(url, request, raw)
+            await _drain(raw)
+        if raw.status in _REDIRECTS and "location" in raw.headers:
+            return _Redirect(raw.headers["location"])
+        if raw.status == _NOT_MODIFIED:
+            return _unchanged(request, raw.headers)
+        raise error
+
+    async def _fetched(self, url: str, request: Request, raw: RawAnswer) -> Fetched:
+        headers = raw.headers
+        body = Body(
+            headers.get("content-encoding", ""),
+            max_bytes=self._limits.max_bytes,
+            max_ratio=self._limits.max_ratio,
+            shown_url=without_credentials(url),
+        )
+        body.expect(_content_length(headers) or 0)
+        async for chunk in raw.chunks:
+            body.feed(chunk)
+        return Fetched(
+            url=request.url,
+            final_url=url,
+            status_code=raw.status,
+            body=body.whole(),
+            content_type=headers.get("content-type"),
+            etag=_validator(headers.get("etag")),
+            last_modified=_validator(headers.get("last-modified")),
+        )
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        headers = {
+            "User-Agent": self._user_agent,
+            "Accept": request.accept,
+            "Accept-Encoding": ACCEPT_ENCODING,
+        }
+        if etag := _validator(request.etag):
+            headers["If-None-Match"] = etag
+        if last_modified := _validator(request.last_modified):
+            headers["If-Modified-Since"] = last_modified
+        return headers
+
+
+def _unchanged(request: Request, headers: Mapping[str, str]) -> Unchanged:
+    if not (_validator(request.etag) or _validator(request.last_modified)):
+        raise Transient(
+            f"{without_credentials(request.url)} answered 304 to a request without conditions",
+            code="bad_304",
+        )
+    return Unchanged(
+        url=request.url,
+        etag=_validator(headers.get("etag")) or request.etag,
+        last_modified=_validator(headers.get("last-modified")) or request.last_modified,
+    )
+
+
+def _wire_url(url: str) -> str:
+    try:
+        wire = request_url(url)
+    except BadUrl as error:
+        raise Permanent(str(error), code="bad_url") from error
+    if has_credentials(url):
+        raise Permanent(
+            f"{without_credentials(url)} was given with a user name or password; remove them",
+            code="bad_url",
+        )
+    return wire
+
+
+def _next_url(url: str, location: str) -> str:
+    try:
+        joined = urljoin(url, location.strip())
+    except ValueError:  # brackets that are no IPv6 address
+        joined = location
+    target = _wire_url(joined)
+    if url.startswith("https:") and target.startswith("http:"):
+        raise _bad_redirect(url, "from https to http")
+    return target
+
+
+def _bad_redirect(url: str, how: str) -> Permanent:
+    return Permanent(f"{without_credentials(url)} redirects {how}", code="redirects")
+
+
+def _validator(value: str | None) -> str | None:
+    """An ETag or date that can be sent back as it came; anything odd is forgotten."""
+    if value and len(value) <= _MAX_VALIDATOR_CHARS and value.isascii() and value.isprintable():
+        return value
+    return None
+
+
+def _content_length(headers: Mapping[str, str]) -> int | None:
+    value = headers.get("content-length", "")
+    return int(value) if value.isdecimal() else None
+
+
+async def _drain(raw: RawAnswer) -> None:
+    length = _content_length(raw.headers)
+    is_cheap = length is not None and length <= _DRAIN_BYTES
+    if not is_cheap and raw.status != _NOT_MODIFIED:
+        return
+    with suppress(WorkError, TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in raw.chunks:
+                pass

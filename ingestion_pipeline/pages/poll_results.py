@@ -1,0 +1,152 @@
+"""What became of claimed polls while fetching, and the one transaction that writes it down."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from random import Random
+
+from sqlalchemy import Connection, delete, insert
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Source, outcomes
+from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
+from ingestion_pipeline.store.tables import batch_items, snapshots
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.task import Task, TaskStatus, finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claimed:
+    """A poll that is ours to do."""
+
+    task: Task
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """A poll whose source is gone."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRef:
+    """A page in the content store."""
+
+    url: str
+    content_hash: str
+    content_type: str | None
+    size_bytes: int
+    status_code: int
+    etag: str | None
+    last_modified: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredListing:
+    """A changed listing, stored and waiting to be read."""
+
+    task: Task
+    source: Source
+    content_hash: str
+    reader: str
+    pages: tuple[PageRef, ...]
+
+
+PollResult = PollSuccess | PollFailure | Missing | StoredListing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollCounts:
+    """How many polls ended how; `lost` were taken over by another worker meanwhile."""
+
+    changed: int = 0
+    unchanged: int = 0
+    retried: int = 0
+    given_back: int = 0
+    failed: int = 0
+    skipped: int = 0
+    lost: int = 0
+
+    def __add__(self, other: PollCounts) -> PollCounts:
+        """Counted together."""
+        names = [one.name for one in fields(PollCounts)]
+        return PollCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+def write_results(
+    connection: Connection,
+    results: Sequence[PollResult],
+    *,
+    batch_id: str,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> tuple[PollCounts, Mapping[str, datetime]]:
+    """Everything that is still ours takes effect, what another worker took meanwhile does not.
+
+    The counts, and when each source that is retried is due again.
+    """
+    mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
+    kept = [one for one in results if one.task.id in mine]
+    unchanged = [one for one in kept if isinstance(one, PollSuccess)]
+    failures = [one for one in kept if isinstance(one, PollFailure)]
+    listings = [one for one in kept if isinstance(one, StoredListing)]
+    gone = [one for one in kept if isinstance(one, Missing)]
+    outcomes.succeed(connection, unchanged, now=now, settings=settings, random=random)
+    failed = outcomes.fail(connection, failures, now=now, settings=settings, random=random)
+    _keep_listings(connection, listings, batch_id=batch_id, now=now)
+    skipped = [finished(one.task, status=TaskStatus.SKIPPED) for one in gone]
+    claims.apply(connection, skipped, now=now)
+    counts = PollCounts(
+        changed=len(listings),
+        unchanged=len(unchanged),
+        retried=len(failed.retry_at),
+        given_back=failed.given_back,
+        failed=failed.given_up,
+        skipped=len(gone),
+        lost=len(results) - len(kept),
+    )
+    return counts, failed.retry_at
+
+
+def _keep_listings(
+    connection: Connection, listings: Sequence[StoredListing], *, batch_id: str, now: datetime
+) -> None:
+    """Snapshots of the pages, and the batch that `extract` will read."""
+    if not listings:
+        return
+    connection.execute(
+        insert(snapshots),
+        [
+            {"source_id": one.source.id, "fetched_at": now, **asdict(page)}
+            for one in listings
+            for page in one.pages
+        ],
+    )
+    ids = [one.task.id for one in listings]
+    connection.execute(
+        delete(batch_items).where(batch_items.c.task_id.in_(ids))  # a dead worker's leftovers
+    )
+    connection.execute(
+        insert(batch_items),
+        [
+            {
+                "batch_id": batch_id,
+                "task_id": one.task.id,
+                "fence": one.task.fence,
+                "source_id": one.source.id,
+                "fetched": {
+                    "content_hash": one.content_hash,
+                    "reader": one.reader,
+                    "pages": [asdict(page) for page in one.pages],
+                },
+                "fetched_at": now,
+            }
+            for one in listings
+        ],
+    )
+    claims.set_stage(connection, [(one.task.id, one.task.fence) for one in listings], "fetched")

@@ -1,0 +1,77 @@
+"""What a system brings to polling; the engine brings claims, manners, storage and transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.pages.hosts import Pace
+from ingestion_pipeline.pages.listing import Listing
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Kind, Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPage:
+    """A fetched page as the content store gives it back."""
+
+    url: str
+    body: bytes
+    content_type: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ingested:
+    """What a reading came to for one source; a quarantined one has changed nothing."""
+
+    source_id: str
+    outcome: str
+    new: int = 0
+    updated: int = 0
+    withdrawn: int = 0
+    quarantined: bool = False
+    newest_at: datetime | None = None
+    needs_full_read: bool = False
+    record_count: int = 0
+
+
+class PolledSystem(Protocol):
+    """A kind of source that is fetched and ingested by the poll jobs."""
+
+    def listing(self, source: Source) -> Listing:
+        """The source's pages; a configuration that cannot work raises ValueError."""
+        ...
+
+    def reader(self, source: Source) -> str:
+        """Names platform, version and configuration: another one must read everything again."""
+        ...
+
+    def pace(self, source: Source, settings: Settings) -> Pace:
+        """How fast the source's host may be asked."""
+        ...
+
+    def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
+        """What the pages say, serialised for `ingest`; a WorkError if it cannot be believed."""
+        ...
+
+    def size(self, reading: bytes) -> int:
+        """About how many rows the reading is, so that transactions stay bounded."""
+        ...
+
+    def ingest(
+        self,
+        connection: Connection,
+        readings: Sequence[tuple[Source, bytes]],
+        *,
+        now: datetime,
+        settings: Settings,
+    ) -> Sequence[Ingested]:
+        """The readings are rows afterwards, in the caller's transaction; one result a source."""
+        ...
+
+
+Systems = Mapping[Kind, PolledSystem]

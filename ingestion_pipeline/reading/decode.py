@@ -1,0 +1,214 @@
+"""Bytes to text: the encoding a body truly has, whatever it says, and text fit for any database.
+
+The order of belief: byte order mark, the pattern of UTF-16, the HTTP header, the document's own
+declaration, UTF-8, windows-1252. Labels mean what browsers take them to mean (iso-8859-1 is
+windows-1252). A declaration that the bytes contradict, by being good UTF-8, is not believed.
+"""
+
+from __future__ import annotations
+
+import codecs
+import re
+
+# Browsers look at 1024 bytes; real pages declare later, so we look as far as html5lib's tests go.
+HEAD_BYTES = 16_384
+
+FALLBACK = "cp1252"
+
+# A byte order mark, longest first: UTF-32's begins like UTF-16's.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+# Names that browsers know and Python does not, or knows as something else.
+_LABELS = {
+    "chinese": "gb18030",
+    "dos-874": "cp874",
+    "iso-8859-8-i": "iso8859-8",
+    "koi8-ru": "koi8-u",
+    "ks_c_5601-1989": "cp949",
+    "logical": "iso8859-8",
+    "macintosh": "mac-roman",
+    "tis-620": "cp874",
+    "unicode-1-1-utf-8": "utf-8",
+    "visual": "iso8859-8",
+    "windows-31j": "cp932",
+    "windows-874": "cp874",
+    "windows-949": "cp949",
+    "x-cp1250": "cp1250",
+    "x-cp1251": "cp1251",
+    "x-cp1252": "cp1252",
+    "x-gbk": "gb18030",
+    "x-mac-cyrillic": "mac-cyrillic",
+    "x-mac-roman": "mac-roman",
+    "x-sjis": "cp932",
+    "x-unicode20utf8": "utf-8",
+    "x-x-big5": "big5hkscs",
+}
+
+# What a label means to browsers where that is wider than what Python takes it to mean.
+_WIDER = {
+    "ascii": "cp1252",
+    "big5": "big5hkscs",
+    "euc_kr": "cp949",
+    "gb2312": "gb18030",
+    "gbk": "gb18030",
+    "iso8859-1": "cp1252",
+    "iso8859-9": "cp1254",
+    "iso8859-11": "cp874",
+    "johab": "cp949",
+    "shift_jis": "cp932",
+    "utf-16": "utf-16-le",
+}
+
+# Nothing else is decoded: Python also offers utf-7, rot13, zlib and worse under a label's name.
+_SINGLE_BYTE = frozenset(
+    {f"cp125{n}" for n in range(9)}
+    | {f"iso8859-{n}" for n in (2, 3, 4, 5, 6, 7, 8, 10, 13, 14, 15, 16)}
+    | {"cp866", "cp874", "koi8-r", "koi8-u", "mac-cyrillic", "mac-roman"}
+)
+_MULTI_BYTE = frozenset(
+    {"big5hkscs", "cp932", "cp949", "euc_jp", "gb18030", "iso2022_jp", "utf-16-be", "utf-16-le"}
+)
+
+_XML_DECLARATION = re.compile(rb"\s*<\?xml\s[^>]{0,200}?encoding\s*=\s*[\"']([^\"'>]{1,40})[\"']")
+_CHARSET = re.compile(r"charset\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s\"';][^\s;]*))", re.IGNORECASE)
+_TAG = re.compile(r"<(?:(!--)|(meta)(?=[\s/])|/?[a-z]|[!/?])", re.IGNORECASE)
+_ATTRIBUTE = re.compile(
+    r"[\s/]*+([^\s/>][^\s/>=]*+)(?:\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s>\"'][^\s>]*+)|(?=>)))?"
+)
+_NON_LEADS = bytes(range(0xC0))
+_SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+def decode(body: bytes, content_type: str | None = None) -> str:
+    """The body's text, without NUL or lone surrogates; bytes that mean nothing become U+FFFD."""
+    # None of the codecs allowed here makes a lone surrogate out of bytes.
+    return body.decode(encoding_of(body, content_type), errors="replace").replace("\0", "")
+
+
+def clean_text(text: str | None) -> str | None:
+    """One line that any database can store, or None where nothing but white space is left."""
+    if text is None:
+        return None
+    return " ".join(_SURROGATES.sub("", text.replace("\0", "")).split()) or None
+
+
+def encoding_of(body: bytes, content_type: str | None = None) -> str:
+    """The Python codec that reads the body best; one is always found."""
+    marked = next((codec for mark, codec in _MARKS if body.startswith(mark)), None)
+    if found := marked or _utf16_without_mark(body):
+        return found
+    declared = _header_encoding(content_type) or declared_encoding(body)
+    return _believed(declared, body)
+
+
+def declared_encoding(body: bytes) -> str | None:
+    """What the XML declaration or the first usable `meta` of the document says, if anything."""
+    head = body[:HEAD_BYTES]
+    if (found := _XML_DECLARATION.match(head)) and (codec := _codec(found[1].decode("latin-1"))):
+        return _readable_as_ascii(codec)
+    return _meta_encoding(head.decode("latin-1"))
+
+
+def _believed(declared: str | None, body: bytes) -> str:
+    if declared is None or declared == "utf-8":
+        return "utf-8" if _is_mostly_utf8(body) else FALLBACK
+    if declared.startswith("utf-16") and 0 not in body:
+        return _believed(None, body)
+    # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.
+    chance = 3 if declared in _MULTI_BYTE else 0
+    return "utf-8" if _lead_count(body) > chance and _is_utf8(body) else declared
+
+
+def _is_utf8(body: bytes) -> bool:
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _is_mostly_utf8(body: bytes) -> bool:
+    """Whether the body is UTF-8, but for a few bytes: a bad quotation, an end that was cut off."""
+    if _is_utf8(body):
+        return True
+    bad = body.decode("utf-8", errors="replace").count("\ufffd")
+    return _lead_count(body) > 2 * bad
+
+
+def _lead_count(body: bytes) -> int:
+    """How many characters beyond ASCII the body has if it is UTF-8."""
+    return len(body.translate(None, _NON_LEADS))
+
+
+def _utf16_without_mark(body: bytes) -> str | None:
+    """UTF-16 by its NULs: markup is mostly ASCII, so every second byte of a page's head is 0."""
+    head = body[: min(1024, len(body) // 2 * 2)]
+    even, odd = head[::2].count(0), head[1::2].count(0)
+    most = max(len(head) // 5, 2)  # 40 % of the characters
+    if odd >= most and even * 10 <= odd:
+        return "utf-16-le"
+    return "utf-16-be" if even >= most and odd * 10 <= even else None
+
+
+def _header_encoding(content_type: str | None) -> str | None:
+    found = _CHARSET.search(content_type or "")
+    return _codec(found[1] or found[2] or found[3] or "") if found else None
+
+
+def _codec(label: str) -> str | None:
+    """The codec for a label as browsers understand it; None for a label they do not know."""
+    label = label.strip().lower()
+    if not re.fullmatch(r"[a-z0-9_:.-]{1,40}", label):
+        return None
+    try:
+        name = codecs.lookup(_LABELS.get(label, label)).name
+    except LookupError:
+        return None
+    name = _WIDER.get(name, name)
+    return name if name == "utf-8" or name in _SINGLE_BYTE or name in _MULTI_BYTE else None
+
+
+def _readable_as_ascii(codec: str) -> str:
+    """A declaration that could be read as ASCII is no UTF-16, whatever it says."""
+    return "utf-8" if codec.startswith("utf-16") else codec
+
+
+def _meta_encoding(head: str) -> str | None:
+    """The first encoding that a `meta` names, found as browsers do before they parse."""
+    position = 0
+    while tag := _TAG.search(head, position):
+        if tag[1]:
+            position = head.find("-->", tag.start() + 2)
+            if position < 0:
+                return None
+            continue
+        attributes, position = _attributes(head, tag.end())
+        if position < 0:
+            return None
+        if tag[2] and (codec := _meta_codec(attributes)):
+            return _readable_as_ascii(codec)
+    return None
+
+
+def _attributes(head: str, position: int) -> tuple[dict[str, str], int]:
+    """A tag's attributes and where the tag ends; -1 if it never does."""
+    attributes: dict[str, str] = {}
+    while found := _ATTRIBUTE.match(head, position):
+        value = found[2] or found[3] or found[4] or ""
+        attributes.setdefault(found[1].lower(), value)
+        position = found.end()
+    return attributes, head.find(">", position)
+
+
+def _meta_codec(attributes: dict[str, str]) -> str | None:
+    if "charset" in attributes:
+        return _codec(attributes["charset"])
+    if attributes.get("http-equiv", "").lower() != "content-type":
+        return None
+    return _header_encoding(attributes.get("content"))

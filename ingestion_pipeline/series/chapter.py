@@ -1,0 +1,167 @@
+"""Chapters: a source's releases grouped by number, the same in whatever order they are listed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from ingestion_pipeline.reading.decode import clean_text
+from ingestion_pipeline.reading.reading import Problem
+from ingestion_pipeline.series.numbers import chapter_number, number_text
+from ingestion_pipeline.series.release import Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chapter:
+    """One chapter of one source: its own facts are those of its leading release."""
+
+    key: str
+    number: Decimal | None
+    title: str | None
+    url: str | None
+    published_at: datetime | None
+    source_chapter_id: str | None
+    volume: str | None
+    language: str | None
+    scanlation_group: str | None
+    releases: tuple[Release, ...]
+
+
+def chapters_of(
+    releases: Sequence[Release], *, source_id: str
+) -> tuple[list[Chapter], list[Problem]]:
+    """One chapter per number, lowest first, then the unnumbered; no release is lost or doubled.
+
+    A release that has neither number, id nor address cannot be told from others: it is a problem.
+    """
+    groups: dict[str, set[Release]] = {}
+    problems: list[Problem] = []
+    for position, release in enumerate(map(_cleaned, releases), start=1):
+        key = _key(release, source_id)
+        if key is None:
+            problems.append(_unidentified(position, release))
+        else:
+            groups.setdefault(key, set()).add(release)
+    chapters = [_chapter(key, group) for key, group in groups.items()]
+    return sorted(chapters, key=_reading_order), problems
+
+
+def fingerprint(chapter: Chapter) -> str:
+    """A hash of every fact of the chapter; equal for the same releases in another order."""
+    own = Release(
+        number=chapter.number,
+        title=chapter.title,
+        url=chapter.url,
+        language=chapter.language,
+        scanlation_group=chapter.scanlation_group,
+        source_chapter_id=chapter.source_chapter_id,
+        volume=chapter.volume,
+        published_at=chapter.published_at,
+    )
+    releases = sorted(_canonical_json(release_as_dict(release)) for release in chapter.releases)
+    facts = _canonical_json([chapter.key, release_as_dict(own), releases])
+    return hashlib.sha256(facts.encode("ascii")).hexdigest()
+
+
+def release_as_dict(release: Release) -> dict[str, str | None]:
+    """The release for JSON: number as text, time as ISO 8601 in UTC."""
+    moment = _in_utc(release.published_at)
+    return {
+        "number": None if release.number is None else number_text(release.number),
+        "title": release.title,
+        "url": release.url,
+        "language": release.language,
+        "scanlation_group": release.scanlation_group,
+        "source_chapter_id": release.source_chapter_id,
+        "volume": release.volume,
+        "published_at": moment.isoformat() if moment else None,
+    }
+
+
+def release_from_dict(fields: Mapping[str, str | None]) -> Release:
+    """The release that `release_as_dict` wrote; a field that is absent is unknown."""
+    number, published_at = fields.get("number"), fields.get("published_at")
+    return Release(
+        number=Decimal(number) if number is not None else None,
+        title=fields.get("title"),
+        url=fields.get("url"),
+        language=fields.get("language"),
+        scanlation_group=fields.get("scanlation_group"),
+        source_chapter_id=fields.get("source_chapter_id"),
+        volume=fields.get("volume"),
+        published_at=datetime.fromisoformat(published_at) if published_at else None,
+    )
+
+
+def _cleaned(release: Release) -> Release:
+    return Release(
+        number=chapter_number(release.number),
+        title=clean_text(release.title),
+        url=clean_text(release.url),
+        language=clean_text(release.language),
+        scanlation_group=clean_text(release.scanlation_group),
+        source_chapter_id=clean_text(release.source_chapter_id),
+        volume=clean_text(release.volume),
+        published_at=_in_utc(release.published_at),
+    )
+
+
+def _in_utc(moment: datetime | None) -> datetime | None:
+    """The same moment in UTC, which a time without zone is taken to be in."""
+    if moment is None or moment.tzinfo is None:
+        return moment and moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:  # the first or last day of the calendar, in a zone that has left it
+        return moment.replace(tzinfo=UTC)
+
+
+def _key(release: Release, source_id: str) -> str | None:
+    if release.number is not None:
+        return number_text(release.number)
+    own_id = release.source_chapter_id or release.url
+    return f"{source_id}#{own_id}" if own_id else None
+
+
+def _unidentified(position: int, release: Release) -> Problem:
+    return Problem(
+        where=f"release {position}",
+        message=f"{release.title or 'untitled'!r} has neither number, id nor address;"
+        " it is left out, since it could not be recognised again",
+    )
+
+
+def _chapter(key: str, group: set[Release]) -> Chapter:
+    releases = tuple(sorted(group, key=_precedence))
+    leading = releases[0]
+    return Chapter(
+        key=key,
+        number=leading.number,
+        title=leading.title,
+        url=leading.url,
+        published_at=leading.published_at,
+        source_chapter_id=leading.source_chapter_id,
+        volume=leading.volume,
+        language=leading.language,
+        scanlation_group=leading.scanlation_group,
+        releases=releases,
+    )
+
+
+def _precedence(release: Release) -> tuple[bool, datetime, str, str]:
+    """Titled before untitled, then the earliest, then the source's own id, then every fact."""
+    moment = release.published_at or datetime.max.replace(tzinfo=UTC)
+    own_id = release.source_chapter_id or release.url or ""
+    return release.title is None, moment, own_id, _canonical_json(release_as_dict(release))
+
+
+def _reading_order(chapter: Chapter) -> tuple[bool, Decimal, str]:
+    return chapter.number is None, chapter.number or Decimal(0), chapter.key
+
+
+def _canonical_json(value: object) -> str:
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

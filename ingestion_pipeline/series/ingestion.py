@@ -1,0 +1,277 @@
+"""From listings to rows: chapters, their sources, the series' latest, and the outbox.
+
+Runs inside the caller's fenced transaction, over many sources at once, and writes only what
+differs: a listing that says nothing new leaves `chapters` and `chapter_sources` untouched. Newness
+comes from the insert itself. A series is locked while it is ingested, so that two sources that
+deliver the same chapter at the same moment make one chapter, two chapter sources, one outbox row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.pages.system import Ingested
+from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.series import rows
+from ingestion_pipeline.series.chapter import Chapter, chapters_of, fingerprint
+from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.rows import KnownLink, LinkRow, VanishedLink
+from ingestion_pipeline.settings import Ingest, Settings
+from ingestion_pipeline.sources import Source
+
+BELIEVED_AFTER = 2  # a chapter is gone when that many complete listings in a row lack it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceListing:
+    """What one source lists of its series."""
+
+    source: Source
+    series_id: str
+    chapters: Sequence[Chapter]
+    is_complete: bool
+    problems: int
+
+    @classmethod
+    def of(cls, source: Source, reading: Reading[Release]) -> SourceListing:
+        """The listing a reading states; a part that could not be read makes it incomplete."""
+        chapters, problems = chapters_of(reading.records, source_id=source.id)
+        found = len(problems) + len(reading.problems)
+        return cls(
+            source=source,
+            series_id=source.series_id or source.id,
+            chapters=chapters,
+            is_complete=reading.is_complete and not found,
+            problems=found,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Plan:
+    """What is to be written for one listing, decided before anything is."""
+
+    listing: SourceListing
+    vanished: Sequence[VanishedLink]
+    quarantine: str | None
+    new_links: list[Chapter] = field(default_factory=list[Chapter])
+    changed_links: list[tuple[Chapter, KnownLink]] = field(
+        default_factory=list[tuple[Chapter, KnownLink]]
+    )
+
+    @property
+    def returned(self) -> list[Chapter]:
+        return [chapter for chapter, known in self.changed_links if not known.available]
+
+    @property
+    def withdrawn(self) -> list[VanishedLink]:
+        return [one for one in self.vanished if one.missed_listings + 1 >= BELIEVED_AFTER]
+
+
+def ingest_listings(
+    connection: Connection, listings: Sequence[SourceListing], *, now: datetime, settings: Settings
+) -> list[Ingested]:
+    """The listings are rows; one result per source, in the order given."""
+    titles = {one.series_id: one.source.name or one.series_id for one in listings}
+    rows.ensure_series(connection, titles, now=now)
+    rows.lock_series(connection, titles.keys())
+    plans = _plan(connection, listings, settings.ingest)
+    kept = [plan for plan in plans if plan.quarantine is None]
+    chapter_ids, created = _write_chapters(connection, kept, now=now)
+    _write_links(connection, kept, chapter_ids, created, now=now)
+    _raise_latest(connection, kept, created, now=now)
+    _withdraw(connection, kept, now=now)
+    _announce(connection, kept, created, now=now)
+    return [_result(plan, now=now) for plan in plans]
+
+
+def reason_to_quarantine(
+    *, listed: int, known: int, vanished: int, accepts_drop: bool, limits: Ingest
+) -> str | None:
+    """Why a listing is not believed; an operator's word that it is right overrules it."""
+    if accepts_drop or known == 0:
+        return None
+    if listed == 0:
+        return f"lists nothing, {known} chapters are known"
+    if vanished >= limits.drop_floor and vanished > known * limits.drop_share:
+        return f"{vanished} of {known} known chapters are missing from it"
+    return None
+
+
+def _plan(connection: Connection, listings: Sequence[SourceListing], limits: Ingest) -> list[_Plan]:
+    keys = [
+        (one.source.id, one.series_id, chapter.key) for one in listings for chapter in one.chapters
+    ]
+    known = rows.known_links(connection, keys)
+    complete = [one.source.id for one in listings if one.is_complete]
+    vanished = rows.vanished_links(connection, complete, keys)
+    plans: list[_Plan] = []
+    for one in listings:
+        gone = vanished.get(one.source.id, [])
+        reason = reason_to_quarantine(
+            listed=len(one.chapters),
+            known=one.source.record_count,
+            vanished=len(gone),
+            accepts_drop=one.source.accepts_drop,
+            limits=limits,
+        )
+        plan = _Plan(listing=one, vanished=[] if reason else gone, quarantine=reason)
+        if reason is None:
+            _compare(plan, known)
+        plans.append(plan)
+    return plans
+
+
+def _compare(plan: _Plan, known: Mapping[tuple[str, str], KnownLink]) -> None:
+    for chapter in plan.listing.chapters:
+        link = known.get((plan.listing.source.id, chapter.key))
+        if link is None:
+            plan.new_links.append(chapter)
+        elif link.fingerprint != fingerprint(chapter) or link.missed_listings or not link.available:
+            plan.changed_links.append((chapter, link))
+
+
+_ChapterKey = tuple[str, str]  # series id, chapter key
+
+
+def _write_chapters(
+    connection: Connection, plans: Sequence[_Plan], *, now: datetime
+) -> tuple[dict[_ChapterKey, int], set[_ChapterKey]]:
+    """The ids of all chapters that get a link, and which of them are new."""
+    wanted: dict[_ChapterKey, Chapter] = {}
+    for plan in plans:
+        for chapter in plan.new_links:
+            wanted.setdefault((plan.listing.series_id, chapter.key), chapter)
+    created = rows.insert_chapters(connection, wanted, now=now)
+    old = wanted.keys() - created.keys()
+    return created | rows.chapter_ids(connection, old), set(created)
+
+
+def _write_links(
+    connection: Connection,
+    plans: Sequence[_Plan],
+    chapter_ids: Mapping[_ChapterKey, int],
+    created: set[_ChapterKey],
+    *,
+    now: datetime,
+) -> None:
+    new: list[LinkRow] = []
+    changed: list[LinkRow] = []
+    facts: dict[int, Chapter] = {}
+    for plan in plans:
+        source_id, series_id = plan.listing.source.id, plan.listing.series_id
+        for chapter in plan.new_links:
+            chapter_id = chapter_ids[series_id, chapter.key]
+            new.append(LinkRow(chapter_id=chapter_id, source_id=source_id, chapter=chapter))
+            if (series_id, chapter.key) not in created:
+                facts[chapter_id] = chapter
+        for chapter, known in plan.changed_links:
+            row = LinkRow(chapter_id=known.chapter_id, source_id=source_id, chapter=chapter)
+            changed.append(row)
+            facts[known.chapter_id] = chapter
+    rows.insert_links(connection, new, now=now)
+    rows.update_links(connection, changed)
+    rows.improve_chapters(connection, facts)
+
+
+def _raise_latest(
+    connection: Connection, plans: Sequence[_Plan], created: set[_ChapterKey], *, now: datetime
+) -> None:
+    """The series' latest chapter is raised by what is new or back, never lowered here."""
+    latest: dict[str, tuple[Decimal, datetime]] = {}
+    for plan in plans:
+        series_id = plan.listing.series_id
+        fresh = [one for one in plan.new_links if (series_id, one.key) in created]
+        for chapter in [*fresh, *plan.returned]:
+            if chapter.number is None:
+                continue
+            at = now if plan.listing.source.synced_at else _past(chapter.published_at, now)
+            found = latest.get(series_id)
+            if found is None or found[0] < chapter.number:
+                latest[series_id] = (chapter.number, at)
+    rows.raise_latest(connection, latest)
+
+
+def _withdraw(connection: Connection, plans: Sequence[_Plan], *, now: datetime) -> None:
+    """Missing once is noted; missing twice is gone, and the latest chapter is found anew."""
+    missed = [
+        (one, plan.listing.source.last_success_at or now)
+        for plan in plans
+        for one in plan.vanished
+        if one not in plan.withdrawn
+    ]
+    gone = [one for plan in plans for one in plan.withdrawn]
+    rows.note_missing(connection, missed)
+    rows.mark_unavailable(connection, gone)
+    series = {plan.listing.series_id for plan in plans if plan.withdrawn}
+    rows.recompute_latest(connection, series)
+
+
+def _announce(
+    connection: Connection, plans: Sequence[_Plan], created: set[_ChapterKey], *, now: datetime
+) -> None:
+    """One outbox row per new chapter, unless only first syncs deliver it: those are silent."""
+    loud: dict[_ChapterKey, str] = {}
+    for plan in plans:
+        if plan.listing.source.synced_at is None:
+            continue
+        for chapter in plan.new_links:
+            key = (plan.listing.series_id, chapter.key)
+            if key in created:
+                loud.setdefault(key, plan.listing.source.id)
+    rows.announce(connection, loud, now=now)
+
+
+def _result(plan: _Plan, *, now: datetime) -> Ingested:
+    source = plan.listing.source
+    if plan.quarantine is not None:
+        return Ingested(
+            source_id=source.id,
+            outcome=f"quarantined: {plan.quarantine}; the last good data stays",
+            quarantined=True,
+            record_count=source.record_count,
+        )
+    first_misses = len(plan.vanished) - len(plan.withdrawn)
+    return Ingested(
+        source_id=source.id,
+        outcome=_outcome(plan),
+        new=len(plan.new_links),
+        updated=len(plan.changed_links),
+        withdrawn=len(plan.withdrawn),
+        newest_at=_newest_at(plan, now=now),
+        needs_full_read=first_misses > 0,
+        record_count=source.record_count
+        + len(plan.new_links)
+        + len(plan.returned)
+        - len(plan.withdrawn),
+    )
+
+
+def _outcome(plan: _Plan) -> str:
+    parts = {
+        "new": len(plan.new_links),
+        "updated": len(plan.changed_links),
+        "withdrawn": len(plan.withdrawn),
+        "missing once": len(plan.vanished) - len(plan.withdrawn),
+        "unreadable": plan.listing.problems,
+    }
+    said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
+    first = "" if plan.listing.source.synced_at else "first sync: "
+    return first + (said or "nothing new")
+
+
+def _newest_at(plan: _Plan, *, now: datetime) -> datetime | None:
+    """When the source last brought something new: by its own dates at the first sync."""
+    if not plan.new_links:
+        return None
+    if plan.listing.source.synced_at is not None:
+        return now
+    return max(_past(chapter.published_at, now) for chapter in plan.new_links)
+
+
+def _past(moment: datetime | None, now: datetime) -> datetime:
+    return now if moment is None or moment > now else moment

@@ -1,0 +1,37 @@
+"""A platform's name enters, or the address and config of a source.
+
+The adapter leaves: what to request, page by page, and how to read the answers into releases.
+Requests are made elsewhere, and what a chapter is does not depend on where it was listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ingestion_pipeline.series.platforms import mangadex, rss
+from ingestion_pipeline.series.platforms.feed import (
+    BadConfig,
+    Feed,
+    Platform,
+    Rate,
+    UnknownPlatform,
+)
+
+__all__ = ["PLATFORMS", "BadConfig", "Feed", "Platform", "Rate", "UnknownPlatform", "platform"]
+
+PLATFORMS: Mapping[str, Platform] = MappingProxyType(
+    {adapter.name: adapter for adapter in (mangadex.PLATFORM, rss.PLATFORM)}
+)
+
+
+def platform(name: str) -> Platform:
+    """The platform of that name.
+
+    Raises:
+        UnknownPlatform: there is none; the message lists those that exist.
+    """
+    if name not in PLATFORMS:
+        known = ", ".join(sorted(PLATFORMS))
+        raise UnknownPlatform(f"no series platform is called {name!r}; there are: {known}")
+    return PLATFORMS[name]

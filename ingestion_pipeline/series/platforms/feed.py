@@ -1,0 +1,143 @@
+"""What a platform is: how to configure a source of it, and what the source can do without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, cast
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.series.release import Release
+
+
+class Feed(Protocol):
+    """A configured source: it says what to ask and reads the answers, and touches no network."""
+
+    def first_request(self) -> Request:
+        """The request that begins a listing."""
+        ...
+
+    def next_request(self, body: bytes) -> Request | None:
+        """The request for the page after this one; None if it was the last."""
+        ...
+
+    def read(
+        self, bodies: Sequence[bytes], *, content_types: Sequence[str | None]
+    ) -> Reading[Release]:
+        """Every release of the pages; a body that is no listing raises, it is never empty."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """A limit that a platform publishes, kept as a token bucket."""
+
+    per_second: float
+    burst: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Platform:
+    """A kind of source; `version` changes when the same body would be read otherwise."""
+
+    name: str
+    version: int
+    rate: Rate | None
+    honours_robots: bool
+    configure: Callable[[str, Mapping[str, object]], Feed]
+
+
+class UnknownPlatform(ValueError):
+    """No adapter has that name."""
+
+
+class BadConfig(ValueError):
+    """A source's config cannot be used; the message names every key that is wrong, and the cure."""
+
+
+class ConfigReader:
+    """Reads a source's config key by key and remembers all that is wrong with it."""
+
+    def __init__(self, platform: str, config: Mapping[str, object]) -> None:
+        self._platform = platform
+        self._config = config
+        self._asked: set[str] = set()
+        self._problems: list[str] = []
+
+    def refuse(self, key: str, value: object, accepted: str) -> None:
+        """Remember that the key's value is not among what is accepted."""
+        self._problems.append(f"{key} is {value!r}; accepted: {accepted}")
+
+    def text(self, key: str) -> str | None:
+        """The text under the key, without surrounding white space; None if there is none."""
+        value = self._value(key)
+        if value is None or isinstance(value, str):
+            return (value or "").strip() or None
+        self.refuse(key, value, "text")
+        return None
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """The truth value under the key."""
+        value = self._value(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.refuse(key, value, "true or false")
+        return default
+
+    def integer(self, key: str, *, default: int, allowed: range) -> int:
+        """The whole number under the key."""
+        value = self._value(key)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
+            return value
+        self.refuse(key, value, f"a whole number from {allowed[0]} to {allowed[-1]}")
+        return default
+
+    def words(
+        self, key: str, *, default: tuple[str, ...], allowed: Collection[str] | None = None
+    ) -> tuple[str, ...]:
+        """The list of words under the key, each once and in lower case."""
+        value = self._value(key)
+        if value is None:
+            return default
+        items: list[object] = cast("list[object]", value) if isinstance(value, list) else [None]
+        words = [item.strip().lower() for item in items if isinstance(item, str) and item.strip()]
+        if len(words) < len(items) or (allowed and not set(words) <= set(allowed)):
+            shown = cast("object", value)
+            self.refuse(key, shown, "a list of " + (", ".join(allowed) if allowed else "words"))
+        return tuple(dict.fromkeys(words))
+
+    def address(self, key: str, *, default: str | None = None) -> str | None:
+        """The web address under the key."""
+        value = self.text(key)
+        return self.checked_address(key, value) if value else default
+
+    def checked_address(self, key: str, address: str) -> str:
+        """The address, refused unless it is an http(s) address without credentials."""
+        try:
+            parts = urlsplit(address)
+            has_credentials = "@" in parts.netloc
+            is_web = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        except ValueError:
+            has_credentials, is_web = "@" in address, False
+        if has_credentials:
+            self._problems.append(f"{key} holds credentials; accepted: an address without them")
+        elif not is_web:
+            self.refuse(key, address, "an http or https address")
+        return address
+
+    def finish(self) -> None:
+        """Raise if anything was wrong, unknown keys included."""
+        known = ", ".join(sorted(self._asked))
+        for key in self._config:
+            if key not in self._asked:
+                self.refuse(key, self._config[key], f"only the keys {known}")
+        if self._problems:
+            raise BadConfig(f"config of platform {self._platform!r}: " + "; ".join(self._problems))
+
+    def _value(self, key: str) -> object:
+        self._asked.add(key)
+        return self._config.get(key)

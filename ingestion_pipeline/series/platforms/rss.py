@@ -1,0 +1,93 @@
+"""RSS and Atom feeds as sources of a series: numbers come from the titles of the entries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.parse import urljoin
+
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.series.numbers import chapter_number
+from ingestion_pipeline.series.platforms.feed import BadConfig, ConfigReader, Platform
+from ingestion_pipeline.series.release import Release
+
+ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RssFeed:
+    """One feed; it is a window on the newest chapters unless its config says it holds them all."""
+
+    url: str
+    requested_url: str
+    series_title: str | None
+    language: str | None
+    scanlation_group: str | None
+    is_complete: bool
+
+    def first_request(self) -> Request:
+        """The feed itself."""
+        if not self.requested_url:
+            raise BadConfig(
+                "an rss source needs an address; without one it reads saved bodies only"
+            )
+        return Request(url=self.requested_url, accept=ACCEPT)
+
+    def next_request(self, body: bytes) -> Request | None:  # noqa: ARG002  a feed has one page
+        """None: a feed has one page."""
+        return None
+
+    def read(
+        self, bodies: Sequence[bytes], *, content_types: Sequence[str | None]
+    ) -> Reading[Release]:
+        """One release per entry, in feed order."""
+        releases: list[Release] = []
+        problems: list[Problem] = []
+        for body, content_type in zip(bodies, content_types, strict=True):
+            reading = read_feed(body, content_type=content_type)
+            releases += map(self._release, reading.records)
+            problems += reading.problems
+        is_complete = self.is_complete and bool(bodies) and not problems
+        return Reading(records=releases, problems=problems, is_complete=is_complete)
+
+    def _release(self, entry: FeedEntry) -> Release:
+        return Release(
+            number=chapter_number(entry.title, self.series_title),
+            title=entry.title,
+            url=self._address(entry.url),
+            language=self.language,
+            scanlation_group=self.scanlation_group or entry.author,
+            source_chapter_id=entry.id,
+            volume=None,
+            published_at=entry.published_at,
+        )
+
+    def _address(self, link: str | None) -> str | None:
+        """The link as a web address; None for a link that a browser would not fetch."""
+        if link is None:
+            return None
+        try:
+            address = urljoin(self.url, link)
+        except ValueError:
+            return None
+        return address if address.startswith(("http://", "https://")) else None
+
+
+def configure(url: str, config: Mapping[str, object]) -> RssFeed:
+    """The feed at `url`, or at `api_base` if that is set; without any it can only read bodies."""
+    reader = ConfigReader("rss", config)
+    feed = RssFeed(
+        url=reader.checked_address("url", url) if url else "",
+        requested_url=reader.address("api_base", default=url) or url,
+        series_title=reader.text("series_title"),
+        language=reader.text("language"),
+        scanlation_group=reader.text("scanlation_group"),
+        is_complete=reader.flag("complete", default=False),
+    )
+    reader.finish()
+    return feed
+
+
+PLATFORM = Platform(name="rss", version=1, rate=None, honours_robots=True, configure=configure)

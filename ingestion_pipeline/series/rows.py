@@ -1,0 +1,363 @@
+"""The statements on series, chapters and chapter sources; one function, one statement."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    String,
+    Text,
+    and_,
+    exists,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    update,
+)
+
+from ingestion_pipeline.series.chapter import Chapter, fingerprint, release_as_dict
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import chapter_sources, chapters, outbox, series
+from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLink:
+    """A chapter source that stands already."""
+
+    chapter_id: int
+    fingerprint: str
+    available: bool
+    missed_listings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VanishedLink:
+    """An available chapter source that a complete listing lacks."""
+
+    id: int
+    missed_listings: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkRow:
+    """A chapter source to be written."""
+
+    chapter_id: int
+    source_id: str
+    chapter: Chapter
+
+
+def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: datetime) -> None:
+    """Every series has its row."""
+    columns = {"id": String(120), "title": Text()}
+    given = row_source(connection, columns, sorted(titles.items()), "given")
+    missing = select(given.c.id, given.c.title, literal(now, UtcDateTime())).where(
+        ~exists().where(series.c.id == given.c.id)
+    )
+    connection.execute(
+        insert_into(connection, series)
+        .from_select(["id", "title", "created_at"], missing.order_by(given.c.id))
+        .on_conflict_do_nothing(index_elements=["id"])
+    )
+
+
+def lock_series(connection: Connection, ids: Collection[str]) -> None:
+    """Nobody else ingests these series until the transaction ends; one order, no deadlock."""
+    query = select(series.c.id).where(series.c.id.in_(list(ids))).order_by(series.c.id)
+    connection.execute(query.with_for_update()).all()
+
+
+_KEYS = {"source_id": String(120), "series_id": String(120), "key": Text()}
+
+
+def known_links(
+    connection: Connection, keys: Sequence[tuple[str, str, str]]
+) -> dict[tuple[str, str], KnownLink]:
+    """Of these (source, series, key), the chapter sources that stand, by (source, key)."""
+    if not keys:
+        return {}
+    given = row_source(connection, _KEYS, keys, "given")
+    query = (
+        select(
+            given.c.source_id,
+            given.c.key,
+            chapter_sources.c.chapter_id,
+            chapter_sources.c.fingerprint,
+            chapter_sources.c.available,
+            chapter_sources.c.missed_listings,
+        )
+        .join(
+            chapters, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
+        )
+        .join(
+            chapter_sources,
+            and_(
+                chapter_sources.c.source_id == given.c.source_id,
+                chapter_sources.c.chapter_id == chapters.c.id,
+            ),
+        )
+    )
+    return {
+        (source_id, key): KnownLink(
+            chapter_id=chapter_id, fingerprint=print_, available=available, missed_listings=missed
+        )
+        for source_id, key, chapter_id, print_, available, missed in connection.execute(query)
+    }
+
+
+def vanished_links(
+    connection: Connection, complete: Collection[str], keys: Sequence[tuple[str, str, str]]
+) -> dict[str, list[VanishedLink]]:
+    """For each source with a complete listing, its available chapters that the listing lacks."""
+    if not complete:
+        return {}
+    given = row_source(connection, _KEYS, keys, "given")
+    query = (
+        select(chapter_sources.c.source_id, chapter_sources.c.id, chapter_sources.c.missed_listings)
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .outerjoin(
+            given,
+            and_(given.c.source_id == chapter_sources.c.source_id, given.c.key == chapters.c.key),
+        )
+        .where(
+            chapter_sources.c.source_id.in_(list(complete)),
+            chapter_sources.c.available,
+            given.c.key.is_(None),
+        )
+    )
+    found: dict[str, list[VanishedLink]] = defaultdict(list)
+    for source_id, link_id, missed in connection.execute(query):
+        found[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
+    return found
+
+
+_NEW_CHAPTER = {
+    "series_id": String(120),
+    "key": Text(),
+    "number": ExactDecimal(),
+    "title": Text(),
+    "published_at": UtcDateTime(),
+}
+
+
+def insert_chapters(
+    connection: Connection, wanted: Mapping[tuple[str, str], Chapter], *, now: datetime
+) -> dict[tuple[str, str], int]:
+    """The ids of the chapters that were not there before: what the insert made, nothing else."""
+    if not wanted:
+        return {}
+    given_rows = [
+        (series_id, key, one.number, one.title, one.published_at)
+        for (series_id, key), one in sorted(wanted.items(), key=lambda item: item[0])
+    ]
+    given = row_source(connection, _NEW_CHAPTER, given_rows, "given")
+    missing = select(*given.c, literal(now, UtcDateTime())).where(
+        ~exists().where(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
+    )
+    statement = (
+        insert_into(connection, chapters)
+        .from_select([*_NEW_CHAPTER, "first_detected_at"], missing)
+        .on_conflict_do_nothing(index_elements=["series_id", "key"])
+        .returning(chapters.c.id, chapters.c.series_id, chapters.c.key)
+    )
+    return {(series_id, key): id_ for id_, series_id, key in connection.execute(statement)}
+
+
+def chapter_ids(
+    connection: Connection, keys: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], int]:
+    """The ids of chapters that are there, by (series, key)."""
+    if not keys:
+        return {}
+    columns = {"series_id": String(120), "key": Text()}
+    given = row_source(connection, columns, sorted(keys), "given")
+    query = select(chapters.c.id, chapters.c.series_id, chapters.c.key).join(
+        given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
+    )
+    return {(series_id, key): id_ for id_, series_id, key in connection.execute(query)}
+
+
+_LINK = {
+    "chapter_id": Id,
+    "source_id": String(120),
+    "url": Text(),
+    "source_chapter_id": Text(),
+    "volume": Text(),
+    "language": Text(),
+    "scanlation_group": Text(),
+    "releases": Json,
+    "fingerprint": String(64),
+}
+
+
+def _link_values(row: LinkRow) -> tuple[Any, ...]:
+    chapter = row.chapter
+    return (
+        row.chapter_id,
+        row.source_id,
+        chapter.url,
+        chapter.source_chapter_id,
+        chapter.volume,
+        chapter.language,
+        chapter.scanlation_group,
+        [release_as_dict(release) for release in chapter.releases],
+        fingerprint(chapter),
+    )
+
+
+def insert_links(connection: Connection, new: Sequence[LinkRow], *, now: datetime) -> None:
+    """The chapter sources stand, detected now."""
+    if not new:
+        return
+    given = row_source(connection, _LINK, [_link_values(row) for row in new], "given")
+    missing = select(*given.c, literal(now, UtcDateTime())).where(
+        ~exists().where(
+            chapter_sources.c.source_id == given.c.source_id,
+            chapter_sources.c.chapter_id == given.c.chapter_id,
+        )
+    )
+    connection.execute(
+        insert_into(connection, chapter_sources)
+        .from_select([*_LINK, "detected_at"], missing)
+        .on_conflict_do_nothing(index_elements=["source_id", "chapter_id"])
+    )
+
+
+def update_links(connection: Connection, changed: Sequence[LinkRow]) -> None:
+    """The chapter sources say what their source says now; `detected_at` stays."""
+    if not changed:
+        return
+    given = row_source(connection, _LINK, [_link_values(row) for row in changed], "given")
+    values = {name: given.c[name] for name in _LINK if name not in {"chapter_id", "source_id"}}
+    connection.execute(
+        update(chapter_sources)
+        .where(
+            chapter_sources.c.source_id == given.c.source_id,
+            chapter_sources.c.chapter_id == given.c.chapter_id,
+        )
+        .values(**values, available=True, missed_listings=0, last_seen_at=None)
+    )
+
+
+def improve_chapters(connection: Connection, facts: Mapping[int, Chapter]) -> None:
+    """Title and date are overwritten by what a source newly says, never by nothing."""
+    said = [(id_, one.title, one.published_at) for id_, one in sorted(facts.items())]
+    said = [row for row in said if row[1] is not None or row[2] is not None]
+    if not said:
+        return
+    columns = {"id": Id, "title": Text(), "published_at": UtcDateTime()}
+    given = row_source(connection, columns, said, "given")
+    title = func.coalesce(given.c.title, chapters.c.title)
+    published_at = func.coalesce(given.c.published_at, chapters.c.published_at)
+    connection.execute(
+        update(chapters)
+        .where(
+            chapters.c.id == given.c.id,
+            or_(
+                chapters.c.title.is_distinct_from(title),
+                chapters.c.published_at.is_distinct_from(published_at),
+            ),
+        )
+        .values(title=title, published_at=published_at)
+    )
+
+
+def raise_latest(connection: Connection, latest: Mapping[str, tuple[Decimal, datetime]]) -> None:
+    """Where the number exceeds the latest chapter, it is the latest now, since the given time."""
+    if not latest:
+        return
+    columns = {"id": String(120), "number": ExactDecimal(), "at": UtcDateTime()}
+    given_rows = [(id_, number, at) for id_, (number, at) in sorted(latest.items())]
+    given = row_source(connection, columns, given_rows, "given")
+    connection.execute(
+        update(series)
+        .where(
+            series.c.id == given.c.id,
+            or_(series.c.latest_chapter.is_(None), series.c.latest_chapter < given.c.number),
+        )
+        .values(latest_chapter=given.c.number, last_chapter_at=given.c.at)
+    )
+
+
+def recompute_latest(connection: Connection, ids: Collection[str]) -> None:
+    """The latest chapter is the highest that some source still has, since it was detected."""
+    for series_id in sorted(ids):
+        is_available = exists().where(
+            chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
+        )
+        query = (
+            select(chapters.c.number, chapters.c.first_detected_at)
+            .where(chapters.c.series_id == series_id, chapters.c.number.is_not(None), is_available)
+            .order_by(chapters.c.number.desc())
+            .limit(1)
+        )
+        number, detected_at = connection.execute(query).tuples().one_or_none() or (None, None)
+        connection.execute(
+            update(series)
+            .where(series.c.id == series_id, series.c.latest_chapter.is_distinct_from(number))
+            .values(latest_chapter=number, last_chapter_at=detected_at)
+        )
+
+
+def note_missing(connection: Connection, missed: Sequence[tuple[VanishedLink, datetime]]) -> None:
+    """One complete listing lacked them: when they were last seen is remembered."""
+    if not missed:
+        return
+    columns = {"id": Id, "last_seen_at": UtcDateTime()}
+    given = row_source(connection, columns, [(one.id, at) for one, at in missed], "given")
+    connection.execute(
+        update(chapter_sources)
+        .where(chapter_sources.c.id == given.c.id)
+        .values(
+            missed_listings=chapter_sources.c.missed_listings + 1, last_seen_at=given.c.last_seen_at
+        )
+    )
+
+
+def mark_unavailable(connection: Connection, gone: Sequence[VanishedLink]) -> None:
+    """Their source no longer has them; the rows stay."""
+    if not gone:
+        return
+    given = row_source(connection, {"id": Id}, [(one.id,) for one in gone], "given")
+    connection.execute(
+        update(chapter_sources)
+        .where(chapter_sources.c.id == given.c.id)
+        .values(missed_listings=chapter_sources.c.missed_listings + 1, available=False)
+    )
+
+
+def announce(connection: Connection, loud: Mapping[tuple[str, str], str], *, now: datetime) -> None:
+    """One outbox row per new chapter (series, key), naming the source that brought it."""
+    if not loud:
+        return
+    columns = {"series_id": String(120), "key": Text()}
+    given = row_source(connection, columns, sorted(loud), "given")
+    query = select(
+        chapters.c.id, chapters.c.series_id, chapters.c.key, chapters.c.number, chapters.c.title
+    ).join(given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key))
+    found = [
+        {
+            "subject_kind": "chapter",
+            "subject_id": str(id_),
+            "payload": {
+                "series_id": series_id,
+                "chapter_id": id_,
+                "number": None if number is None else f"{number:f}",
+                "title": title,
+                "source_id": loud[series_id, key],
+            },
+            "created_at": now,
+        }
+        for id_, series_id, key, number, title in connection.execute(query)
+    ]
+    connection.execute(insert(outbox), found)

@@ -1,0 +1,61 @@
+"""Series as a polled system: feeds by platform, releases as readings, chapters as rows."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.pages.hosts import Pace
+from ingestion_pipeline.pages.system import Ingested, StoredPage
+from ingestion_pipeline.series.ingestion import SourceListing, ingest_listings
+from ingestion_pipeline.series.platforms import Feed, platform
+from ingestion_pipeline.series.reading import reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Source
+
+
+class SeriesSystem:
+    """What series bring to polling."""
+
+    def listing(self, source: Source) -> Feed:
+        """The source's feed."""
+        return platform(source.platform or "").configure(source.url, source.config)
+
+    def reader(self, source: Source) -> str:
+        """Platform, version and configuration."""
+        adapter = platform(source.platform or "")
+        config = json.dumps(dict(source.config), sort_keys=True)
+        return f"{adapter.name}:{adapter.version}:{config}"
+
+    def pace(self, source: Source, settings: Settings) -> Pace:
+        """The platform's published rate, else our own floor."""
+        rate = platform(source.platform or "").rate
+        if rate is None:
+            return Pace(delay_seconds=settings.hosts.delay_seconds)
+        return Pace(delay_seconds=1 / rate.per_second, burst=rate.burst)
+
+    def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
+        """Every release the pages state."""
+        reading = self.listing(source).read(
+            [page.body for page in pages], content_types=[page.content_type for page in pages]
+        )
+        return reading_to_bytes(reading)
+
+    def size(self, reading: bytes) -> int:
+        """One row a release, roughly."""
+        return reading.count(b'"source_chapter_id"')
+
+    def ingest(
+        self,
+        connection: Connection,
+        readings: Sequence[tuple[Source, bytes]],
+        *,
+        now: datetime,
+        settings: Settings,
+    ) -> Sequence[Ingested]:
+        """Chapters, their sources and their outbox rows."""
+        listings = [SourceListing.of(source, reading_from_bytes(body)) for source, body in readings]
+        return ingest_listings(connection, listings, now=now, settings=settings)

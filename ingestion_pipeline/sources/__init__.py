@@ -1,0 +1,9 @@
+"""What we watch: sources, how they are declared, when each is due, and when one is left alone.
+
+Definitions enter from YAML files, the CLI and the Launchpad; rows with their poll tasks leave. How
+a source is fetched and what its pages mean does not belong here.
+"""
+
+from ingestion_pipeline.sources.source import Definition, Kind, Source, SourceStatus, Tier
+
+__all__ = ["Definition", "Kind", "Source", "SourceStatus", "Tier"]

@@ -1,0 +1,306 @@
+"""What a poll comes to, written with its results: source row, task row, dead letter. Set-based.
+
+Every function runs in the caller's transaction and ends with `claims.apply`, so that a lost claim
+takes everything back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    Integer,
+    String,
+    Text,
+    case,
+    func,
+    literal,
+    null,
+    update,
+)
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import polling
+from ingestion_pipeline.sources.source import Source, SourceStatus
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import sources
+from ingestion_pipeline.store.types import UtcDateTime
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.task import (
+    Move,
+    Task,
+    TaskStatus,
+    finished,
+    rearmed,
+    released,
+    retried,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollSuccess:
+    """A poll that got through; with `changed` its listing was ingested in this transaction."""
+
+    task: Task
+    source: Source
+    outcome: str
+    etag: str | None
+    last_modified: str | None
+    changed: bool = False
+    content_hash: str | None = None
+    reader: str | None = None
+    newest_at: datetime | None = None
+    needs_full_read: bool = False
+    record_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PollFailure:
+    """A poll that did not get through."""
+
+    task: Task
+    source: Source
+    error: WorkError
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """What became of failed polls: when each retried source is due again, and how many others."""
+
+    retry_at: Mapping[str, datetime]
+    given_back: int
+    given_up: int
+
+
+_SUCCESS_COLUMNS = {
+    "id": String(120),
+    "tier": String(4),
+    "next_check_at": UtcDateTime(),
+    "changed": Boolean(),
+    "last_new_at": UtcDateTime(),
+    "outcome": Text(),
+    "content_hash": String(64),
+    "reader": Text(),
+    "etag": Text(),
+    "last_modified": Text(),
+    "needs_full_read": Boolean(),
+    "record_count": Integer(),
+}
+
+
+def succeed(
+    connection: Connection,
+    polls: Sequence[PollSuccess],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> None:
+    """Sources are up to date and due again at their tier's interval; the breaker is closed."""
+    rows: list[tuple[Any, ...]] = []
+    moves: list[Move] = []
+    for one in polls:
+        newest = one.newest_at or one.source.last_new_at
+        standing = polling.after_success(
+            one.source, last_new_at=newest, now=now, settings=settings, random=random
+        )
+        rows.append(_success_row(one, standing, newest))
+        moves.append(
+            rearmed(one.task, not_before=standing.next_check_at, priority=standing.tier.priority)
+        )
+    if rows:
+        _write_successes(connection, rows, now=now)
+    claims.apply(connection, moves, now=now)
+
+
+def _success_row(
+    one: PollSuccess, standing: polling.Standing, newest: datetime | None
+) -> tuple[Any, ...]:
+    kept = one.source
+    return (
+        kept.id,
+        standing.tier.value,
+        standing.next_check_at,
+        one.changed,
+        newest,
+        one.outcome,
+        one.content_hash if one.changed else kept.content_hash,
+        one.reader if one.changed else kept.reader,
+        one.etag,
+        one.last_modified,
+        one.needs_full_read,
+        kept.record_count if one.record_count is None else one.record_count,
+    )
+
+
+def _write_successes(
+    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
+) -> None:
+    given = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
+    changed_at = func.coalesce(_if(given.c.changed, now), sources.c.last_changed_at)
+    statement = (
+        update(sources)
+        .where(sources.c.id == given.c.id)
+        .values(
+            tier=given.c.tier,
+            status=SourceStatus.ACTIVE.value,
+            status_reason=None,
+            failure_count=0,
+            next_check_at=given.c.next_check_at,
+            last_checked_at=now,
+            last_success_at=now,
+            last_changed_at=changed_at,
+            last_new_at=given.c.last_new_at,
+            synced_at=func.coalesce(sources.c.synced_at, _if(given.c.changed, now)),
+            last_outcome=given.c.outcome,
+            last_error_class=None,
+            content_hash=given.c.content_hash,
+            reader=given.c.reader,
+            etag=given.c.etag,
+            last_modified=given.c.last_modified,
+            needs_full_read=given.c.needs_full_read,
+            accepts_drop=sources.c.accepts_drop & ~given.c.changed,
+            record_count=given.c.record_count,
+            updated_at=now,
+        )
+    )
+    connection.execute(statement)
+
+
+def _if(condition: Any, moment: datetime) -> Any:  # noqa: ANN401 - SQL expressions
+    return case((condition, literal(moment, UtcDateTime())), else_=null())
+
+
+def fail(
+    connection: Connection,
+    polls: Sequence[PollFailure],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> Failed:
+    """Each failure is retried, given back or given up as its class and its attempts decide."""
+    retry_at: dict[str, datetime] = {}
+    moves: list[Move] = []
+    lost: list[PollFailure] = []
+    for one in polls:
+        match _decide(one, now=now, settings=settings, random=random):
+            case Retry(not_before):
+                retry_at[one.source.id] = not_before
+                moves.append(retried(one.task, one.error, not_before=not_before))
+            case GiveBack(not_before):
+                moves.append(released(one.task, one.error, not_before=not_before))
+            case GiveUp():
+                lost.append(one)
+    given_back = len(moves) - len(retry_at)
+    moves += _give_up(connection, lost, now=now, settings=settings, random=random)
+    claims.apply(connection, moves, now=now)
+    return Failed(retry_at=retry_at, given_back=given_back, given_up=len(lost))
+
+
+def _decide(one: PollFailure, *, now: datetime, settings: Settings, random: Random) -> Decision:
+    decision = after_failure(one.task, one.error, now=now, policy=settings.work, random=random)
+    # An open breaker lets one request through, not one poll with all its retries.
+    if isinstance(decision, Retry) and one.source.status is SourceStatus.OPEN:
+        return GiveUp()
+    return decision
+
+
+_FAILURE_COLUMNS = {
+    "id": String(120),
+    "tier": String(4),
+    "status": String(20),
+    "status_reason": Text(),
+    "failure_count": Integer(),
+    "next_check_at": UtcDateTime(),
+    "outcome": Text(),
+    "error_class": String(20),
+}
+
+
+def _give_up(
+    connection: Connection,
+    polls: Sequence[PollFailure],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> list[Move]:
+    """One strike for each source and one dead letter; the poll waits for its next check."""
+    rows: list[tuple[Any, ...]] = []
+    moves: list[Move] = []
+    for one in polls:
+        standing = polling.after_failure(one.source, now=now, settings=settings, random=random)
+        rows.append(_failure_row(one, standing))
+        moves.append(_after_strike(one, standing))
+        if standing.status is not one.source.status:
+            audit(
+                connection,
+                actor="system",
+                action=f"source.{standing.status.value}",
+                subject=one.source.id,
+                now=now,
+                detail={"reason": standing.status_reason},
+            )
+    if rows:
+        _write_failures(connection, rows, now=now)
+        burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in polls]
+        bury(connection, burials, now=now)
+    return moves
+
+
+def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...]:
+    return (
+        one.source.id,
+        standing.tier.value,
+        standing.status.value,
+        standing.status_reason,
+        standing.failure_count,
+        standing.next_check_at,
+        f"failed: {one.error}"[:500],
+        one.error.error_class.value,
+    )
+
+
+def _after_strike(one: PollFailure, standing: polling.Standing) -> Move:
+    if standing.status is SourceStatus.DISABLED:
+        return finished(one.task, status=TaskStatus.SKIPPED)
+    return rearmed(
+        one.task,
+        not_before=standing.next_check_at,
+        priority=standing.tier.priority,
+        error=one.error,
+    )
+
+
+def _write_failures(
+    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
+) -> None:
+    given = row_source(connection, _FAILURE_COLUMNS, rows, "given")
+    statement = (
+        update(sources)
+        .where(sources.c.id == given.c.id)
+        .values(
+            tier=given.c.tier,
+            status=given.c.status,
+            status_reason=given.c.status_reason,
+            failure_count=given.c.failure_count,
+            next_check_at=given.c.next_check_at,
+            last_checked_at=now,
+            last_outcome=given.c.outcome,
+            last_error_class=given.c.error_class,
+            updated_at=now,
+        )
+    )
+    connection.execute(statement)

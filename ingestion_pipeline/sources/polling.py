@@ -1,0 +1,115 @@
+"""When a source is checked next, in which tier, and when it is left alone. Pure.
+
+A tier follows the last *new record*, not the last poll: a healthy source that says nothing new
+cools down (HOT for a day, WARM for a week, then COLD). A failed poll (all its attempts used up, one
+strike) moves the next check out; five in a row open the breaker: one probe after 24 hours, and only
+a success closes it. A rate limit is never a strike; it does not come here at all.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from random import Random
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """What a poll makes of a source: written to its row together with the poll's results."""
+
+    tier: Tier
+    status: SourceStatus
+    status_reason: str | None
+    failure_count: int
+    next_check_at: datetime
+
+
+def after_success(
+    source: Source,
+    *,
+    last_new_at: datetime | None,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+    readers: int = 0,
+) -> Standing:
+    """The failures are forgotten, the breaker closes, the tier follows the last new record."""
+    tier = (
+        source.tier
+        if source.tier_pinned
+        else tier_for(last_new_at or source.created_at, now=now, settings=settings, readers=readers)
+    )
+    return Standing(
+        tier=tier,
+        status=SourceStatus.ACTIVE,
+        status_reason=None,
+        failure_count=0,
+        next_check_at=now + _jittered(_interval(source.kind, tier, settings), settings, random),
+    )
+
+
+def after_failure(source: Source, *, now: datetime, settings: Settings, random: Random) -> Standing:
+    """One strike more; the breaker opens, or stays open, at the limit."""
+    failures = source.failure_count + 1
+    if failures >= settings.breaker.failures:
+        return _open(source, failures, now=now, settings=settings, random=random)
+    wait = _interval(source.kind, source.tier, settings) * 2 ** (failures - 1)
+    probe = timedelta(seconds=settings.breaker.probe_after_seconds)
+    return Standing(
+        tier=source.tier,
+        status=SourceStatus.ACTIVE,
+        status_reason=None,
+        failure_count=failures,
+        next_check_at=now + _jittered(min(wait, probe), settings, random),
+    )
+
+
+def _open(
+    source: Source, failures: int, *, now: datetime, settings: Settings, random: Random
+) -> Standing:
+    probe = timedelta(seconds=settings.breaker.probe_after_seconds)
+    is_board = source.kind is Kind.JOB_BOARD
+    return Standing(
+        tier=source.tier if source.tier_pinned else Tier.COLD,
+        status=SourceStatus.DISABLED if is_board else SourceStatus.OPEN,
+        status_reason=(
+            f"disabled after {failures} failed polls in a row; `ingest sources enable` ends it"
+            if is_board
+            else f"breaker open after {failures} failed polls in a row; one probe at the next check"
+        ),
+        failure_count=failures,
+        # never earlier than the promise: a probe within 24 hours would be one too many
+        next_check_at=now + probe + probe * settings.polling.jitter_share * random.random(),
+    )
+
+
+def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, readers: int = 0) -> Tier:
+    """HOT, WARM or COLD by the age of the last new record; many readers keep a source HOT."""
+    age = now - last_new_at
+    hot_for = timedelta(seconds=settings.tiers.hot_for_seconds)
+    if age <= hot_for or readers > settings.tiers.hot_readers:
+        return Tier.HOT
+    if age <= hot_for + timedelta(seconds=settings.tiers.warm_for_seconds):
+        return Tier.WARM
+    return Tier.COLD
+
+
+def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
+    """Whether several checks in a row should have succeeded by now and none did."""
+    if source.status is SourceStatus.DISABLED:
+        return False
+    since = source.last_success_at or source.created_at
+    patience = _interval(source.kind, source.tier, settings) * settings.ingest.stale_factor
+    return now - since > patience
+
+
+def _interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:
+    return timedelta(seconds=settings.interval_seconds(kind.value, tier.value))
+
+
+def _jittered(interval: timedelta, settings: Settings, random: Random) -> timedelta:
+    share = settings.polling.jitter_share
+    return interval * random.uniform(1 - share, 1 + share)

@@ -1,0 +1,113 @@
+"""The permanent poll task of every enabled source: made, moved with its source, put aside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, case, exists, func, insert, literal, or_, select, update
+
+from ingestion_pipeline.sources.source import SourceStatus, Tier
+from ingestion_pipeline.store.tables import ACTIVE, sources, tasks
+from ingestion_pipeline.store.types import Json
+from ingestion_pipeline.work.task import TaskStatus
+
+POLL = "poll"
+
+
+def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+    """A poll task for every enabled source of these, none that may run for a disabled one."""
+    is_enabled = sources.c.status != SourceStatus.DISABLED.value
+    mine = sources.c.id.in_(list(ids))
+    _skip_polls(connection, select(sources.c.id).where(mine, ~is_enabled), now=now)
+    revived = (
+        update(tasks)
+        .where(
+            tasks.c.kind == POLL,
+            tasks.c.status.in_([TaskStatus.SKIPPED.value, TaskStatus.FAILED.value]),
+            tasks.c.source_id.in_(select(sources.c.id).where(mine, is_enabled)),
+        )
+        .values(
+            status=TaskStatus.PENDING.value, not_before=now, attempts=0, updated_at=now, error=None
+        )
+    )
+    connection.execute(revived)
+    _refresh_polls(connection, ids, now=now)
+    _insert_polls(connection, ids, now=now)
+
+
+def _refresh_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+    """Waiting polls follow their source's tier, host and due time."""
+    statement = (
+        update(tasks)
+        .where(
+            tasks.c.kind == POLL,
+            tasks.c.status == TaskStatus.PENDING.value,
+            tasks.c.source_id == sources.c.id,
+            sources.c.id.in_(list(ids)),
+            or_(
+                tasks.c.shard != sources.c.shard,
+                tasks.c.priority != _tier_priority(),
+                tasks.c.not_before > func.coalesce(sources.c.next_check_at, now),
+            ),
+        )
+        .values(
+            shard=sources.c.shard,
+            priority=_tier_priority(),
+            url=sources.c.url,
+            not_before=case(
+                (tasks.c.not_before > sources.c.next_check_at, sources.c.next_check_at),
+                else_=tasks.c.not_before,
+            ),
+        )
+    )
+    connection.execute(statement)
+
+
+def _insert_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+    moment = literal(now, tasks.c.created_at.type)
+    empty = literal({}, Json)
+    columns = {
+        "kind": literal(POLL),
+        "dedupe_key": sources.c.id,
+        "source_id": sources.c.id,
+        "url": sources.c.url,
+        "payload": empty,
+        "status": literal(TaskStatus.PENDING.value),
+        "priority": _tier_priority(),
+        "shard": sources.c.shard,
+        "not_before": func.coalesce(sources.c.next_check_at, moment),
+        "tracking_id": sources.c.tracking_id,
+        "ancestry": literal([], Json),
+        "created_at": moment,
+        "updated_at": moment,
+    }
+    missing = select(*(value.label(name) for name, value in columns.items())).where(
+        sources.c.id.in_(list(ids)),
+        sources.c.status != SourceStatus.DISABLED.value,
+        ~exists().where(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id),
+    )
+    connection.execute(insert(tasks).from_select(list(columns), missing))
+
+
+def _tier_priority() -> Any:  # noqa: ANN401 - a SQL expression
+    return case(
+        *((sources.c.tier == tier.value, tier.priority) for tier in Tier), else_=Tier.COLD.priority
+    )
+
+
+def _skip_polls(connection: Connection, ids: Any, *, now: datetime) -> None:  # noqa: ANN401
+    # fence + 1: whoever is polling the source at this moment loses its claim, and its results.
+    connection.execute(
+        update(tasks)
+        .where(ACTIVE, tasks.c.kind == POLL, tasks.c.source_id.in_(ids))
+        .values(
+            status=TaskStatus.SKIPPED.value,
+            error="source disabled",
+            fence=tasks.c.fence + 1,
+            lease_owner=None,
+            lease_until=None,
+            updated_at=now,
+        )
+    )

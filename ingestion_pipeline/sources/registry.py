@@ -1,0 +1,222 @@
+"""The rows of `sources`: registered from definitions, looked up, enabled and disabled.
+
+The declaration owns url, platform, config, name, series and company; the store owns tier (unless it
+is pinned), status and health, so that an operator's disable survives a re-import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import uuid4
+
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    Integer,
+    String,
+    Text,
+    and_,
+    case,
+    exists,
+    literal,
+    null,
+    or_,
+    select,
+    update,
+)
+
+from ingestion_pipeline.sources.lookup import UnknownSource
+from ingestion_pipeline.sources.polls import ensure_polls
+from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import sources
+from ingestion_pipeline.store.types import Json
+from ingestion_pipeline.urls import host_of
+
+BY_FILE = "disabled by its declaration"
+REGISTER_BATCH = 5_000
+
+_GIVEN = {
+    "id": String(120),
+    "kind": String(20),
+    "url": Text(),
+    "name": Text(),
+    "platform": String(40),
+    "config": Json,
+    "series_id": String(120),
+    "company_id": String(120),
+    "origin": Text(),
+    "host": Text(),
+    "shard": Integer(),
+    "tier": String(4),
+    "tier_pinned": Boolean(),
+    "enabled": Boolean(),
+    "tracking_id": String(36),
+}
+# What a declaration owns, beside the tier when it pins one.
+_OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
+# A change of these means other content: what was fetched before proves nothing about it.
+_CONTENT = ("url", "platform", "config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registered:
+    """What registering came to."""
+
+    added: int
+    updated: int
+    unchanged: int
+
+
+def register(
+    connection: Connection, definitions: Sequence[Definition], *, now: datetime
+) -> Registered:
+    """Every definition has its row and, if enabled, its poll task; a new one is due now."""
+    added = updated = 0
+    for start in range(0, len(definitions), REGISTER_BATCH):
+        rows = [_given(one) for one in definitions[start : start + REGISTER_BATCH]]
+        updated += _update_changed(connection, rows, now=now)
+        added += _insert_missing(connection, rows, now=now)
+        ensure_polls(connection, [row[0] for row in rows], now=now)
+    return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
+
+
+def _given(one: Definition) -> tuple[Any, ...]:
+    host = host_of(one.url)
+    tier = one.tier or Tier.WARM
+    return (
+        one.id,
+        one.kind.value,
+        one.url,
+        one.name,
+        one.platform,
+        dict(one.config),
+        one.series,
+        one.company,
+        one.origin,
+        host,
+        shard_of(host),
+        tier.value,
+        one.tier is not None,
+        one.enabled,
+        str(uuid4()),
+    )
+
+
+def _insert_missing(
+    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
+) -> int:
+    given = row_source(connection, _GIVEN, rows, "given")
+    columns = [name for name in _GIVEN if name != "enabled"]
+    status = case((given.c.enabled, SourceStatus.ACTIVE.value), else_=SourceStatus.DISABLED.value)
+    reason = case((given.c.enabled, null()), else_=literal(BY_FILE))
+    moment = literal(now, sources.c.created_at.type)
+    missing = select(
+        *(given.c[name] for name in columns), status, reason, moment, moment, moment
+    ).where(~exists().where(sources.c.id == given.c.id))
+    extra = ["status", "status_reason", "next_check_at", "created_at", "updated_at"]
+    statement = (
+        insert_into(connection, sources)
+        .from_select([*columns, *extra], missing)
+        .on_conflict_do_nothing(index_elements=["id"])
+    )
+    return connection.execute(statement).rowcount
+
+
+def _update_changed(
+    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
+) -> int:
+    given = row_source(connection, _GIVEN, rows, "given")
+    content_differs = or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in _CONTENT))
+    owned_differ = or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in _OWNED))
+    tier_differs = or_(
+        sources.c.tier_pinned != given.c.tier_pinned,
+        and_(given.c.tier_pinned, sources.c.tier != given.c.tier),
+    )
+    switched_on = and_(given.c.enabled, sources.c.status_reason == BY_FILE)
+    switched_off = and_(~given.c.enabled, sources.c.status != SourceStatus.DISABLED.value)
+    forget = {
+        name: case((content_differs, null()), else_=sources.c[name])
+        for name in ("etag", "last_modified", "content_hash")
+    }
+    statement = (
+        update(sources)
+        .where(
+            sources.c.id == given.c.id,
+            or_(owned_differ, tier_differs, switched_on, switched_off),
+        )
+        .values(
+            {name: given.c[name] for name in _OWNED}
+            | forget
+            | {
+                "tier_pinned": given.c.tier_pinned,
+                "tier": case((given.c.tier_pinned, given.c.tier), else_=sources.c.tier),
+                "status": case(
+                    (switched_on, SourceStatus.ACTIVE.value),
+                    (switched_off, SourceStatus.DISABLED.value),
+                    else_=sources.c.status,
+                ),
+                "status_reason": case(
+                    (switched_on, null()),
+                    (switched_off, literal(BY_FILE)),
+                    else_=sources.c.status_reason,
+                ),
+                "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
+                "updated_at": now,
+            }
+        )
+    )
+    return connection.execute(statement).rowcount
+
+
+def disable(
+    connection: Connection, source_id: str, *, actor: str, reason: str, now: datetime
+) -> None:
+    """Polled no more, whatever its file says, until an operator enables it."""
+    _set_status(
+        connection,
+        source_id,
+        SourceStatus.DISABLED,
+        reason=f"{actor}: {reason}",
+        actor=actor,
+        now=now,
+    )
+
+
+def enable(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
+    """Polled again, now, with its failures forgotten."""
+    _set_status(connection, source_id, SourceStatus.ACTIVE, reason=None, actor=actor, now=now)
+
+
+def _set_status(
+    connection: Connection,
+    source_id: str,
+    status: SourceStatus,
+    *,
+    reason: str | None,
+    actor: str,
+    now: datetime,
+) -> None:
+    values: dict[str, Any] = {"status": status.value, "status_reason": reason, "updated_at": now}
+    if status is SourceStatus.ACTIVE:
+        values |= {"failure_count": 0, "next_check_at": now}
+    changed = connection.execute(
+        update(sources).where(sources.c.id == source_id).values(values)
+    ).rowcount
+    if not changed:
+        raise UnknownSource(source_id)
+    ensure_polls(connection, [source_id], now=now)
+    action = "source.enable" if status is SourceStatus.ACTIVE else "source.disable"
+    audit(
+        connection,
+        actor=actor,
+        action=action,
+        subject=source_id,
+        now=now,
+        detail={"reason": reason},
+    )

@@ -1,0 +1,27 @@
+"""Who did what, for good: operator actions and what the system decided by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import Connection, insert
+
+from ingestion_pipeline.store.tables import audit_log
+
+
+def audit(
+    connection: Connection,
+    *,
+    actor: str,
+    action: str,
+    subject: str,
+    now: datetime,
+    detail: Mapping[str, object] | None = None,
+) -> None:
+    """One line of the audit log, in the transaction of what it speaks of."""
+    connection.execute(
+        insert(audit_log).values(
+            at=now, actor=actor, action=action, subject=subject, detail=dict(detail or {})
+        )
+    )

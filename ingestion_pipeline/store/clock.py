@@ -1,0 +1,57 @@
+"""The one place that reads the time: the database's on PostgreSQL, the process's on SQLite."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+from sqlalchemy import Connection, text
+
+
+class Clock(Protocol):
+    """Tells the time by which leases, due dates and histories are judged."""
+
+    def now(self, connection: Connection) -> datetime:
+        """The present moment, in UTC."""
+        ...
+
+
+class DatabaseClock:
+    """The database's own clock, so that workers whose clocks differ agree; SQLite has only ours."""
+
+    def now(self, connection: Connection) -> datetime:
+        """The present moment, in UTC; on PostgreSQL it moves on inside a transaction too."""
+        if connection.dialect.name == "postgresql":
+            return connection.execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(UTC)
+        return datetime.now(UTC)
+
+
+class SteadyClock:
+    """Goes on from a moment the database told, by the monotonic clock: no query, no wall clock."""
+
+    def __init__(self, at: datetime, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._at = at
+        self._monotonic = monotonic
+        self._started = monotonic()
+
+    def now(self) -> datetime:
+        """The present moment, in UTC."""
+        return self._at + timedelta(seconds=self._monotonic() - self._started)
+
+
+class FixedClock:
+    """Stands still until told otherwise, for tests and simulations."""
+
+    def __init__(self, at: datetime) -> None:
+        self.at = at
+
+    def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - the Clock protocol
+        """The moment it was set to."""
+        return self.at
+
+    def advance(self, **units: float) -> datetime:
+        """Move on by a timedelta's units; the new moment."""
+        self.at += timedelta(**units)
+        return self.at

@@ -1,0 +1,131 @@
+"""One engine per process, and the two kinds of transaction everything runs in."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import make_url
+from sqlalchemy.pool import QueuePool
+from sqlalchemy.types import DateTime
+
+from ingestion_pipeline.store import schema
+from ingestion_pipeline.store.clock import Clock, DatabaseClock
+from ingestion_pipeline.store.types import UtcText
+
+# A writer waits this long for another one; far above the longest transaction that was measured.
+SQLITE_BUSY_SECONDS = 60
+
+
+class Store:
+    """The open database: `begin` to write, `read` to look, `now` for the time."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        self.engine = engine
+        self.clock = clock
+
+    @contextmanager
+    def begin(self) -> Generator[Connection]:
+        """A writing transaction, all of it or nothing; on SQLite it holds the write lock."""
+        with self.engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def read(self) -> Generator[Connection]:
+        """A reading transaction, which never waits for a writer."""
+        with self.engine.connect().execution_options(read_only=True) as connection:
+            yield connection
+
+    def now(self) -> datetime:
+        """The clock's time."""
+        with self.read() as connection:
+            return self.clock.now(connection)
+
+    def close(self) -> None:
+        """Give every connection back."""
+        self.engine.dispose()
+
+
+def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -> Store:
+    """The database at `url`, at this program's schema.
+
+    An empty database is created, an older SQLite migrates itself; an older PostgreSQL is refused
+    with the command that migrates it, unless `migrate` is that command.
+    """
+    engine = _create_engine(url)
+    store = Store(engine, clock or DatabaseClock())
+    try:
+        schema.ensure(engine, may_migrate=migrate or engine.dialect.name == "sqlite")
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _create_engine(url: str) -> Engine:
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite":
+        return create_engine(parsed, pool_pre_ping=True, pool_size=5, max_overflow=10)
+    _prepare_file(parsed.database)
+    engine = create_engine(
+        parsed,
+        poolclass=QueuePool,
+        pool_size=5,
+        max_overflow=20,
+        connect_args={
+            "timeout": SQLITE_BUSY_SECONDS,
+            "check_same_thread": False,
+            "factory": _CountingConnection,
+        },
+    )
+    # A bare `now` inside case() or coalesce() is written as its column would write it.
+    engine.dialect.colspecs = {**engine.dialect.colspecs, DateTime: UtcText}
+    event.listen(engine, "connect", _set_up_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+class _CountingCursor(sqlite3.Cursor):
+    """Knows how many rows a statement that begins with WITH has changed; the driver's says -1."""
+
+    @property
+    def rowcount(self) -> int:  # pyright: ignore[reportIncompatibleVariableOverride]
+        counted: int = super().rowcount
+        if counted >= 0 or self.description is not None:
+            return counted
+        return int(self.connection.execute("SELECT changes()").fetchone()[0])
+
+
+class _CountingConnection(sqlite3.Connection):
+    def cursor(self, factory: Any = _CountingCursor) -> Any:  # noqa: ANN401
+        return super().cursor(factory)
+
+
+def _prepare_file(database: str | None) -> None:
+    """The file exists and only its owner can read it."""
+    if not database or database == ":memory:":
+        raise ValueError("an in-memory SQLite cannot be shared by runs; name a file")
+    folder = os.path.dirname(os.path.abspath(database))  # noqa: PTH100, PTH120 - keeps links
+    os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
+    os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401
+    # The driver must not open transactions of its own: `_begin_sqlite` says which kind.
+    connection.isolation_level = None
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode = WAL")
+    cursor.execute("PRAGMA synchronous = NORMAL")
+    cursor.execute("PRAGMA foreign_keys = ON")
+    cursor.execute("PRAGMA wal_autocheckpoint = 1000")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")

@@ -1,0 +1,13 @@
+"""INSERT with a conflict tail, in the dialect of the connection; both databases spell it alike."""
+
+from __future__ import annotations
+
+from sqlalchemy import Connection, Table
+from sqlalchemy.dialects import postgresql, sqlite
+
+
+def insert_into(connection: Connection, table: Table) -> postgresql.Insert:
+    """An insert that has `on_conflict_do_nothing` and `on_conflict_do_update`."""
+    if connection.dialect.name == "postgresql":
+        return postgresql.insert(table)
+    return sqlite.insert(table)  # pyright: ignore[reportReturnType] - the same methods, another class

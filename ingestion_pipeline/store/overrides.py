@@ -1,0 +1,41 @@
+"""The `settings` table: what an operator has changed from the defaults."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, delete, select
+
+from ingestion_pipeline.settings import check_override, setting_fields, value_type
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import settings
+
+
+def overrides(connection: Connection) -> dict[str, str]:
+    """Every setting the table holds, as text."""
+    return dict(connection.execute(select(settings.c.key, settings.c.value)).tuples().all())
+
+
+def set_override(connection: Connection, key: str, text: str, *, actor: str, now: datetime) -> None:
+    """The table holds `text` for `key` afterwards; a bad key or value raises `BadSetting`."""
+    check_override(key, text)
+    row = {
+        "value": text,
+        "value_type": value_type(key),
+        "description": setting_fields()[key][1],
+        "updated_at": now,
+    }
+    before = overrides(connection).get(key)
+    statement = insert_into(connection, settings).values(key=key, **row)
+    connection.execute(statement.on_conflict_do_update(index_elements=["key"], set_=row))
+    detail = {"from": before, "to": text}
+    audit(connection, actor=actor, action="settings.set", subject=key, now=now, detail=detail)
+
+
+def unset_override(connection: Connection, key: str, *, actor: str, now: datetime) -> bool:
+    """The default rules again; False if it already did."""
+    gone = connection.execute(delete(settings).where(settings.c.key == key)).rowcount
+    if gone:
+        audit(connection, actor=actor, action="settings.unset", subject=key, now=now)
+    return bool(gone)

@@ -1,0 +1,99 @@
+"""Column types that mean the same on both databases: exact decimals, UTC times, JSON, ids."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+from sqlalchemy import BigInteger, DateTime, Dialect, Integer, Numeric, String
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC in and out; on SQLite text of one width, so that it compares as time."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """TIMESTAMPTZ, or text."""
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(String(32))
+        return dialect.type_descriptor(DateTime(timezone=True))
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:  # noqa: ANN401
+        """Refuse a naive time: nobody can tell which moment it means."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"{value!r} has no time zone; use datetime(..., tzinfo=UTC)")
+        return utc_text(value) if dialect.name == "sqlite" else value.astimezone(UTC)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ANN401, ARG002
+        """Aware UTC."""
+        if value is None:
+            return None
+        return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+
+
+class UtcText(DateTime):
+    """What SQLite writes for a time that no column gave a type: the text of `UtcDateTime`."""
+
+    def bind_processor(self, dialect: Dialect) -> Any:  # noqa: ANN401
+        """As `UtcDateTime` does it."""
+        return partial(UtcDateTime().process_bind_param, dialect=dialect)
+
+    def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ANN401, ARG002
+        """As `UtcDateTime` does it."""
+        return partial(UtcDateTime().process_result_value, dialect=dialect)
+
+
+def utc_text(value: datetime) -> str:
+    """The text SQLite keeps: always with microseconds and offset, so that order is time order."""
+    return value.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
+
+
+class _NumericAffinity(UserDefinedType[Any]):
+    """A plain NUMERIC column, with no float on the way in or out."""
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: object) -> str:
+        return "NUMERIC"
+
+
+class ExactDecimal(TypeDecorator[Decimal]):
+    """A decimal that stays one: NUMERIC on PostgreSQL, NUMERIC affinity bound as text on SQLite.
+
+    SQLite turns the text into an integer or a double and keeps 15 significant digits, so what was
+    written within them comes back equal, and comparison and maximum are numeric.
+    """
+
+    impl = Numeric
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """NUMERIC on both."""
+        if dialect.name == "sqlite":
+            return dialect.type_descriptor(_NumericAffinity())
+        return dialect.type_descriptor(Numeric())
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> Any:  # noqa: ANN401
+        """Plain digits, never an exponent."""
+        if value is None or dialect.name != "sqlite":
+            return value
+        return f"{value:f}"
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:  # noqa: ANN401, ARG002
+        """The shortest decimal that means the stored value, without trailing zeros."""
+        if value is None:
+            return None
+        number = Decimal(str(value)).normalize()
+        return Decimal(f"{number:f}")
+
+
+Json = JSON().with_variant(JSONB(), "postgresql")
+Id = BigInteger().with_variant(Integer(), "sqlite")

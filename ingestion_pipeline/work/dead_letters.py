@@ -1,0 +1,127 @@
+"""Work that was given up: kept with payload, error and stack, and replayed by an operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, insert, select, update
+
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import ACTIVE, dead_letters, tasks
+from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.task import Task, TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Burial:
+    """One task that is given up, with what it died of."""
+
+    task: Task
+    error: WorkError
+    stack: str | None
+
+
+def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) -> None:
+    """One dead letter each, in the transaction that gives the tasks up."""
+    if not burials:
+        return
+    connection.execute(
+        insert(dead_letters),
+        [
+            {
+                "task_id": one.task.id,
+                "task_kind": one.task.kind,
+                "source_id": one.task.source_id,
+                "payload": {"url": one.task.url, **one.task.payload},
+                "stage": one.task.stage,
+                "error_class": one.error.error_class.value,
+                "error_code": one.error.code,
+                "error": one.error.text,
+                "stack": one.stack,
+                "attempts": one.task.attempts,
+                "tracking_id": one.task.tracking_id,
+                "failed_at": now,
+            }
+            for one in burials
+        ],
+    )
+
+
+def list_letters(
+    connection: Connection,
+    *,
+    error_class: str | None = None,
+    source_id: str | None = None,
+    replayed: bool = False,
+    limit: int = 1_000,
+) -> list[RowMapping]:
+    """Newest first; by default those that nobody has replayed yet."""
+    query = select(dead_letters).order_by(dead_letters.c.failed_at.desc(), dead_letters.c.id.desc())
+    if not replayed:
+        query = query.where(dead_letters.c.replayed_at.is_(None))
+    if error_class is not None:
+        query = query.where(dead_letters.c.error_class == error_class)
+    if source_id is not None:
+        query = query.where(dead_letters.c.source_id == source_id)
+    return list(connection.execute(query.limit(limit)).mappings())
+
+
+def letter(connection: Connection, letter_id: int) -> RowMapping | None:
+    """The dead letter with this id."""
+    query = select(dead_letters).where(dead_letters.c.id == letter_id)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
+    """The letter's task is due now with all its attempts; what happened, in a word for people."""
+    found = letter(connection, letter_id)
+    if found is None:
+        raise LookupError(
+            f"there is no dead letter {letter_id}; `ingest dead-letters list` shows all"
+        )
+    outcome = _revive(connection, found["task_id"], now=now)
+    if outcome in _RUNS_AGAIN:  # else it stays in the list of what waits for an operator
+        connection.execute(
+            update(dead_letters).where(dead_letters.c.id == letter_id).values(replayed_at=now)
+        )
+    audit(
+        connection,
+        actor=actor,
+        action="dead_letter.replay",
+        subject=f"dead_letter:{letter_id}",
+        now=now,
+        detail={"task": found["task_id"], "source": found["source_id"], "outcome": outcome},
+    )
+    return outcome
+
+
+_RUNS_AGAIN = {"queued", "already queued", "already running"}
+
+
+def _revive(connection: Connection, task_id: int, *, now: datetime) -> str:
+    """A failed task waits again; a permanent one (a poll) that waits already becomes due."""
+    query = select(tasks).where(tasks.c.id == task_id).with_for_update()  # nobody claims it now
+    row = connection.execute(query).mappings().one_or_none()
+    if row is None:
+        return "task no longer kept"
+    if row["status"] == TaskStatus.PROCESSING.value:
+        return "already running"
+    if row["status"] in {TaskStatus.SKIPPED.value, TaskStatus.CANCELLED.value}:
+        return "its source is disabled"
+    if row["status"] != TaskStatus.PENDING.value and _has_active_twin(connection, row):
+        return "already queued"
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.id == task_id)
+        .values(status=TaskStatus.PENDING.value, not_before=now, attempts=0, updated_at=now)
+    )
+    return "queued"
+
+
+def _has_active_twin(connection: Connection, row: RowMapping) -> bool:
+    query = select(tasks.c.id).where(
+        ACTIVE, tasks.c.kind == row["kind"], tasks.c.dedupe_key == row["dedupe_key"]
+    )
+    return connection.execute(query).first() is not None

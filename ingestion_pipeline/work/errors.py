@@ -1,0 +1,105 @@
+"""A failure says whether to come back: four classes decide what becomes of the work.
+
+- `Transient`: tried again after a backoff, three attempts in all.
+- `Permanent`: a dead letter at once; trying again cannot help.
+- `Resource`: not the work's fault (rate limit, budget, no model): it waits, no attempt is counted.
+- `Fatal`: not the work's business (database lost, disk full): the run stops, the work goes back.
+
+`code` is a short slug for people and filters (`http_404`, `blocked_address`, `xml_entity`).
+"""
+
+from __future__ import annotations
+
+import errno
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+
+CODE_LENGTH = 40  # the width of the columns; a longer one would fail a whole batch
+TEXT_LENGTH = 2_000
+
+
+class ErrorClass(StrEnum):
+    """What a failure means for the work, stored with every failed task and dead letter."""
+
+    TRANSIENT = "transient"
+    PERMANENT = "permanent"
+    RESOURCE = "resource"
+    FATAL = "fatal"
+
+
+class WorkError(Exception):
+    """A classified failure; raise one of the four subclasses."""
+
+    error_class: ErrorClass = ErrorClass.TRANSIENT
+
+    def __init__(self, message: str, *, code: str = "error") -> None:
+        super().__init__(message)
+        self.code = code[:CODE_LENGTH]
+
+    @property
+    def text(self) -> str:
+        """The message as every database takes it: cut, without NUL and without half characters."""
+        readable = str(self)[:TEXT_LENGTH].replace("\0", "\N{REPLACEMENT CHARACTER}")
+        return readable.encode(errors="replace").decode()
+
+
+class Transient(WorkError):
+    """May pass: a timeout, a reset, a 5xx. `retry_after` is the other side's own wish."""
+
+    error_class = ErrorClass.TRANSIENT
+
+    def __init__(
+        self, message: str, *, code: str = "transient", retry_after: timedelta | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.retry_after = retry_after
+
+
+class Permanent(WorkError):
+    """Will not pass by waiting: a 404, a refused address, a body that is not what was promised."""
+
+    error_class = ErrorClass.PERMANENT
+
+
+class Resource(WorkError):
+    """Something outside the work is used up until `until`; never a strike against a source."""
+
+    error_class = ErrorClass.RESOURCE
+
+    def __init__(self, message: str, *, until: datetime, code: str = "resource") -> None:
+        super().__init__(message, code=code)
+        self.until = until
+
+
+class Fatal(WorkError):
+    """The ground itself gives way; the run stops and nothing is counted against the work."""
+
+    error_class = ErrorClass.FATAL
+
+
+# ENOSPC, EDQUOT: the disk; ENOMEM: memory; EMFILE, ENFILE: file handles. None is the work's fault.
+_FATAL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+
+
+def classify(error: BaseException) -> WorkError:
+    """The same failure as a `WorkError`; the unknown is transient, and so bounded."""
+    if isinstance(error, WorkError):
+        return error
+    text = f"{type(error).__name__}: {error}"
+    if isinstance(error, MemoryError):
+        return Fatal(text, code="out_of_memory")
+    if isinstance(error, OSError) and error.errno in _FATAL_ERRNOS:
+        return Fatal(text, code="storage")
+    if isinstance(error, IntegrityError):
+        return Permanent(text, code="constraint")
+    if isinstance(error, OperationalError) or (
+        isinstance(error, DBAPIError) and error.connection_invalidated
+    ):
+        return Fatal(text, code="database")
+    return Transient(text, code=_slug(type(error).__name__))
+
+
+def _slug(name: str) -> str:
+    return "".join(f"_{c.lower()}" if c.isupper() else c for c in name).lstrip("_")

@@ -1,0 +1,159 @@
+"""New tasks: enqueued by an event, or spawned by another task under the spawn guard.
+
+The partial unique index over active rows is the lasting guard against duplicates: two parents that
+spawn the same child at the same moment make one row, and neither sees an error. A finished task
+never stands in the way of a new one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import uuid4
+
+from sqlalchemy import Connection, func, select
+
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import ACTIVE, tasks
+from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
+
+log = logging.getLogger(__name__)
+
+
+class Refusal(StrEnum):
+    """Why a task was not made."""
+
+    TOO_DEEP = "too_deep"
+    IN_ANCESTRY = "in_ancestry"
+    ACTIVE_DUPLICATE = "active_duplicate"
+    TERMINAL_IN_LINEAGE = "terminal_in_lineage"
+    QUEUE_FULL = "queue_full"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relative:
+    """What the guard must know of another task of the lineage."""
+
+    kind: str
+    url: str | None
+    status: TaskStatus
+    is_ancestor: bool
+
+
+def refusal(
+    child: NewTask, *, depth: int, lineage: Collection[Relative], policy: Work
+) -> Refusal | None:
+    """Why the lineage does not want this child, or None; the same URL of another kind is fine."""
+    if depth > policy.spawn_depth:
+        return Refusal.TOO_DEEP
+    same = [one for one in lineage if (one.kind, one.url) == (child.kind, child.url)]
+    if any(one.is_ancestor for one in same):
+        return Refusal.IN_ANCESTRY
+    if any(one.status.is_active for one in same):
+        return Refusal.ACTIVE_DUPLICATE
+    return Refusal.TERMINAL_IN_LINEAGE if same else None
+
+
+def spawn(
+    connection: Connection, parent: Task, child: NewTask, *, now: datetime, policy: Work
+) -> int | Refusal:
+    """The new task's id, of the parent's tracking id, or the reason why there is none."""
+    if child.url is None:
+        raise ValueError(f"a spawned {child.kind} task needs a URL: the loop guard judges by it")
+    depth = parent.spawn_depth + 1
+    why = refusal(child, depth=depth, lineage=_lineage(connection, parent, child), policy=policy)
+    made = why or enqueue(connection, child, now=now, policy=policy, parent=parent)
+    if isinstance(made, Refusal):
+        log.warning("spawn of %s %s refused: %s", child.kind, child.url, made.value)
+        detail = {"kind": child.kind, "url": child.url, "parent": parent.id, "reason": made.value}
+        subject = f"task:{parent.tracking_id}"
+        audit(
+            connection,
+            actor="system",
+            action="spawn.refused",
+            subject=subject,
+            now=now,
+            detail=detail,
+        )
+    return made
+
+
+def enqueue(
+    connection: Connection,
+    new: NewTask,
+    *,
+    now: datetime,
+    policy: Work,
+    parent: Task | None = None,
+) -> int | Refusal:
+    """The new task's id; `ACTIVE_DUPLICATE` or `QUEUE_FULL` when there is none."""
+    if _active_count(connection, new.kind, policy.queue_limit) >= policy.queue_limit:
+        return Refusal.QUEUE_FULL
+    made = insert_tasks(connection, [new], now=now, parent=parent)
+    return made[0] if made else Refusal.ACTIVE_DUPLICATE
+
+
+def insert_tasks(
+    connection: Connection, new: Sequence[NewTask], *, now: datetime, parent: Task | None = None
+) -> list[int]:
+    """The ids of those that were inserted; an active duplicate is left as it is."""
+    if not new:
+        return []
+    statement = (
+        insert_into(connection, tasks)
+        .on_conflict_do_nothing(index_elements=["kind", "dedupe_key"], index_where=ACTIVE)
+        .returning(tasks.c.id)
+    )
+    rows = [_row(one, now=now, parent=parent) for one in new]
+    return list(connection.execute(statement, rows).scalars())
+
+
+def _row(new: NewTask, *, now: datetime, parent: Task | None) -> dict[str, object]:
+    return {
+        "kind": new.kind,
+        "dedupe_key": new.dedupe_key,
+        "source_id": new.source_id,
+        "url": new.url,
+        "payload": dict(new.payload),
+        "status": TaskStatus.PENDING.value,
+        "priority": new.priority,
+        "shard": new.shard,
+        "not_before": new.not_before,
+        "tracking_id": parent.tracking_id if parent else str(uuid4()),
+        "parent_id": parent.id if parent else None,
+        "ancestry": [*parent.ancestry, parent.id] if parent else [],
+        "spawn_depth": parent.spawn_depth + 1 if parent else 0,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relative]:
+    """Those of the lineage that can speak against the child: the same kind and URL."""
+    ancestors = {*parent.ancestry, parent.id}
+    rows = connection.execute(
+        select(tasks.c.id, tasks.c.kind, tasks.c.url, tasks.c.status).where(
+            tasks.c.tracking_id == parent.tracking_id,
+            tasks.c.kind == child.kind,
+            tasks.c.url == child.url,
+        )
+    )
+    return [
+        Relative(
+            kind=row.kind,
+            url=row.url,
+            status=TaskStatus(row.status),
+            is_ancestor=row.id in ancestors,
+        )
+        for row in rows
+    ]
+
+
+def _active_count(connection: Connection, kind: str, enough: int) -> int:
+    some = select(tasks.c.id).where(ACTIVE, tasks.c.kind == kind).limit(enough).subquery()
+    return connection.execute(select(func.count()).select_from(some)).scalar_one()

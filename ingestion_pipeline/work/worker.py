@@ -1,0 +1,77 @@
+"""A worker: one identity per run, its claims, and the heartbeat that keeps them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from uuid import uuid4
+
+from sqlalchemy.exc import SQLAlchemyError
+
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.task import Task
+
+log = logging.getLogger(__name__)
+
+
+class Worker:
+    """Claims tasks under a fresh uuid, so that no restart can be mistaken for the dead one before.
+
+    `may_start` turns false at two thirds of the lease without a heartbeat, judged by the monotonic
+    clock: whoever was stopped or cut off begins nothing new, whatever its wall clock says.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        lease_seconds: float,
+        owner: str | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.store = store
+        self.owner = owner or str(uuid4())
+        self.lease = timedelta(seconds=lease_seconds)
+        self._monotonic = monotonic
+        self._renewed_at = monotonic()
+
+    def claim(self, wanted: Wanted, *, limit: int) -> list[Task]:
+        """At most `limit` tasks, now leased to this worker."""
+        with self.store.begin() as connection:
+            now, renewed_at = self.store.clock.now(connection), self._monotonic()
+            # Those claimed before are renewed as well, since `may_start` speaks of all of them.
+            claims.heartbeat(connection, owner=self.owner, now=now, lease=self.lease)
+            found = claims.claim(
+                connection, wanted, owner=self.owner, now=now, lease=self.lease, limit=limit
+            )
+        self._renewed_at = renewed_at
+        return found
+
+    def renew(self) -> int:
+        """Every claim lasts a lease longer; how many there are."""
+        with self.store.begin() as connection:
+            now, renewed_at = self.store.clock.now(connection), self._monotonic()
+            kept = claims.heartbeat(connection, owner=self.owner, now=now, lease=self.lease)
+        self._renewed_at = renewed_at
+        return kept
+
+    def may_start(self) -> bool:
+        """Whether the claims are fresh enough to begin something new."""
+        return self._monotonic() - self._renewed_at < self.lease.total_seconds() * 2 / 3
+
+    async def keep_alive(self, *also: Callable[[], object]) -> None:
+        """Renew every third of a lease until cancelled; `also` is called with each heartbeat."""
+        while True:
+            await asyncio.sleep(self.lease.total_seconds() / 3)
+            for beat in (self.renew, *also):
+                try:
+                    await asyncio.to_thread(beat)
+                except SQLAlchemyError:
+                    log.warning(
+                        "heartbeat failed; the lease goes on until it expires", exc_info=True
+                    )

@@ -1,0 +1,146 @@
+"""What every test may ask for: settings, time, and a fresh store on each of the two databases."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import shutil
+import socket
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.store import FixedClock, Store, open_store
+from ingestion_pipeline_tests.postgres import PostgresServer, start_server
+
+PRIVATE_VARIABLES = ("INGESTION_", "OPENAI_", "DAGSTER_HOME")
+
+
+@pytest.fixture(autouse=True)
+def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test depends on the variables of whoever runs it, but for the samples it may read."""
+    for name in os.environ:
+        if name.startswith(PRIVATE_VARIABLES) and name != "INGESTION_SAMPLES":
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection to anything but loopback or a unix socket is an error of the test."""
+    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+
+    def guarded(self: socket.socket, address: Any) -> None:
+        _refuse_strangers(self, address)
+        connect(self, address)
+
+    def guarded_ex(self: socket.socket, address: Any) -> int:
+        _refuse_strangers(self, address)
+        return connect_ex(self, address)
+
+    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket.socket, "connect_ex", guarded_ex)
+
+
+def _refuse_strangers(sock: socket.socket, address: Any) -> None:
+    if sock.family == socket.AF_UNIX or address[0] == "localhost":
+        return
+    try:
+        is_ours = ipaddress.ip_address(address[0]).is_loopback
+    except ValueError:
+        is_ours = False
+    if not is_ours:
+        raise RuntimeError(f"tests talk to loopback alone, and this one wants {address!r}")
+
+
+@pytest.fixture
+def now() -> datetime:
+    return datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def clock(now: datetime) -> FixedClock:
+    """Stands at `now` until it is told to advance."""
+    return FixedClock(now)
+
+
+@pytest.fixture
+def random() -> Random:
+    return Random(7)
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest) -> str:
+    """The database a test runs on; whoever asks for a store runs on both."""
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    server = start_server()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_server: PostgresServer) -> str:
+    """The name of a migrated database that every other one is copied from."""
+    name = postgres_server.create_database()
+    open_store(postgres_server.url(name)).close()
+    return name
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file that every other one is copied from."""
+    file = tmp_path_factory.mktemp("template") / "ingestion.db"
+    open_store(f"sqlite:///{file}").close()
+    return file
+
+
+@pytest.fixture
+def database_url(request: pytest.FixtureRequest, database: str, tmp_path: Path) -> Iterator[str]:
+    """The URL of a fresh, migrated database."""
+    if database == "sqlite":
+        file = tmp_path / "home" / "ingestion.db"
+        file.parent.mkdir(mode=0o700)
+        shutil.copy(request.getfixturevalue("sqlite_template"), file)
+        yield f"sqlite:///{file}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create_database(request.getfixturevalue("postgres_template"))
+    yield server.url(name)
+    server.drop_database(name)
+
+
+@pytest.fixture
+def empty_database_url(
+    request: pytest.FixtureRequest, database: str, tmp_path: Path
+) -> Iterator[str]:
+    """The URL of a database that nobody has opened yet; on SQLite not even a file."""
+    if database == "sqlite":
+        yield f"sqlite:///{tmp_path / 'home' / 'ingestion.db'}"
+        return
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    name = server.create_database()
+    yield server.url(name)
+    server.drop_database(name)
+
+
+@pytest.fixture
+def store(database_url: str, clock: FixedClock) -> Iterator[Store]:
+    """A fresh, migrated store whose time is `clock`, on SQLite and on PostgreSQL."""
+    opened = open_store(database_url, clock=clock)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def settings(tmp_path: Path, database_url: str) -> Settings:
+    """All defaults, with a home of its own and the database of `store`."""
+    home = str(tmp_path / "home")
+    return load_settings({"INGESTION_HOME": home, "INGESTION_DATABASE_URL": database_url})

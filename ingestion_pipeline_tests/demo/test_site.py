@@ -1,0 +1,399 @@
+from __future__ import annotations
+
+import json
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from email.message import Message
+from email.utils import parsedate_to_datetime
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode, urlsplit
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from ingestion_pipeline import demo
+from ingestion_pipeline.demo.names import published_port
+from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.state import DemoState, break_site, mutate, repair, write_state
+from ingestion_pipeline.demo.stories import LIGHTHOUSE_ID, SALT_ID
+
+SOURCES = yaml.safe_load(Path(demo.__path__[0], "sources.yaml").read_text())["sources"]
+RESET_ON_CLOSE = struct.pack("ii", 1, 0)
+DATES = ("publishAt", "readableAt", "createdAt", "updatedAt")
+ATOM = {"atom": "http://www.w3.org/2005/Atom"}
+ORCHARD = "http://flaky.demo.test/orchard.xml"
+LIGHTHOUSE_FEED = "http://feeds.demo.test/lighthouse.xml"
+SALT_FEED = "http://feeds.demo.test/salt.atom"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    status: int
+    headers: Message
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def titles(self) -> list[str | None]:
+        return [title.text for title in ET.fromstring(self.body).iterfind("channel/item/title")]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[DemoSite]:
+    with DemoSite(tmp_path) as site:
+        yield site
+
+
+def get(site: DemoSite, url: str, **headers: str) -> Reply:
+    target = urlsplit(url)
+    path = f"{target.path}?{target.query}" if target.query else target.path
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    with closing(HTTPConnection("127.0.0.1", site.port, timeout=10)) as connection:
+        connection.request("GET", path, headers={"Host": target.netloc, **named})
+        with connection.getresponse() as response:
+            return Reply(status=response.status, headers=response.headers, body=response.read())
+
+
+def manga(site: DemoSite, manga_id: str, **query: object) -> Reply:
+    url = f"http://api.mangadex.demo.test/manga/{manga_id}/feed"
+    return get(site, f"{url}?{urlencode(query, doseq=True)}")
+
+
+def whole_listing(site: DemoSite, limit: int) -> list[dict[str, Any]]:
+    total = manga(site, LIGHTHOUSE_ID, limit=limit).json["total"]
+    pages = (
+        manga(site, LIGHTHOUSE_ID, limit=limit, offset=offset).json["data"]
+        for offset in range(0, total, limit)
+    )
+    return [item for page in pages for item in page]
+
+
+def numbers(items: list[dict[str, Any]]) -> list[str | None]:
+    return [item["attributes"]["chapter"] for item in items]
+
+
+def groups(item: dict[str, Any]) -> list[str]:
+    related = item["relationships"]
+    return [one["attributes"]["name"] for one in related if one["type"] == "scanlation_group"]
+
+
+def test_paging_shows_every_release_once_and_in_the_same_order(site: DemoSite) -> None:
+    by_25 = whole_listing(site, 25)
+    at_once = manga(site, LIGHTHOUSE_ID, limit=500).json
+
+    assert len({item["id"] for item in by_25}) == len(by_25) == at_once["total"] > 50
+    assert by_25 == at_once["data"]
+
+
+def test_a_page_states_its_own_place_in_the_listing(site: DemoSite) -> None:
+    page = manga(site, LIGHTHOUSE_ID, limit=25, offset=50).json
+
+    assert (page["result"], page["response"]) == ("ok", "collection")
+    assert (page["limit"], page["offset"]) == (25, 50)
+    assert len(page["data"]) == page["total"] - 50
+
+
+def test_a_page_past_the_end_is_empty_and_still_knows_the_total(site: DemoSite) -> None:
+    page = manga(site, LIGHTHOUSE_ID, offset=1000).json
+
+    assert page["data"] == []
+    assert page["total"] > 50
+
+
+def test_the_lighthouse_has_what_real_listings_have(site: DemoSite) -> None:
+    items = whole_listing(site, 100)
+
+    assert len(set(numbers(items)) - {None}) == 24
+    assert "10.5" in numbers(items)
+    assert numbers(items).count(None) == 1
+    assert numbers(items).count("2") > 1
+    assert {item["attributes"]["translatedLanguage"] for item in items} == {"en", "es"}
+    assert len({name for item in items for name in groups(item)}) == 2
+
+
+def test_exactly_one_chapter_is_read_elsewhere_and_has_no_pages_here(site: DemoSite) -> None:
+    items = whole_listing(site, 100)
+
+    (external,) = [item for item in items if item["attributes"]["externalUrl"]]
+    assert external["attributes"]["pages"] == 0
+    assert groups(external) == []
+    assert numbers(items).count(external["attributes"]["chapter"]) == 1
+
+
+def test_an_item_is_shaped_like_the_real_api_s(site: DemoSite) -> None:
+    item = manga(site, SALT_ID, limit=1).json["data"][0]
+
+    assert item["type"] == "chapter"
+    assert item["attributes"] == {
+        "volume": "1",
+        "chapter": "1",
+        "title": "The Weighing House",
+        "translatedLanguage": "en",
+        "externalUrl": None,
+        "pages": 22,
+        "version": 1,
+    } | dict.fromkeys(DATES, "2026-07-05T09:00:00+00:00")
+    assert {"id": SALT_ID, "type": "manga"} in item["relationships"]
+
+
+def test_a_language_filter_narrows_the_listing_and_its_total(site: DemoSite) -> None:
+    everything = manga(site, LIGHTHOUSE_ID).json["total"]
+    spanish = manga(site, LIGHTHOUSE_ID, **{"translatedLanguage[]": ["es"]}).json
+    both = manga(site, LIGHTHOUSE_ID, **{"translatedLanguage[]": ["es", "en"]}).json
+
+    assert {item["attributes"]["translatedLanguage"] for item in spanish["data"]} == {"es"}
+    assert 0 < spanish["total"] == len(spanish["data"]) < everything
+    assert both["total"] == everything
+
+
+def test_an_unknown_manga_is_the_api_s_own_404(site: DemoSite) -> None:
+    reply = manga(site, "00000000-0000-4000-8000-000000000000")
+
+    assert reply.status == 404
+    assert reply.json["result"] == "error"
+    (error,) = reply.json["errors"]
+    assert (error["status"], error["title"]) == (404, "not_found_http_exception")
+
+
+@pytest.mark.parametrize(
+    "query", [{"limit": 501}, {"limit": 0}, {"limit": "x"}, {"offset": -1}], ids=str
+)
+def test_a_page_that_cannot_be_is_refused(site: DemoSite, query: dict[str, object]) -> None:
+    reply = manga(site, LIGHTHOUSE_ID, **query)
+
+    assert reply.status == 400
+    assert reply.json["errors"][0]["title"] == "validation_exception"
+
+
+def test_the_lighthouse_feed_tells_the_newest_ten_numbers_newest_first(site: DemoSite) -> None:
+    reply = get(site, LIGHTHOUSE_FEED)
+
+    assert reply.headers.get_content_type() == "application/rss+xml"
+    assert len(reply.titles) == 10
+    assert reply.titles[0] == "The Lighthouse Keeper Chapter 22: The Keeper's Daughter"
+    assert "The Lighthouse Keeper Chapter 17: Bread & Brine" in reply.titles
+
+
+def test_the_salt_feed_is_atom_with_twelve_dated_entries(site: DemoSite) -> None:
+    reply = get(site, SALT_FEED)
+
+    entries = ET.fromstring(reply.body).findall("atom:entry", ATOM)
+    assert reply.headers.get_content_type() == "application/atom+xml"
+    assert len(entries) == 12
+    assert (
+        entries[0].findtext("atom:title", "", ATOM) == "Salt and Iron Ch. 12: What the Anvil Heard"
+    )
+    assert entries[0].findtext("atom:published", "", ATOM) == "2026-09-20T09:00:00+00:00"
+
+
+@pytest.mark.parametrize("url", [LIGHTHOUSE_FEED, SALT_FEED])
+@pytest.mark.parametrize(
+    ("held", "asked"), [("ETag", "If_None_Match"), ("Last-Modified", "If_Modified_Since")]
+)
+def test_a_copy_that_is_still_right_is_not_sent_again(
+    site: DemoSite, url: str, held: str, asked: str
+) -> None:
+    first = get(site, url)
+
+    again = get(site, url, **{asked: first.headers[held]})
+
+    assert (again.status, again.body) == (304, b"")
+    assert again.headers["ETag"] == first.headers["ETag"]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"If_None_Match": '"another"'},
+        {"If_Modified_Since": "Thu, 01 Jan 2026 00:00:00 GMT"},
+        {"If_Modified_Since": "yesterday"},
+        {"If_None_Match": '"another"', "If_Modified_Since": "Fri, 01 Jan 2100 00:00:00 GMT"},
+    ],
+    ids=["other tag", "older date", "no date", "a tag outweighs a date"],
+)
+def test_a_copy_that_may_be_wrong_is_sent_anew(site: DemoSite, headers: dict[str, str]) -> None:
+    assert get(site, LIGHTHOUSE_FEED, **headers).status == 200
+
+
+def test_a_weak_tag_in_a_list_of_tags_is_recognised(site: DemoSite) -> None:
+    tag = get(site, LIGHTHOUSE_FEED).headers["ETag"]
+
+    assert get(site, LIGHTHOUSE_FEED, If_None_Match=f'"other", W/{tag}').status == 304
+
+
+def test_a_restarted_site_sends_the_same_bytes_under_the_same_tag(tmp_path: Path) -> None:
+    with DemoSite(tmp_path) as site:
+        before = [get(site, LIGHTHOUSE_FEED), manga(site, LIGHTHOUSE_ID)]
+    with DemoSite(tmp_path) as site:
+        after = [get(site, LIGHTHOUSE_FEED), manga(site, LIGHTHOUSE_ID)]
+
+    assert [reply.body for reply in before] == [reply.body for reply in after]
+    assert before[0].headers["ETag"] == after[0].headers["ETag"]
+
+
+def test_a_running_site_shows_a_mutation_in_the_api_and_in_the_feed(site: DemoSite) -> None:
+    before, feed_before = whole_listing(site, 100), get(site, LIGHTHOUSE_FEED)
+
+    write_state(site.home, mutate(DemoState()))
+    after = whole_listing(site, 100)
+    feed = get(site, LIGHTHOUSE_FEED, If_None_Match=feed_before.headers["ETag"])
+
+    assert after[:-1] == before
+    assert after[-1]["attributes"]["chapter"] == "23"
+    assert feed.status == 200
+    assert str(feed.titles[0]).startswith("The Lighthouse Keeper Chapter 23: ")
+    assert feed.titles[1:] == feed_before.titles[:-1]
+
+
+def test_a_mutation_moves_the_date_of_the_feed_forward(site: DemoSite) -> None:
+    before = get(site, LIGHTHOUSE_FEED).headers["Last-Modified"]
+    write_state(site.home, mutate(DemoState()))
+
+    reply = get(site, LIGHTHOUSE_FEED, If_Modified_Since=before)
+
+    assert reply.status == 200
+    assert parsedate_to_datetime(reply.headers["Last-Modified"]) > parsedate_to_datetime(before)
+
+
+def test_the_orchard_fails_twice_after_each_start_of_the_site(tmp_path: Path) -> None:
+    site = DemoSite(tmp_path)
+    for _start in range(2):
+        with site:
+            replies = [get(site, ORCHARD) for _ in range(4)]
+
+        assert [reply.status for reply in replies] == [503, 503, 200, 200]
+        assert "Retry-After" not in replies[0].headers
+        assert len(replies[2].titles) == 8
+
+
+def test_other_requests_do_not_use_up_the_orchard_s_failures(site: DemoSite) -> None:
+    get(site, "http://flaky.demo.test/robots.txt")
+    get(site, LIGHTHOUSE_FEED)
+
+    assert [get(site, ORCHARD).status for _ in range(3)] == [503, 503, 200]
+
+
+def test_an_overloaded_orchard_fails_until_it_is_repaired(site: DemoSite) -> None:
+    write_state(site.home, DemoState(is_overloaded=True))
+    statuses = {get(site, ORCHARD).status for _ in range(5)}
+
+    write_state(site.home, repair(DemoState(is_overloaded=True)))
+
+    assert statuses == {503}
+    assert get(site, ORCHARD).status == 200
+
+
+def test_a_bad_day_is_an_error_page_and_an_empty_listing(site: DemoSite) -> None:
+    good = [get(site, ORCHARD) for _ in range(3)][-1]
+
+    write_state(site.home, break_site(DemoState()))
+    bad = get(site, ORCHARD, If_None_Match=good.headers["ETag"])
+    salt = manga(site, SALT_ID).json
+    write_state(site.home, repair(break_site(DemoState())))
+
+    assert (bad.status, bad.headers.get_content_type()) == (200, "text/html")
+    assert (salt["result"], salt["total"], salt["data"]) == ("ok", 0, [])
+    assert get(site, ORCHARD).body == good.body
+    assert manga(site, SALT_ID).json["total"] == 12
+
+
+def test_a_bad_day_spares_the_other_sources(site: DemoSite) -> None:
+    before = [get(site, SALT_FEED).body, manga(site, LIGHTHOUSE_ID).body]
+
+    write_state(site.home, break_site(DemoState()))
+
+    assert [get(site, SALT_FEED).body, manga(site, LIGHTHOUSE_ID).body] == before
+
+
+def test_the_ghost_is_an_error_page_that_calls_itself_a_success(site: DemoSite) -> None:
+    reply = get(site, "http://broken.demo.test/ghost.xml")
+
+    assert (reply.status, reply.headers.get_content_type()) == (200, "text/html")
+    assert b"Something went wrong" in reply.body
+    assert "ETag" not in reply.headers
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://feeds.demo.test/other.xml",
+        "http://feeds.demo.test/ghost.xml",
+        "http://unknown.demo.test/lighthouse.xml",
+        "http://api.mangadex.demo.test/ping",
+    ],
+)
+def test_an_address_without_a_page_is_a_404(site: DemoSite, url: str) -> None:
+    assert get(site, url).status == 404
+
+
+@pytest.mark.parametrize("host", ["feeds.demo.test:8123", "Feeds.Demo.Test", "feeds.demo.test."])
+def test_port_capitals_and_closing_dot_of_a_host_are_ignored(site: DemoSite, host: str) -> None:
+    assert get(site, LIGHTHOUSE_FEED, Host=host).status == 200
+
+
+def test_a_damaged_state_is_told_to_whoever_asks(site: DemoSite) -> None:
+    write_state(site.home, DemoState())
+    state_file = site.home / "demo" / "state.json"
+    state_file.write_text("{")
+
+    reply = get(site, LIGHTHOUSE_FEED)
+
+    assert reply.status == 500
+    assert str(state_file) in reply.body.decode()
+
+
+def test_requests_are_counted_by_host_and_path_and_logged_nowhere(
+    site: DemoSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    get(site, LIGHTHOUSE_FEED)
+    manga(site, SALT_ID, limit=1)
+    manga(site, SALT_ID, limit=2)
+
+    assert site.requests == {
+        ("feeds.demo.test", "/lighthouse.xml"): 1,
+        ("api.mangadex.demo.test", f"/manga/{SALT_ID}/feed"): 2,
+    }
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_client_that_hangs_up_disturbs_nobody(
+    site: DemoSite, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for said in (b"", b"GET /lighthouse.xml HTTP/1.1\r\nHost: feeds.demo.test\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", site.port)) as client:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+            client.sendall(said)
+
+    assert get(site, LIGHTHOUSE_FEED).status == 200
+    assert capfd.readouterr() == ("", "")
+
+
+def test_the_site_is_published_while_it_runs_and_gone_afterwards(tmp_path: Path) -> None:
+    with DemoSite(tmp_path) as site:
+        assert published_port(tmp_path) == site.port
+
+    assert published_port(tmp_path) is None
+    with pytest.raises(ConnectionRefusedError):
+        get(site, LIGHTHOUSE_FEED)
+
+
+def test_every_demo_source_has_an_address_that_the_site_answers(site: DemoSite) -> None:
+    statuses = {source["id"]: get(site, source["url"]).status for source in SOURCES}
+
+    assert statuses == {
+        "series:lighthouse-mangadex": 200,
+        "series:lighthouse-feed": 200,
+        "series:salt-mangadex": 200,
+        "series:salt-feed": 200,
+        "series:orchard-flaky": 503,
+        "series:ghost-broken": 200,
+    }

@@ -1,0 +1,285 @@
+"""Fakes that stand where the wire ends: a real server on loopback, and a name server of our own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import ssl
+import struct
+import subprocess
+import threading
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from ingestion_pipeline.pages.guard import Endpoint
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request as it arrived; `at` is monotonic seconds, header names are lower case."""
+
+    method: str
+    path: str
+    host: str
+    headers: Mapping[str, str]
+    at: float
+
+
+@dataclass(frozen=True)
+class Reply:
+    """A well-formed answer; one with an `etag` header answers a matching condition with 304."""
+
+    body: bytes = b""
+    status: int = 200
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+Raw = Callable[[asyncio.StreamWriter], Awaitable[None]]
+"""Misbehaviour: writes whatever it likes; the connection is closed afterwards."""
+
+WebAnswer = bytes | str | int | Reply | Raw
+
+
+class FakeWeb:
+    """A web server on loopback in its own thread: routes to answers; it remembers what was asked.
+
+    A route is a path (`/jobs`, any host) or a URL without scheme (`a.test/jobs`, that host alone).
+    A list of answers is given one by one, the last one for ever; `routes` may change at any time.
+    Only real with `with` or `async with`; any name reaches it by `FakeResolver` and `web.endpoint`.
+    """
+
+    def __init__(
+        self,
+        routes: Mapping[str, WebAnswer | Sequence[WebAnswer]] | None = None,
+        *,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self.routes = dict(routes or {})
+        self.requests: list[Asked] = []
+        self.connections = 0
+        self.port = 0
+        self._tls = tls
+        self._given: dict[str, int] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    @property
+    def host_port(self) -> str:
+        """As INGESTION_ALLOW_HOSTS wants it."""
+        return f"{LOOPBACK}:{self.port}"
+
+    @property
+    def endpoint(self) -> Endpoint:
+        """Where a resolver sends the names that this server plays."""
+        return Endpoint(LOOPBACK, self.port, is_exempt=True)
+
+    @property
+    def paths(self) -> list[str]:
+        return [asked.path for asked in self.requests]
+
+    def url(self, path: str = "/") -> str:
+        return f"{'https' if self._tls else 'http'}://{self.host_port}{path}"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(10), "the fake web did not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+        assert not self._thread.is_alive(), "the fake web did not stop"
+
+    async def __aenter__(self) -> Self:
+        return self.__enter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self.__exit__()
+
+    async def _serve(self) -> None:
+        self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
+        server = await asyncio.start_server(self._connected, LOOPBACK, 0, ssl=self._tls)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await server.wait_closed()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        self.connections += 1
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+                while await self._answer_one(reader, writer):
+                    pass
+        finally:
+            self._tasks.discard(task)
+            writer.transport.abort() if self._stop.is_set() else writer.close()
+            with contextlib.suppress(OSError):
+                await writer.wait_closed()
+
+    async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
+        self.requests.append(asked)
+        answer = self._chosen(asked)
+        if callable(answer):
+            await answer(writer)
+            return False
+        writer.write(_wire_form(answer, asked))
+        await writer.drain()
+        return True
+
+    def _chosen(self, asked: Asked) -> WebAnswer:
+        by_host = asked.host.partition(":")[0] + asked.path
+        route = by_host if by_host in self.routes else asked.path
+        answers = self.routes.get(route, 404)
+        if not isinstance(answers, list | tuple):
+            return answers  # pyright: ignore[reportReturnType] - str and bytes are sequences too
+        turn = self._given.get(route, 0)
+        self._given[route] = turn + 1
+        return answers[min(turn, len(answers) - 1)]
+
+
+def _parsed(head: bytes) -> Asked:
+    first, *lines = head.decode("latin-1").strip().split("\r\n")
+    method, path, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    return Asked(method, path, headers.get("host", ""), headers, time.monotonic())
+
+
+def _wire_form(answer: bytes | str | int | Reply, asked: Asked) -> bytes:
+    reply = _reply(answer)
+    etag = {name.lower(): value for name, value in reply.headers.items()}.get("etag")
+    if etag is not None and asked.headers.get("if-none-match") == etag:
+        reply = Reply(b"", 304, reply.headers)
+    lines = [f"HTTP/1.1 {reply.status} Fake", *(f"{k}: {v}" for k, v in reply.headers.items())]
+    if reply.status not in {204, 304}:
+        lines.append(f"Content-Length: {len(reply.body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + reply.body
+
+
+def _reply(answer: bytes | str | int | Reply) -> Reply:
+    match answer:
+        case Reply():
+            return answer
+        case int():
+            return Reply(f"status {answer}".encode(), answer)
+        case str():
+            return Reply(answer.encode(), headers={"Content-Type": "text/html; charset=utf-8"})
+        case bytes():
+            return Reply(answer)
+
+
+def redirect(location: str, status: int = 302) -> Reply:
+    return Reply(b"", status, {"Location": location})
+
+
+async def drop(writer: asyncio.StreamWriter) -> None:
+    """Hang up without a word."""
+
+
+async def reset(writer: asyncio.StreamWriter) -> None:
+    """Half a status line, then RST instead of FIN."""
+    writer.write(b"HTTP/1.1 20")
+    await writer.drain()
+    sock = writer.get_extra_info("socket")
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    writer.transport.abort()
+
+
+async def garbage(writer: asyncio.StreamWriter) -> None:
+    """What an HTTP/0.9 server, or no web server at all, would say."""
+    writer.write(b"<html>no status line, no headers</html>\r\n\r\n")
+    await writer.drain()
+
+
+async def endless(writer: asyncio.StreamWriter) -> None:
+    """Chunks for ever, and no length."""
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+        await writer.drain()
+
+
+async def many_headers(writer: asyncio.StreamWriter) -> None:
+    writer.write(b"HTTP/1.1 200 OK\r\n" + b"X-Header: value\r\n" * 100_000 + b"\r\n")
+    await writer.drain()
+
+
+def says(data: bytes) -> Raw:
+    """Exactly these bytes, then the end of the connection."""
+
+    async def say(writer: asyncio.StreamWriter) -> None:
+        writer.write(data)
+        await writer.drain()
+
+    return say
+
+
+def drips(head: bytes, *, every_seconds: float) -> Raw:
+    """`head` at once, then one byte at a time for ever: every read makes progress."""
+
+    async def drip(writer: asyncio.StreamWriter) -> None:
+        writer.write(head)
+        while True:
+            writer.write(b"x")
+            await writer.drain()
+            await asyncio.sleep(every_seconds)
+
+    return drip
+
+
+class FakeResolver:
+    """A name server: each name has answers that are given one by one, the last one for ever.
+
+    An address given as text becomes an endpoint at the port that was asked for.
+    """
+
+    def __init__(self, names: Mapping[str, Sequence[Sequence[str | Endpoint]]]) -> None:
+        self._names = names
+        self.lookups: list[str] = []
+
+    async def __call__(self, host: str, port: int) -> Sequence[Endpoint]:
+        turn = self.lookups.count(host)
+        self.lookups.append(host)
+        if host not in self._names:
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        answers = self._names[host]
+        answer = answers[min(turn, len(answers) - 1)]
+        return [Endpoint(each, port) if isinstance(each, str) else each for each in answer]
+
+
+def closed_port() -> int:
+    """A loopback port on which nobody listens."""
+    with socket.socket() as sock:
+        sock.bind((LOOPBACK, 0))
+        return sock.getsockname()[1]
+
+
+def a_certificate(folder: Path, name: str) -> tuple[Path, ssl.SSLContext]:
+    """A certificate that vouches for itself: the file that trusts it, and a server's context."""
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-nodes", "-days", "2", "-newkey", "ec"),
+            *("-pkeyopt", "ec_paramgen_curve:prime256v1", "-subj", f"/CN={name}"),
+            *("-addext", f"subjectAltName=DNS:{name}", "-keyout", str(key), "-out", str(cert)),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return cert, context

@@ -1,0 +1,150 @@
+"""A body is whole and inside every cap, or it is refused while it is still small in memory."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.pages.body import Body
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+
+TEXT = b"".join(b"row %d\n" % n for n in range(5000))
+
+
+def raw_deflate(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-15)
+    return packer.compress(data) + packer.flush()
+
+
+def twice(data: bytes) -> bytes:
+    return gzip.compress(gzip.compress(data))
+
+
+def inflated(
+    data: bytes, encoding: str, *, step: int = 65_536, max_bytes: int = 10_000_000, ratio: int = 100
+) -> bytes:
+    body = Body(encoding, max_bytes=max_bytes, max_ratio=ratio, shown_url="http://a.test/")
+    for start in range(0, len(data), step):
+        body.feed(data[start : start + step])
+    return body.whole()
+
+
+def refusal(data: bytes, encoding: str, **limits: int) -> WorkError:
+    with pytest.raises(WorkError) as caught:
+        inflated(data, encoding, **limits)
+    assert "http://a.test/" in str(caught.value)
+    return caught.value
+
+
+ENCODED = [
+    (TEXT, "", "plain"),
+    (TEXT, "identity", "identity"),
+    (gzip.compress(TEXT), "gzip", "gzip"),
+    (gzip.compress(TEXT), "X-GZip", "x-gzip"),
+    (zlib.compress(TEXT), "deflate", "deflate"),
+    (raw_deflate(TEXT), "deflate", "raw deflate"),
+    (twice(TEXT), "gzip, gzip", "nested"),
+    (gzip.compress(zlib.compress(TEXT)), "deflate, gzip", "mixed"),
+    (gzip.compress(TEXT[:99]) + gzip.compress(TEXT[99:]), "gzip", "two members"),
+    (gzip.compress(TEXT) + b"\0" * 50, "gzip", "padded"),
+]
+
+
+@pytest.mark.parametrize("step", [1, 7, 65_536])
+@pytest.mark.parametrize(
+    ("data", "encoding"), [e[:2] for e in ENCODED], ids=[e[2] for e in ENCODED]
+)
+def test_a_body_arrives_whole_however_it_is_cut(data: bytes, encoding: str, step: int) -> None:
+    assert inflated(data, encoding, step=step) == TEXT
+
+
+@given(st.binary(max_size=3000), st.integers(1, 500))
+def test_any_bytes_come_back(data: bytes, step: int) -> None:
+    assert inflated(gzip.compress(data * 40), "gzip", step=step, ratio=10_000) == data * 40
+
+
+@pytest.mark.parametrize("size", [*range(65_530, 66_000, 7), 131_327])
+def test_a_body_that_ends_near_the_edge_of_a_piece_is_whole(size: int) -> None:
+    """Zlib had eaten all input and still held output: such bodies once seemed to stop early."""
+    data = (b"abc" * size)[:size]
+
+    assert inflated(raw_deflate(data), "deflate") == data
+
+
+@pytest.mark.parametrize("encoding", ["br", "zstd", "gzip, br", "gzip,gzip,gzip,gzip", "x" * 999])
+def test_an_encoding_that_was_not_offered_is_refused(encoding: str) -> None:
+    error = refusal(b"", encoding)
+
+    assert isinstance(error, Permanent)
+    assert error.code == "content_encoding"
+    assert len(str(error)) < 400
+
+
+@pytest.mark.parametrize(("data", "encoding"), [e[:2] for e in ENCODED[2:8]])
+def test_a_compressed_body_that_stops_early_is_tried_again(data: bytes, encoding: str) -> None:
+    error = refusal(data[:-5], encoding)
+
+    assert isinstance(error, Transient)
+    assert error.code == "truncated"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_body_that_is_not_compressed_as_it_says_is_tried_again(encoding: str) -> None:
+    error = refusal(b"<html>plain</html>", encoding)
+
+    assert isinstance(error, Transient)
+    assert error.code == "corrupt_body"
+
+
+def test_a_body_may_be_as_large_as_the_cap_and_no_larger() -> None:
+    assert len(inflated(b"x" * 1000, "", max_bytes=1000)) == 1000
+    assert refusal(b"x" * 1001, "", max_bytes=1000).code == "too_large"
+
+
+def test_an_inflated_body_has_the_same_cap() -> None:
+    data = gzip.compress(TEXT)
+
+    assert inflated(data, "gzip", max_bytes=len(TEXT)) == TEXT
+    assert refusal(data, "gzip", max_bytes=len(TEXT) - 1).code == "decompression_bomb"
+
+
+def test_a_small_page_may_compress_well() -> None:
+    page = b"<td></td>" * 20_000
+
+    assert inflated(gzip.compress(page), "gzip") == page
+
+
+BOMB = 30_000_000 * b"\0"
+BOMBS = {
+    "gzip": (gzip.compress(BOMB), "gzip"),
+    "deflate": (zlib.compress(BOMB), "deflate"),
+    "raw deflate": (raw_deflate(BOMB), "deflate"),
+    "nested": (twice(BOMB), "gzip, gzip"),
+    "swallowed by the inner layer": (gzip.compress(gzip.compress(b"x") + BOMB), "gzip, gzip"),
+}
+del BOMB
+
+
+@pytest.mark.parametrize("name", BOMBS)
+@pytest.mark.parametrize(
+    "limits", [{"max_bytes": 10**9}, {"ratio": 10**9}], ids=["by ratio", "by size"]
+)
+def test_a_bomb_is_stopped_before_it_fills_memory(name: str, limits: dict[str, int]) -> None:
+    tracemalloc.start()
+
+    error = refusal(*BOMBS[name], **limits)
+
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert isinstance(error, Permanent)
+    assert error.code == "decompression_bomb"
+    assert peak < 25_000_000
+
+
+def test_a_body_of_empty_gzip_members_is_refused() -> None:
+    assert refusal(gzip.compress(b"") * 5000, "gzip").code == "corrupt_body"

@@ -1,0 +1,139 @@
+"""The same bytes are kept once, whole, for their owner alone."""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages import ContentStore
+from ingestion_pipeline.work.errors import Permanent, Transient
+
+BODY = b"<html>" + b"row " * 1000
+HASH = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ContentStore:
+    return ContentStore(tmp_path / "deep" / "content")
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if not path.is_dir()]
+
+
+@pytest.mark.parametrize("body", [b"", b"\x00\xff", BODY], ids=["empty", "binary", "page"])
+def test_what_is_put_is_got(store: ContentStore, body: bytes) -> None:
+    content_hash = store.put(body)
+
+    assert content_hash == hashlib.sha256(body).hexdigest()
+    assert store.get(content_hash) == body
+
+
+def test_the_object_is_compressed_and_named_by_its_hash(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    store.put(BODY)
+
+    (path,) = files(tmp_path)
+    assert path == tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    assert path.stat().st_size < len(BODY) / 10
+
+
+def test_nobody_else_may_read_it(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in files(tmp_path)}
+    folders = {stat.S_IMODE(p.stat().st_mode) for p in tmp_path.rglob("*") if p.is_dir()}
+    assert (modes, folders) == ({0o600}, {0o700})
+
+
+def test_an_existing_object_is_not_written_again(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+    (path,) = files(tmp_path)
+    before = path.stat()
+
+    store.put(BODY)
+
+    after = path.stat()
+    assert (before.st_ino, before.st_mtime_ns) == (after.st_ino, after.st_mtime_ns)
+
+
+def test_many_writers_of_one_body_leave_one_whole_object(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        hashes = set(pool.map(store.put, [BODY] * 40))
+
+    assert hashes == {HASH}
+    assert len(files(tmp_path)) == 1
+    assert store.get(HASH) == BODY
+
+
+def test_has_knows_what_was_put(store: ContentStore) -> None:
+    assert not store.has(HASH)
+
+    store.put(BODY)
+
+    assert store.has(HASH)
+
+
+def test_a_missing_object_is_fetched_again(store: ContentStore) -> None:
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+
+    assert caught.value.code == "content_missing"
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "empty"])
+def test_a_damaged_object_is_noticed_and_healed(
+    store: ContentStore, tmp_path: Path, damage: str
+) -> None:
+    other = ContentStore(tmp_path / "other").put(b"other")
+    foreign = (tmp_path / "other" / other[:2] / other[2:]).read_bytes()
+    store.put(BODY)
+    path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    path.write_bytes({"cut": path.read_bytes()[:-9], "other": foreign, "empty": b""}[damage])
+
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+    store.put(BODY)
+
+    assert caught.value.code == "content_damaged"
+    assert store.get(HASH) == BODY
+
+
+def test_a_link_is_not_followed(store: ContentStore, tmp_path: Path) -> None:
+    store.put(BODY)
+    path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    elsewhere = path.rename(tmp_path / "elsewhere")
+    path.symlink_to(elsewhere)
+
+    assert not store.has(HASH)
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+    assert caught.value.code == "content_damaged"
+    assert elsewhere.exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../../etc/passwd", HASH.upper(), HASH + "\n", HASH[:-1], "/" + HASH[1:], "CON"]
+)
+def test_a_name_that_is_no_hash_touches_no_file(store: ContentStore, name: str) -> None:
+    for call in (store.get, store.has):
+        with pytest.raises(Permanent) as caught:
+            call(name)
+        assert caught.value.code == "content_name"
+
+
+def test_a_failed_write_leaves_nothing_behind(store: ContentStore, tmp_path: Path) -> None:
+    folder = tmp_path / "deep" / "content" / HASH[:2]
+    (folder / HASH[2:]).mkdir(parents=True)  # a folder where the object should be: rename fails
+
+    with pytest.raises(OSError, match=r"directory"):
+        store.put(BODY)
+
+    assert files(tmp_path) == []

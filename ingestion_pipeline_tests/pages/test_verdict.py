@@ -1,0 +1,116 @@
+"""What a status code means for the work, and how long the other side wants to be left alone."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.pages.verdict import retry_after, verdict
+from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
+
+NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+URL = "http://user:hunter2@a.test/x"
+
+
+def judged(status: int, **headers: str) -> WorkError:
+    error = verdict(status, {k.replace("_", "-"): v for k, v in headers.items()}, URL, NOW)
+    assert error is not None
+    return error
+
+
+@pytest.mark.parametrize("status", [200, 201, 204, 206, 299])
+def test_a_success_is_no_error(status: int) -> None:
+    assert verdict(status, {}, URL, NOW) is None
+
+
+@pytest.mark.parametrize("status", [408, 425, 500, 502, 503, 504, 520, 599])
+def test_trouble_on_their_side_is_tried_again(status: int) -> None:
+    error = judged(status)
+
+    assert isinstance(error, Transient)
+    assert error.code == f"http_{status}"
+
+
+@pytest.mark.parametrize("status", [300, 305, 400, 401, 404, 405, 410, 418, 451])
+def test_an_answer_that_stays_is_permanent(status: int) -> None:
+    error = judged(status)
+
+    assert isinstance(error, Permanent)
+    assert error.code == f"http_{status}"
+
+
+def test_gone_says_that_the_source_can_be_retired() -> None:
+    assert "can be retired" in str(judged(410))
+    assert "can be retired" not in str(judged(404))
+
+
+@pytest.mark.parametrize("status", [403, 407])
+def test_blocked_waits_four_hours(status: int) -> None:
+    error = judged(status)
+
+    assert isinstance(error, Transient)
+    assert (error.code, error.retry_after) == (f"http_{status}", timedelta(hours=4))
+
+
+@pytest.mark.parametrize(
+    ("status", "header", "wait"),
+    [
+        (429, "120", timedelta(seconds=120)),
+        (429, "0", timedelta(seconds=1)),
+        (429, "soon", timedelta(seconds=60)),
+        (503, "30", timedelta(seconds=30)),
+        (503, "Sun, 01 Mar 2026 12:05:00 GMT", timedelta(minutes=5)),
+    ],
+)
+def test_a_rate_limit_waits_and_is_no_strike(status: int, header: str, wait: timedelta) -> None:
+    error = judged(status, retry_after=header)
+
+    assert isinstance(error, Resource)
+    assert (error.code, error.until) == ("rate_limited", NOW + wait)
+
+
+def test_a_rate_limit_without_a_time_waits_a_minute() -> None:
+    error = judged(429)
+
+    assert isinstance(error, Resource)
+    assert error.until == NOW + timedelta(seconds=60)
+
+
+def test_unavailable_with_an_unreadable_wish_is_plain_trouble() -> None:
+    assert isinstance(judged(503, retry_after="-1"), Transient)
+
+
+@pytest.mark.parametrize("status", [403, 404, 410, 429, 500])
+def test_the_message_names_the_page_and_never_the_password(status: int) -> None:
+    assert "http://a.test/x" in str(judged(status))
+    assert "hunter2" not in str(judged(status))
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ("0", timedelta(0)),
+        (" 90 ", timedelta(seconds=90)),
+        ("1000000000", timedelta(hours=24)),
+        ("9" * 5000, timedelta(hours=24)),
+        ("Sun, 01 Mar 2026 12:00:30 GMT", timedelta(seconds=30)),
+        ("Sunday, 01-Mar-26 12:00:30 GMT", timedelta(seconds=30)),
+        ("Sun, 01 Mar 2026 11:00:00 GMT", timedelta(0)),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", timedelta(hours=24)),
+        *((garbage, None) for garbage in (None, "", "-1", "1e9", "1.5", "abc", "٣", "99 Foo 1")),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date_or_nothing(
+    value: str | None, expected: timedelta | None
+) -> None:
+    assert retry_after(value, now=NOW) == expected
+
+
+@given(st.text() | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ [\d:]+ [A-Z+\-\d]*"))
+def test_no_header_breaks_the_clock(value: str) -> None:
+    wait = retry_after(value, now=NOW)
+
+    assert wait is None or timedelta(0) <= wait <= timedelta(hours=24)

@@ -1,0 +1,114 @@
+"""A real PostgreSQL for the tests: started from the system's binaries, gone when they end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+from sqlalchemy import create_engine, text
+from sqlalchemy.pool import NullPool
+
+SUPERUSER = "postgres"
+OPTIONS = (
+    "-c listen_addresses='' -c fsync=off -c max_connections=200"
+    " -c shared_buffers=64MB -c autovacuum=off -c log_min_messages=fatal"
+)
+
+
+class PostgresServer:
+    """One server on a unix socket; every test gets a database of its own."""
+
+    def __init__(self, binaries: Path) -> None:
+        self._binaries = binaries
+        # A unix socket's path has at most 107 bytes, hence not pytest's own folder.
+        self.folder = Path(tempfile.mkdtemp(prefix="ipt-pg-", dir="/tmp"))
+
+    def start(self) -> None:
+        """The server answers afterwards."""
+        if os.getuid() == 0:
+            shutil.chown(self.folder, SUPERUSER, SUPERUSER)
+        data = str(self.folder / "data")
+        self._run("initdb", "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-sync")
+        options = f"-k {self.folder} {OPTIONS}"
+        log = str(self.folder / "log")
+        self._run("pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
+
+    def stop(self) -> None:
+        """The server and its folder are gone afterwards."""
+        data = self.folder / "data"
+        if (data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def url(self, database: str) -> str:
+        """The SQLAlchemy URL of one of its databases."""
+        return f"postgresql+psycopg2://{SUPERUSER}@/{database}?host={self.folder}"
+
+    def create_database(self, template: str = "template0") -> str:
+        """The name of a fresh database, equal to the template."""
+        name = f"t{uuid4().hex}"
+        self._execute(f"CREATE DATABASE {name} TEMPLATE {template}")
+        return name
+
+    def drop_database(self, name: str) -> None:
+        """The database is gone, whoever is still connected."""
+        self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
+
+    def _execute(self, statement: str) -> None:
+        engine = create_engine(
+            self.url("postgres"), poolclass=NullPool, isolation_level="AUTOCOMMIT"
+        )
+        with engine.connect() as connection:
+            connection.execute(text(statement))
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._binaries / program), *arguments]
+        if os.getuid() == 0:  # PostgreSQL refuses to run as root
+            drop = f"--reuid={SUPERUSER} --regid={SUPERUSER} --clear-groups".split()
+            command = ["setpriv", *drop, *command]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # a pipe would be kept open by the server
+            stderr=subprocess.PIPE if program == "initdb" else subprocess.DEVNULL,
+            check=False,
+        )
+        if done.returncode:
+            log = self.folder / "log"
+            detail = (done.stderr or b"").decode() + (log.read_text() if log.exists() else "")
+            raise RuntimeError(f"{program} ended with {done.returncode}: {detail}")
+
+
+def find_binaries() -> Path | None:
+    """The folder of `initdb` and `pg_ctl`, the newest version first."""
+    on_path = shutil.which("initdb")
+    versions = sorted(
+        Path("/usr/lib/postgresql").glob("*/bin/initdb"),
+        key=lambda file: float(file.parent.parent.name),
+        reverse=True,
+    )
+    found = [Path(on_path).resolve()] if on_path else versions
+    return found[0].parent if found else None
+
+
+def start_server() -> PostgresServer:
+    """A started server; without PostgreSQL the test is skipped, and in CI it fails."""
+    binaries = find_binaries()
+    if binaries is None:
+        reason = "there is no PostgreSQL (initdb) on this machine; `make system` installs it"
+        if os.environ.get("CI"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    server = PostgresServer(binaries)
+    try:
+        server.start()
+    except BaseException:
+        server.stop()
+        raise
+    return server

@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline_tests.samples import sample
+
+BOMB = (
+    '<?xml version="1.0"?><!DOCTYPE lolz [<!ENTITY lol0 "lol">'
+    + "".join(f'<!ENTITY lol{n} "{f"&lol{n - 1};" * 10}">' for n in range(1, 10))
+    + "]><rss><channel><item><title>&lol9;</title></item></channel></rss>"
+)
+
+
+def rss(items: str) -> bytes:
+    return f'<rss version="2.0"><channel><title>S</title>{items}</channel></rss>'.encode()
+
+
+ATOM = b"""<?xml version="1.0"?>
+<feed xmlns="http://www.w3.org/2005/Atom"><title>S</title>
+  <entry><id>tag:a.test,1</id><title>Chapter 1 &amp;amp; more</title>
+    <link href="https://a.test/1"/><published>2026-03-01T21:00:00+09:00</published>
+    <author><name>North</name></author><summary>&lt;p&gt;hm&lt;/p&gt;</summary>
+    <category term="x" label="Action"/><category term="Drama"/></entry>
+</feed>"""
+
+
+def test_an_entry_is_read_with_all_its_facts() -> None:
+    assert read_feed(ATOM).records == [
+        FeedEntry(
+            id="tag:a.test,1",
+            title="Chapter 1 &amp; more",
+            url="https://a.test/1",
+            published_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+            author="North",
+            summary="<p>hm</p>",
+            categories=("Action", "Drama"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "title"),
+    [
+        ("miniflux_encoding_ISO-8859-1.xml", 40, "Red Dead Redemption 2: Hinweise auf PC-Ums"),
+        ("miniflux_encoding_WINDOWS-1251.xml", 50, "Цитата #17703"),
+        ("miniflux_large_rss.xml", 25, "Using vale with vim"),
+        ("miniflux_rdf_UTF8.xml", 60, "OLED-TVs: Vorsichtsmaßnahmen gegen Einbrennen"),
+        ("miniflux_small_atom.xml", 20, "Parse podcast categories"),
+        ("miniflux_urdu_UTF8.xml", 26, "امریکی عسکری امداد"),
+        ("scrapy_feed-sample2.xml", 13, "Abadeh 7500.924 - 67cm Wide"),
+    ],
+)
+def test_real_feeds_have_as_many_entries_as_people_count(name: str, count: int, title: str) -> None:
+    reading = read_feed(sample(f"feeds/{name}").read_bytes())
+
+    assert len(reading.records) == count
+    assert (reading.records[0].title or "").startswith(title)
+    assert reading.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("body", "looks_like"),
+    [
+        (b"<!DOCTYPE html><html><title>Oops &#33;</title></html>", "an HTML page titled 'Oops"),
+        (b"<html><body>Bad gateway", "an HTML page"),
+        (b'{"error": "<rss></rss>"}', "JSON"),
+        (b"", "an empty body"),
+        (b" \n ", "an empty body"),
+        (b"/etc/passwd", "text that begins '/etc/passwd'"),
+        (b"http://127.0.0.1/feed", "text that begins"),
+        (b"<products><product/></products>", "a document of <products>"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR", "text that begins"),
+        (b"<?xml version='1.0'?>", "text that begins"),
+        (b"<!-- never closed <rss></rss>", "a document of <rss>"),
+        (b"<rdf:RDF xmlns:rdf='http://www.w3.org/1999/02/22-rdf-syntax-ns#'/>", "<rdf:RDF>"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_what_is_no_feed_is_named_for_what_it_is(body: bytes, looks_like: str) -> None:
+    with pytest.raises(Permanent) as failure:
+        read_feed(body)
+
+    assert failure.value.code == "not_a_feed"
+    assert looks_like in str(failure.value)
+    assert "give the address" in str(failure.value)
+
+
+def test_a_list_of_products_is_no_feed() -> None:
+    with pytest.raises(Permanent, match="<products>"):
+        read_feed(sample("feeds/scrapy_feed-sample1.xml").read_bytes())
+
+
+def test_a_body_that_is_the_path_of_a_feed_is_not_followed(tmp_path: Path) -> None:
+    feed = tmp_path / "feed.xml"
+    feed.write_bytes(ATOM)
+
+    with pytest.raises(Permanent, match="text that begins"):
+        read_feed(str(feed).encode())
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(BOMB, id="billion-laughs"),
+        pytest.param('<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/passwd">]><rss/>', id="xxe"),
+        pytest.param('<!DOCTYPE rss SYSTEM "http://127.0.0.1/x.dtd"><rss/>', id="external-dtd"),
+        pytest.param('<!-- <x --><!doctype a [<!ENTITY b "c">]><rss/>', id="behind-a-comment"),
+        pytest.param('<!DOCTYPE html [<!ENTITY b "c">]><html/>', id="as-html"),
+        pytest.param("<!DOCTYPE html><rss/>", id="html-before-rss"),
+    ],
+)
+def test_a_document_type_is_refused_at_once(text: str, encoding: str) -> None:
+    started = time.perf_counter()
+
+    with pytest.raises(Permanent) as failure:
+        read_feed(text.encode(encoding))
+
+    assert failure.value.code == "xml_entity"
+    assert time.perf_counter() - started < 0.1
+
+
+def test_a_document_type_inside_a_text_is_only_text() -> None:
+    reading = read_feed(rss("<item><title><![CDATA[<!DOCTYPE html> explained]]></title></item>"))
+
+    assert [entry.title for entry in reading.records] == ["<!DOCTYPE html> explained"]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<rss>" + b"<a>" * 1_000_000 + b"</a>" * 1_000_000 + b"</rss>",
+        b"<rss><channel>" + b"<a/>" * 300_000 + b"</channel></rss>",
+        b"<rss><channel>" + b"<a " * 300_000 + b"</channel></rss>",
+        b"<rss><channel>&" + b"<" * 300_000 + b"</channel></rss>",
+    ],
+    ids=["deep", "wide", "unclosed", "angles"],
+)
+def test_what_is_too_deep_or_too_wide_is_refused_quickly(body: bytes) -> None:
+    started = time.perf_counter()
+
+    with pytest.raises(Permanent) as failure:
+        read_feed(body)
+
+    assert failure.value.code == "too_deep"
+    assert time.perf_counter() - started < 2
+
+
+@pytest.mark.parametrize("missing", [1, 7, 8, 40, 200, len(ATOM) - 60])
+def test_half_a_feed_is_not_believed(missing: int) -> None:
+    with pytest.raises(Transient) as failure:
+        read_feed(ATOM[:-missing])
+
+    assert failure.value.code == "truncated_feed"
+
+
+@pytest.mark.parametrize(
+    "items",
+    ["<item><![CDATA[</channel></rss>", "<item><!-- </channel></rss>"],
+    ids=["cdata", "comment"],
+)
+def test_an_end_that_is_only_text_closes_nothing(items: str) -> None:
+    with pytest.raises(Transient):
+        read_feed(rss(items))
+
+
+@pytest.mark.parametrize(
+    ("item", "title"),
+    [
+        ("<title>A&nbsp;B</title>", "A B"),
+        ("<title>A & B</title>", "A & B"),
+        ("<title>A</title><description><p>x<br>y</description>", "A"),
+    ],
+    ids=["entity", "ampersand", "open-tags"],
+)
+def test_an_ill_formed_feed_is_read_with_a_problem(item: str, title: str) -> None:
+    reading = read_feed(rss(f"<item>{item}</item>"))
+
+    assert [entry.title for entry in reading.records] == [title]
+    assert [problem.where for problem in reading.problems] == ["feed"]
+
+
+def test_a_character_that_xml_forbids_costs_only_itself() -> None:
+    reading = read_feed(rss("<item><title>A&#xD800;B&#0;C&#9731;</title></item>"))
+
+    assert [entry.title for entry in reading.records] == ["A\ufffdB\ufffdC☃"]
+
+
+def test_a_feed_that_feedparser_cannot_survive_is_refused_with_its_reason() -> None:
+    """A second licence, deeper than the first, makes feedparser 6.0.14 raise KeyError."""
+    licence = "<creativecommons:license>x</creativecommons:license>"
+    body = rss(f"<item>{licence}<a>{licence}</a></item>")
+
+    with pytest.raises(Permanent, match="KeyError") as failure:
+        read_feed(body)
+
+    assert failure.value.code == "unreadable_feed"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [rss(""), b'<rss version="2.0"/>', b'<feed xmlns="http://www.w3.org/2005/Atom"/>'],
+    ids=["rss", "rss-empty-tag", "atom"],
+)
+def test_an_empty_feed_is_an_empty_reading(body: bytes) -> None:
+    reading = read_feed(body)
+
+    assert (list(reading.records), list(reading.problems)) == ([], [])
+    assert not reading.is_complete
+
+
+@pytest.mark.parametrize("date", ["Mon, 99 Foo 99999 99:99:99", "0000-00-00", "yesterday", ""])
+def test_a_date_that_is_none_is_unknown(date: str) -> None:
+    reading = read_feed(rss(f"<item><title>A</title><pubDate>{date}</pubDate></item>"))
+
+    assert [entry.published_at for entry in reading.records] == [None]
+
+
+ODDITIES = [
+    "<![",
+    "<!",
+    "&#;",
+    "<?x",
+    "]]>",
+    "<item>",
+    "</item>",
+    "<link href='http://['/>",
+    "&#xD800;",
+    "\0",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.sampled_from([*ODDITIES, "<cc:license/>", "<title>", "a"]), max_size=8))
+def test_no_body_ends_in_a_traceback(parts: list[str]) -> None:
+    try:
+        titles = [entry.title for entry in read_feed(rss("".join(parts))).records]
+    except WorkError:
+        titles = []
+
+    assert not any("\0" in (title or "") for title in titles)

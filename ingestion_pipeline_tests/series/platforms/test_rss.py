@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.series.platforms import BadConfig, platform
+from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.work.errors import Permanent
+
+URL = "https://a.test/series/feed.xml"
+BODY = b"""<rss version="2.0"><channel><title>Salt 14</title>
+<item><title>Salt 14 Chapter 3: Dawn</title><link>/read/3?a=1&amp;b=2</link><guid>g3</guid>
+  <author>North</author><pubDate>Sun, 01 Mar 2026 12:00:00 GMT</pubDate></item>
+<item><title>An announcement</title><link>javascript:alert(1)</link><guid>g0</guid></item>
+</channel></rss>"""
+
+
+def read(body: bytes = BODY, **config: object) -> Reading[Release]:
+    feed = platform("rss").configure(URL, config)
+    return feed.read([body], content_types=["application/rss+xml"])
+
+
+def test_an_entry_is_a_release() -> None:
+    (release, _) = read(series_title="Salt 14", language="en").records
+
+    assert release == Release(
+        number=Decimal(3),
+        title="Salt 14 Chapter 3: Dawn",
+        url="https://a.test/read/3?a=1&b=2",
+        language="en",
+        scanlation_group="North",
+        source_chapter_id="g3",
+        volume=None,
+        published_at=datetime(2026, 3, 1, 12, tzinfo=UTC),
+    )
+
+
+def test_an_entry_without_number_stays_unnumbered_and_no_script_is_an_address() -> None:
+    (_, announcement) = read().records
+
+    assert (announcement.number, announcement.url) == (None, None)
+
+
+@pytest.mark.parametrize("link", ["", "<link>http://[</link>"], ids=["none", "malformed"])
+def test_a_link_that_leads_nowhere_is_no_address(link: str) -> None:
+    body = f"<rss version='2.0'><channel><item><guid isPermaLink='false'>g</guid>{link}</item>"
+
+    (release,) = read(f"{body}</channel></rss>".encode()).records
+
+    assert (release.source_chapter_id, release.url) == ("g", None)
+
+
+def test_the_configured_group_beats_the_author() -> None:
+    assert read(scanlation_group="South").records[0].scanlation_group == "South"
+
+
+def test_a_feed_is_a_window_unless_it_says_otherwise() -> None:
+    broken = BODY.replace(b"Dawn", b"Dawn & Dusk")
+
+    assert not read().is_complete
+    assert read(complete=True).is_complete
+    assert not read(broken, complete=True).is_complete
+
+
+def test_the_feed_is_one_request() -> None:
+    feed = platform("rss").configure(URL, {"api_base": "http://127.0.0.1:1/feed"})
+
+    assert feed.first_request().url == "http://127.0.0.1:1/feed"
+    assert feed.next_request(BODY) is None
+    assert platform("rss").configure(URL, {}).first_request().url == URL
+
+
+def test_a_page_in_place_of_the_feed_is_no_empty_listing() -> None:
+    with pytest.raises(Permanent, match="HTML page"):
+        read(b"<html><body>Bad gateway</body></html>")
+
+
+def test_a_saved_body_can_be_read_without_an_address() -> None:
+    feed = platform("rss").configure("", {})
+
+    assert len(feed.read([BODY], content_types=[None]).records) == 2
+    with pytest.raises(BadConfig, match="address"):
+        feed.first_request()
+
+
+def test_everything_wrong_with_a_config_is_said_at_once() -> None:
+    config = {"complete": "yes", "langauge": "en", "language": 3, "api_base": "ftp://x"}
+
+    with pytest.raises(BadConfig) as failure:
+        platform("rss").configure("file:///etc/passwd", config)
+
+    for part in ("complete is 'yes'", "langauge is 'en'", "language is 3", "'ftp://x'", "url is"):
+        assert part in str(failure.value)
+
+
+def test_an_address_that_cannot_be_parsed_is_refused() -> None:
+    with pytest.raises(BadConfig, match=r"url is 'http://\['"):
+        platform("rss").configure("http://[", {})
+
+
+def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
+    with pytest.raises(BadConfig, match="credentials") as failure:
+        platform("rss").configure("https://user:hunter2@a.test/feed", {})
+
+    assert "hunter2" not in str(failure.value)
+
+
+def test_rss_honours_robots_and_publishes_no_rate() -> None:
+    assert platform("rss").honours_robots
+    assert platform("rss").rate is None

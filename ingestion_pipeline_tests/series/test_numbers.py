@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import time
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.series.numbers import (
+    canonical_number,
+    chapter_number,
+    gap_between,
+    missing_count,
+    missing_numbers,
+    number_text,
+)
+from ingestion_pipeline_tests.samples import sample
+
+NUMBERS = st.decimals(min_value=0, max_value=999_999_999, places=5)
+
+
+def known(number: float) -> Decimal | None:
+    """Mihon writes -1 for a number it does not know."""
+    return None if number == -1 else Decimal(str(number))
+
+
+@pytest.mark.parametrize(
+    ("label", "series_title", "number"),
+    [
+        ("Mokushiroku Alice Vol.1 Ch.4.5: Mis", "Mokushiroku Alice", "4.5"),
+        ("Bleach 567.a Down With Snowwhite", "Bleach", "567.1"),
+        ("Ch.191-200 Read Online", "Solo Leveling", "191.2"),
+        ("S3 - Chapter 20", "The Gamer", "20"),
+        ("Ayame 14 1 - The summer of 14", "Ayame 14", "1"),
+        ("027: Part 002: Chapter 001", "Tokyo ESP", "27"),
+        ("Fairy Tail 404 omakevol002", "Fairy Tail", "404.98"),
+        ("Vol. 2 Chapter 10", None, "10"),
+        ("Chapter 86", "86", "86"),
+        ("86 Chapter 12", "86", "12"),
+        ("86.5", "86", "86.5"),
+        ("第１２話", None, "12"),
+        ("The 1st Night", None, "1"),
+        (".5", None, "0.5"),
+        ("1e5", None, "1"),
+        (Decimal("1E+2"), None, "100"),
+        (10.5, None, "10.5"),
+        (7, None, "7"),
+    ],
+)
+def test_a_label_names_its_number(
+    label: str | Decimal | float, series_title: str | None, number: str
+) -> None:
+    assert chapter_number(label, series_title) == Decimal(number)
+
+
+@pytest.mark.parametrize(
+    "label",
+    [
+        pytest.param(None, id="none"),
+        pytest.param("", id="empty"),
+        pytest.param("Foo", id="no-digit"),
+        pytest.param("²", id="superscript"),
+        pytest.param("-1", id="negative-text"),
+        pytest.param(-1, id="negative"),
+        pytest.param(Decimal("-0.5"), id="negative-decimal"),
+        pytest.param(float("nan"), id="nan"),
+        pytest.param(float("inf"), id="infinity"),
+        pytest.param(Decimal("sNaN"), id="signalling-nan"),
+        pytest.param(True, id="truth"),
+        pytest.param("Chapter 1234567890", id="ten-digits"),
+        pytest.param("Ch. 1.000001", id="six-decimals"),
+        pytest.param(10**5000, id="huge"),
+        pytest.param(Decimal("1E-999999"), id="tiny"),
+    ],
+)
+def test_what_is_no_chapter_number_is_none(label: str | Decimal | float | None) -> None:
+    assert chapter_number(label) is None
+
+
+def test_every_vector_of_mihon_holds() -> None:
+    vectors = json.loads(sample("manga/chapter_numbers/mihon_chapter_recognition.json").read_text())
+
+    wrong = [
+        vector
+        for vector in vectors
+        if chapter_number(vector["chapter_name"], vector["series_title"])
+        != known(vector["expected"])
+    ]
+
+    assert len(vectors) == 57
+    assert wrong == []
+
+
+def test_45_is_one_number_however_it_is_written() -> None:
+    spellings = ["45", "45.0", "045", "45.00", 45, 45.0, Decimal("45.000"), "Ch. 45", "+45"]
+
+    assert {str(chapter_number(spelling)) for spelling in spellings} == {"45"}
+    assert chapter_number("45.5") != chapter_number("45")
+
+
+@given(NUMBERS)
+def test_the_canonical_form_is_idempotent_and_equal(number: Decimal) -> None:
+    once = canonical_number(number)
+
+    assert once == number
+    assert canonical_number(once).as_tuple() == once.as_tuple()
+
+
+@given(NUMBERS, st.integers(0, 5), st.integers(0, 5))
+def test_padding_zeros_change_nothing(number: Decimal, before: int, after: int) -> None:
+    text = number_text(number)
+    padded = "0" * before + text + ("0" * after if "." in text else "." + "0" * (after + 1))
+
+    assert chapter_number(padded) == chapter_number(text) == number
+    assert str(chapter_number(padded)) == text
+
+
+@given(st.text(max_size=80), st.none() | st.text(max_size=20))
+def test_any_label_gives_a_canonical_number_or_none(label: str, series_title: str | None) -> None:
+    number = chapter_number(label, series_title)
+
+    assert number is None or (0 <= number < 10**9 and number_text(number) == str(number))
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [("45", "45"), ("45.50", "45.5"), ("1E+2", "100"), ("100", "100"), ("0.00001", "0.00001")],
+)
+def test_a_number_is_written_without_exponent_or_trailing_zeros(number: str, text: str) -> None:
+    assert number_text(Decimal(number)) == text
+
+
+@pytest.mark.parametrize(
+    "label",
+    ["9" * 10_000, "1." * 5_000, "1a" * 5_000, "vol " * 3_000 + "1 2", "1" + " " * 10_000 + "x"],
+    ids=["digits", "dots", "letters", "tags", "spaces"],
+)
+def test_a_hostile_label_costs_no_time(label: str) -> None:
+    started = time.perf_counter()
+
+    for _ in range(10):
+        chapter_number(label, label)
+
+    assert time.perf_counter() - started < 1
+
+
+def test_the_cap_never_cuts_a_number_in_two() -> None:
+    assert chapter_number("x" * 990 + " 1234567 y") == Decimal(1234567)
+    assert chapter_number("x" * 995 + " 1234567 y") is None
+
+
+def test_missing_chapters_are_counted_as_mihon_counts_them() -> None:
+    table = json.loads(sample("manga/chapter_numbers/mihon_missing_chapters.json").read_text())
+
+    for row in table["missing_count"]:
+        numbers = [known(number) for number in row["chapter_numbers"]]
+        assert missing_count(numbers) == row["expected_missing"]
+        assert len(missing_numbers(numbers)) == row["expected_missing"]
+    for row in table["gap"]:
+        assert gap_between(known(row["higher"]), known(row["lower"])) == row["expected_gap"]
+
+
+def test_missing_numbers_are_named_and_bounded() -> None:
+    assert missing_numbers([Decimal(1), Decimal("2.2"), Decimal(6), None]) == (3, 4, 5)
+    assert len(missing_numbers([Decimal(999_999_999)])) == 100
+    assert missing_count([Decimal(999_999_999)]) == 999_999_998

@@ -1,0 +1,330 @@
+"""One contract for both databases: what goes in comes out, and compares as what it is."""
+
+from __future__ import annotations
+
+import stat
+import threading
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Boolean, Float, Integer, Text, case, func, insert, literal, select, update
+from sqlalchemy.exc import StatementError
+
+from ingestion_pipeline.store import DatabaseClock, FixedClock, Store, open_store
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import audit_log, chapters, outbox, series
+from ingestion_pipeline.store.types import ExactDecimal, Json, UtcDateTime
+
+
+def given_chapters(store: Store, now: datetime, *numbers: str) -> None:
+    with store.begin() as connection:
+        connection.execute(insert(series).values(id="solo", title="Solo", created_at=now))
+        connection.execute(
+            insert(chapters),
+            [
+                {
+                    "series_id": "solo",
+                    "key": f"{position}",
+                    "number": Decimal(number),
+                    "first_detected_at": now,
+                }
+                for position, number in enumerate(numbers)
+            ],
+        )
+
+
+def one_message(store: Store, now: datetime, payload: Any) -> Any:
+    with store.begin() as connection:
+        row = {"subject_kind": "note", "subject_id": "1", "payload": payload, "created_at": now}
+        connection.execute(insert(outbox).values(row))
+    with store.read() as connection:
+        return connection.execute(select(outbox.c.payload)).scalar_one()
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(datetime(2026, 3, 1, 12, tzinfo=UTC), id="whole second"),
+        pytest.param(datetime(2026, 3, 1, 12, 0, 0, 1, tzinfo=UTC), id="microsecond"),
+        pytest.param(datetime(2026, 3, 1, 23, tzinfo=timezone(timedelta(hours=-9))), id="zone"),
+        pytest.param(datetime(1999, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC), id="last century"),
+    ],
+)
+def test_a_time_comes_back_as_the_same_moment_in_utc(store: Store, moment: datetime) -> None:
+    with store.begin() as connection:
+        audit(connection, actor="me", action="test", subject="time", now=moment)
+
+    with store.read() as connection:
+        found = connection.execute(select(audit_log.c.at)).scalar_one()
+    assert found == moment
+    assert found.tzinfo is UTC
+
+
+def test_a_time_without_zone_is_refused(store: Store) -> None:
+    naive = datetime(2026, 3, 1, 12)  # noqa: DTZ001 - what is refused
+
+    with pytest.raises(StatementError, match="has no time zone"), store.begin() as connection:
+        audit(connection, actor="me", action="test", subject="time", now=naive)
+
+
+def test_times_compare_as_moments_whatever_their_zone(store: Store, now: datetime) -> None:
+    later = (now + timedelta(microseconds=1)).astimezone(timezone(timedelta(hours=-11)))
+    with store.begin() as connection:
+        audit(connection, actor="me", action="early", subject="time", now=now)
+        audit(connection, actor="me", action="late", subject="time", now=later)
+
+    with store.read() as connection:
+        after = connection.execute(select(audit_log.c.action).where(audit_log.c.at > now))
+        newest = connection.execute(select(func.max(audit_log.c.at))).scalar_one()
+
+    assert after.scalars().all() == ["late"]
+    assert newest == later
+
+
+def test_a_time_inside_an_expression_is_written_as_its_column_would(
+    store: Store, now: datetime
+) -> None:
+    """On SQLite it lost its zone there, and was read as local time afterwards."""
+    with store.begin() as connection:
+        audit(connection, actor="me", action="test", subject="time", now=now)
+        later = now + timedelta(hours=1)
+        moved = case((audit_log.c.at < later, later), else_=audit_log.c.at)
+        connection.execute(update(audit_log).values(at=moved))
+
+    with store.read() as connection:
+        query = select(func.coalesce(audit_log.c.at, now), case((audit_log.c.id > 0, now)))
+        assert connection.execute(query.where(audit_log.c.at == later)).one() == (later, now)
+
+
+@pytest.mark.parametrize("text", ["45", "45.0", "045", "45.00", "4.5E+1"])
+def test_a_number_is_found_however_it_was_spelled(store: Store, now: datetime, text: str) -> None:
+    given_chapters(store, now, text)
+
+    with store.read() as connection:
+        same = select(chapters.c.number).where(chapters.c.number == Decimal(45))
+        found = connection.execute(same).scalar_one()
+
+    assert str(found) == "45"
+
+
+@pytest.mark.parametrize("text", ["24.005", "404.99", "0.1", "100", "0", "1234567.8901"])
+def test_a_decimal_comes_back_with_every_digit(store: Store, now: datetime, text: str) -> None:
+    given_chapters(store, now, text)
+
+    with store.read() as connection:
+        found = connection.execute(select(chapters.c.number)).scalar_one()
+
+    assert isinstance(found, Decimal)
+    assert str(found) == text
+
+
+def test_the_greatest_number_is_numeric_not_textual(store: Store, now: datetime) -> None:
+    given_chapters(store, now, "9", "10", "9.5")
+
+    with store.read() as connection:
+        greatest = connection.execute(select(func.max(chapters.c.number))).scalar_one()
+        in_order = connection.execute(select(chapters.c.number).order_by(chapters.c.number))
+        above = connection.execute(
+            select(chapters.c.number).where(chapters.c.number > Decimal("9.5"))
+        )
+
+    assert greatest == 10
+    assert in_order.scalars().all() == [9, Decimal("9.5"), 10]
+    assert above.scalars().all() == [10]
+
+
+COLUMNS: dict[str, Any] = {
+    "whole": Integer(),
+    "share": Float(),
+    "flag": Boolean(),
+    "words": Text(),
+    "number": ExactDecimal(),
+    "moment": UtcDateTime(),
+    "document": Json,
+}
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+FULL = (
+    2**31 - 1,
+    0.25,
+    True,
+    "Ünïcode 漫画 'quoted' \"twice\" \\ {brace} %s :name\n\t🎌",
+    Decimal("24.005"),
+    NOON,
+    {"a": [1, None, {"b": "ß"}], "text": "[1, 2]"},
+)
+EMPTY = (None,) * len(COLUMNS)
+LOOKALIKES = (0, -1.5, False, '{"not": "json"}', Decimal(0), NOON, ["a", {}])
+
+
+def test_rows_of_every_type_come_out_of_a_row_source_as_they_went_in(store: Store) -> None:
+    rows = [FULL, EMPTY, LOOKALIKES]
+
+    with store.read() as connection:
+        given = row_source(connection, COLUMNS, rows, "given")
+        found = [tuple(row) for row in connection.execute(select(given))]
+
+    assert found == rows
+    assert [type(value) for value in found[0]] == [type(value) for value in FULL]
+
+
+def test_an_empty_row_source_is_an_empty_table(store: Store) -> None:
+    with store.read() as connection:
+        given = row_source(connection, COLUMNS, [], "given")
+        found = connection.execute(select(given)).all()
+
+    assert found == []
+
+
+def test_five_thousand_rows_are_one_statement(store: Store, now: datetime) -> None:
+    columns = {"id": Text(), "at": UtcDateTime(), "payload": Json}
+    rows = [(f"{number}", now, {"n": number}) for number in range(5_000)]
+
+    with store.begin() as connection:
+        given = row_source(connection, columns, rows, "given")
+        fresh = select(literal("note"), given.c.id, given.c.payload, given.c.at)
+        statement = insert_into(connection, outbox).from_select(
+            ["subject_kind", "subject_id", "payload", "created_at"],
+            # SQLite reads an ON CONFLICT after a bare FROM as a join's ON
+            fresh.where(given.c.id.is_not(None)),
+        )
+        quiet = statement.on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
+        first = connection.execute(quiet).rowcount
+        second = connection.execute(quiet).rowcount
+
+    with store.read() as connection:
+        kept = connection.execute(select(outbox.c.payload).where(outbox.c.subject_id == "4999"))
+    assert (first, second) == (5_000, 0)
+    assert kept.scalar_one() == {"n": 4_999}
+
+
+def test_the_numbers_of_a_row_source_compare_as_numbers(store: Store, now: datetime) -> None:
+    given_chapters(store, now, "9.50", "12")
+    columns = {"number": ExactDecimal()}
+    rows = [(Decimal("9.5"),), (Decimal(10),), (Decimal("9.05"),)]
+
+    with store.read() as connection:
+        given = row_source(connection, columns, rows, "given")
+        greatest = connection.execute(select(func.max(given.c.number))).scalar_one()
+        matching = connection.execute(
+            select(chapters.c.number).join(given, chapters.c.number == given.c.number)
+        )
+        below = connection.execute(
+            select(given.c.number)
+            .join(chapters, chapters.c.number == 12)
+            .where(given.c.number < chapters.c.number)
+        )
+
+    assert greatest == 10
+    assert matching.scalars().all() == [Decimal("9.5")]
+    assert len(below.all()) == 3
+
+
+def test_rows_update_a_table_from_a_row_source(store: Store, now: datetime) -> None:
+    given_chapters(store, now, "1", "2")
+    columns = {"number": ExactDecimal(), "title": Text(), "published_at": UtcDateTime()}
+
+    with store.begin() as connection:
+        given = row_source(connection, columns, [(Decimal("2.0"), "Two", now)], "given")
+        changed = connection.execute(
+            update(chapters)
+            .where(chapters.c.number == given.c.number)
+            .values(title=given.c.title, published_at=given.c.published_at)
+        )
+        assert changed.rowcount == 1
+
+    with store.read() as connection:
+        titles = connection.execute(
+            select(chapters.c.title, chapters.c.published_at).order_by(chapters.c.number)
+        )
+        assert titles.all() == [(None, None), ("Two", now)]
+
+
+@pytest.mark.parametrize(
+    "payload", [{"b": [1, 2.5, None, True]}, [], {}, "漫画 \\u0041", {"deep": {"er": [{}]}}]
+)
+def test_a_document_comes_back_equal(store: Store, now: datetime, payload: Any) -> None:
+    assert one_message(store, now, payload) == payload
+
+
+def test_an_error_leaves_nothing_of_its_transaction(store: Store, now: datetime) -> None:
+    def write_and_fail() -> None:
+        with store.begin() as connection:
+            audit(connection, actor="me", action="test", subject="1", now=now)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_and_fail()
+
+    with store.read() as connection:
+        assert connection.execute(select(func.count()).select_from(audit_log)).scalar_one() == 0
+
+
+def test_reading_does_not_wait_for_a_writer(store: Store, now: datetime) -> None:
+    counted: list[int] = []
+
+    def look() -> None:
+        with store.read() as connection:
+            count = select(func.count()).select_from(audit_log)
+            counted.append(connection.execute(count).scalar_one())
+
+    with store.begin() as connection:
+        audit(connection, actor="me", action="test", subject="1", now=now)
+        reader = threading.Thread(target=look)
+        reader.start()
+        reader.join(timeout=10)
+        seen_meanwhile = list(counted)
+    look()
+
+    assert seen_meanwhile == [0]
+    assert counted == [0, 1]
+
+
+def test_the_clock_of_a_store_is_the_one_it_was_given(
+    store: Store, clock: FixedClock, now: datetime
+) -> None:
+    clock.advance(hours=2)
+
+    assert store.now() == now + timedelta(hours=2)
+
+
+def test_the_database_clock_tells_utc_and_goes_on(database_url: str) -> None:
+    store = open_store(database_url)
+    try:
+        with store.read() as connection:
+            first = DatabaseClock().now(connection)
+            second = DatabaseClock().now(connection)
+    finally:
+        store.close()
+
+    assert first.utcoffset() == timedelta(0)
+    assert second > first
+
+
+def test_only_its_owner_can_read_the_sqlite_file(tmp_path: Path) -> None:
+    file = tmp_path / "home" / "ingestion.db"
+    store = open_store(f"sqlite:///{file}")
+    try:
+        with store.begin():
+            beside = {
+                path.name: stat.S_IMODE(path.stat().st_mode) for path in file.parent.iterdir()
+            }
+        with store.read() as connection:
+            mode = connection.exec_driver_sql("PRAGMA journal_mode").scalar_one()
+    finally:
+        store.close()
+
+    assert stat.S_IMODE(file.parent.stat().st_mode) == 0o700
+    assert set(beside.values()) == {0o600}
+    assert {"ingestion.db", "ingestion.db-wal"} <= beside.keys()
+    assert mode == "wal"
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:"])
+def test_a_database_that_no_second_run_could_see_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match="name a file"):
+        open_store(url)

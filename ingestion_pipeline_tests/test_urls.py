@@ -1,0 +1,203 @@
+"""One page has one name, and no stranger's URL reaches an address of ours."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.urls import (
+    BadUrl,
+    canonical_url,
+    checked_url,
+    has_credentials,
+    host_of,
+    is_refused_address,
+    request_url,
+    without_credentials,
+)
+
+ROOT = Path(__file__).resolve().parent.parent
+SAMPLES = Path(os.environ.get("INGESTION_SAMPLES") or ROOT.parent / "shared" / "samples")
+
+urls = st.builds(
+    "{}://{}{}/{}?{}#{}".format,
+    st.sampled_from(["http", "HTTPS", "https"]),
+    st.sampled_from(
+        ["a.test", "A.Test.", "bücher.example", "[::1]", "127.0.0.1", "☃.net", "u:p@h"]
+    ),
+    st.sampled_from(["", ":80", ":443", ":0080", ":8080", ":"]),
+    st.text(st.sampled_from("ab/.%2eE41\\~ é|"), max_size=20) | st.text(max_size=10),
+    st.lists(
+        st.sampled_from(["b=2", "a=1", "a=0", "", "utm_x=1", "%%34%31", "a%3D", "fbclid"])
+    ).map("&".join),
+    st.text(max_size=5),
+)
+
+
+@given(urls)
+@example("http://a.test/%%34%31?%%34%31")
+def test_the_canonical_form_of_a_canonical_form_is_itself(url: str) -> None:
+    once = canonical_url(url)
+
+    assert canonical_url(once) == once
+
+
+@given(st.text(max_size=40).map("http://{}".format) | st.text(max_size=40))
+def test_any_text_is_a_url_or_a_bad_url(text: str) -> None:
+    try:
+        once = canonical_url(text)
+    except BadUrl:
+        return
+
+    assert once.isascii()
+    assert canonical_url(once) == once
+
+
+@given(urls)
+def test_what_goes_on_the_wire_is_the_same_page(url: str) -> None:
+    assert canonical_url(request_url(url)) == canonical_url(url)
+
+
+def test_the_web_platform_urls_have_one_canonical_form() -> None:
+    path = SAMPLES / "urls" / "wpt_urltestdata.json"
+    if not path.exists():
+        pytest.skip(f"no samples at {path}; set INGESTION_SAMPLES")
+    cases = [case for case in json.loads(path.read_text()) if isinstance(case, dict)]
+    hrefs = [c["href"] for c in cases if str(c.get("href", "")).startswith(("http:", "https:"))]
+
+    assert len(hrefs) > 200
+    for href in hrefs:
+        assert canonical_url(canonical_url(href)) == canonical_url(href)
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("HTTP://Example.COM", "http://example.com/"),
+        ("https://a.test:443/x", "https://a.test/x"),
+        ("https://a.test:80/x", "https://a.test:80/x"),
+        ("http://a.test/a/./b/../C", "http://a.test/a/C"),
+        ("http://a.test/a/b/..", "http://a.test/a/"),
+        ("http://a.test/%2e%2E/x", "http://a.test/x"),
+        ("http://a.test/%7euser/%c3%a9", "http://a.test/~user/%C3%A9"),
+        ("http://a.test/é b", "http://a.test/%C3%A9%20b"),
+        ("http://a.test/100%", "http://a.test/100%25"),
+        ("http://a.test/a%2fb", "http://a.test/a%2Fb"),
+        ("http://Bücher.example/", "http://xn--bcher-kva.example/"),
+        ("http://a.test/?b=2&a=1&b=1", "http://a.test/?a=1&b=2&b=1"),
+        ("http://a.test/?UTM_Source=x&fbclid=1&gclid=2&mc_eid=3", "http://a.test/"),
+        ("http://a.test/?utm%5Fsource=x&t=1&ref=r&source=s", "http://a.test/?ref=r&source=s&t=1"),
+        ("http://a.test/x#part", "http://a.test/x"),
+        ("http://user:secret@a.test/x", "http://a.test/x"),
+        ("http://[0:0::1]:8080/", "http://[::1]:8080/"),
+        ("http://0x7f.1/", "http://127.0.0.1/"),
+        ("http://0177.0.0.1./", "http://127.0.0.1/"),
+        ("http://2130706433:8080/", "http://127.0.0.1:8080/"),
+        ("http://1.2.3.4.test/", "http://1.2.3.4.test/"),
+        ("http:\\\\a.test\\x", "http://a.test/x"),
+        (" http://a.test/x\ny ", "http://a.test/xy"),
+    ],
+)
+def test_spellings_become_one_name(url: str, expected: str) -> None:
+    assert canonical_url(url) == expected
+
+
+def test_on_the_wire_no_parameter_is_lost_or_moved() -> None:
+    assert request_url("http://A.test/a%7e?b=é&a=1&utm_x=2#f") == (
+        "http://a.test/a%7e?b=%C3%A9&a=1&utm_x=2"
+    )
+
+
+NO_WEB_ADDRESS = [
+    *("", "a.test/x", "ftp://a.test/", "file:///etc/passwd", "javascript:alert(1)"),
+    *("http://", "http:///x", "http://a b/", "http://a%00b/", "http://%ff/", "http://[::1/"),
+    *("http://[::g]/", "http://a.test:99999/", "http://a.test:x/", "http://a.test:8a/"),
+    *("http://1.2.3.4.5/", "http://256.1.1.1/", "http://1.2.3.09/", "http://a.1/", "http://1..2/"),
+]
+
+
+@pytest.mark.parametrize("url", NO_WEB_ADDRESS)
+def test_what_is_no_web_address_is_a_bad_url(url: str) -> None:
+    with pytest.raises(BadUrl):
+        canonical_url(url)
+
+
+def test_a_host_carries_its_port_only_when_it_is_not_the_default() -> None:
+    assert host_of("https://A.test:443/x") == "a.test"
+    assert host_of("https://A.test:8443/x") == "a.test:8443"
+
+
+WITH_PASSWORD = [
+    *("http://u:hunter2@a.test/x", "https://hunter2@a.test/", "http://u:hunter2/x@a.test/"),
+    *("http://u:p@hunter2@a.test/", "u:hunter2@a.test/", "http://u:hunter2?@a.test:x/"),
+]
+
+
+@pytest.mark.parametrize("url", WITH_PASSWORD)
+def test_a_password_is_noticed_and_never_echoed(url: str) -> None:
+    assert has_credentials(url)
+    assert "hunter2" not in without_credentials(url)
+    with pytest.raises(BadUrl) as caught:
+        checked_url(url)
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_secret_parameter_is_not_shown() -> None:
+    assert without_credentials("http://a.test/?q=1&api_key=hunter2&z=2#f") == (
+        "http://a.test/?q=1&api_key=...&z=2#f"
+    )
+
+
+def test_an_at_sign_in_a_path_is_no_credential() -> None:
+    assert not has_credentials("https://a.test/@someone")
+    assert without_credentials("https://a.test:80/@someone") == "https://a.test:80/@someone"
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("ftp://a.test/", "must begin with http"),
+        ("http://u:p@a.test/", "remove the part before the @"),
+        ("http://a.test/\x07", "control character"),
+        ("http://a.test/a b", "%20"),
+        ("http://a.test/" + "x" * 2000, "2000 or fewer"),
+        ("http:///x", "host"),
+    ],
+)
+def test_a_bad_source_url_is_told_its_problem(url: str, problem: str) -> None:
+    with pytest.raises(BadUrl, match=problem):
+        checked_url(url)
+
+
+def test_a_good_source_url_is_left_as_it_is() -> None:
+    assert checked_url("https://A.test/x?b=2&a=1") == "https://A.test/x?b=2&a=1"
+
+
+REFUSED = """
+127.0.0.1 127.8.9.1 0.0.0.0 0.1.2.3 10.1.2.3 172.16.0.1 172.31.255.1 192.168.1.1 169.254.169.254
+100.64.0.1 100.127.255.255 100.100.100.200 192.0.0.192 192.0.2.1 192.88.99.1 198.18.0.1
+198.19.255.255 198.51.100.1 203.0.113.1 168.63.129.16 224.0.0.1 240.0.0.1 255.255.255.255
+::1 :: fe80::1 fe80::1%lo fc00::1 fd00:ec2::254 fec0::1 ff02::1 100::1 2001:db8::1 3fff::1
+::ffff:127.0.0.1 ::ffff:10.0.0.1 ::ffff:169.254.169.254 64:ff9b::7f00:1 64:ff9b::10.0.0.1
+64:ff9b:1::8.8.8.8 2002:7f00:1:: 2001:0:1::1 ::127.0.0.1 ::8.8.8.8
+127.1 2130706433 0x7f.1 0177.0.0.1 localhost
+"""
+ALLOWED = """
+8.8.8.8 1.1.1.1 93.184.216.34 172.32.0.1 100.128.0.1 198.20.0.1 2606:4700:4700::1111 2a00:1450::1
+2001:200::1 ::ffff:8.8.8.8 64:ff9b::8.8.8.8
+"""
+
+
+@pytest.mark.parametrize("ip", [*REFUSED.split(), "", " 8.8.8.8"])
+def test_an_address_that_is_not_public_is_refused(ip: str) -> None:
+    assert is_refused_address(ip)
+
+
+@pytest.mark.parametrize("ip", ALLOWED.split())
+def test_a_public_address_is_allowed(ip: str) -> None:
+    assert not is_refused_address(ip)
