@@ -43,6 +43,9 @@ class Polling(_Group):
     jitter_share: float = Field(
         default=0.1, ge=0, le=0.5, description="next check moves by up to this share"
     )
+    partition_limit: int = Field(
+        default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
+    )
     reported_events: int = Field(
         default=200, ge=1, le=5_000, description="materializations logged per run"
     )

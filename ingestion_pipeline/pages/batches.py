@@ -168,7 +168,8 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         successes = [_success(item, by_source[item.source.id]) for item in kept]
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         _drop_items(connection, items)
-    return Ingestion(ingested=list(results), counts=PollCounts(lost=len(items) - len(kept)))
+    lost = len(items) - len(kept)
+    return Ingestion(ingested=list(results), counts=PollCounts(changed=-lost, lost=lost))
 
 
 def _success(item: BatchItem, result: Ingested) -> PollSuccess:
@@ -222,6 +223,7 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
     if isinstance(failure.error, Fatal):
         raise failure.error from error
     return PollCounts(
+        changed=-1,
         retried=len(failed.retry_at),
         given_back=failed.given_back,
         failed=failed.given_up,

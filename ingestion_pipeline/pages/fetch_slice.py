@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import uuid4
@@ -72,9 +72,9 @@ class FetchSlice:
         self._retry_at: dict[str, datetime] = {}
         self._fatal: Fatal | None = None
 
-    async def run(self, wanted: Wanted, *, also: Sequence[Callable[[], object]] = ()) -> Fetching:
-        """Drain what is wanted; `also` is called with every heartbeat. A fatal error is raised."""
-        alive = asyncio.create_task(self._worker.keep_alive(self._renew_hosts, *also))
+    async def run(self, wanted: Wanted) -> Fetching:
+        """Drain what is wanted; a fatal error is raised when everything else is written down."""
+        alive = asyncio.create_task(self._worker.keep_alive(self._renew_hosts))
         try:
             await self._drain(wanted)
         finally:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
-from ingestion_pipeline.series import rows
+from ingestion_pipeline.series import latest, rows
 from ingestion_pipeline.series.chapter import Chapter, chapters_of, fingerprint
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, LinkRow, VanishedLink
@@ -182,7 +182,7 @@ def _raise_latest(
     connection: Connection, plans: Sequence[_Plan], created: set[_ChapterKey], *, now: datetime
 ) -> None:
     """The series' latest chapter is raised by what is new or back, never lowered here."""
-    latest: dict[str, tuple[Decimal, datetime]] = {}
+    highest: dict[str, tuple[Decimal, datetime]] = {}
     for plan in plans:
         series_id = plan.listing.series_id
         fresh = [one for one in plan.new_links if (series_id, one.key) in created]
@@ -190,10 +190,10 @@ def _raise_latest(
             if chapter.number is None:
                 continue
             at = now if plan.listing.source.synced_at else _past(chapter.published_at, now)
-            found = latest.get(series_id)
+            found = highest.get(series_id)
             if found is None or found[0] < chapter.number:
-                latest[series_id] = (chapter.number, at)
-    rows.raise_latest(connection, latest)
+                highest[series_id] = (chapter.number, at)
+    latest.raise_latest(connection, highest)
 
 
 def _withdraw(connection: Connection, plans: Sequence[_Plan], *, now: datetime) -> None:
@@ -208,7 +208,7 @@ def _withdraw(connection: Connection, plans: Sequence[_Plan], *, now: datetime) 
     rows.note_missing(connection, missed)
     rows.mark_unavailable(connection, gone)
     series = {plan.listing.series_id for plan in plans if plan.withdrawn}
-    rows.recompute_latest(connection, series)
+    latest.recompute_latest(connection, series)
 
 
 def _announce(
@@ -223,7 +223,7 @@ def _announce(
             key = (plan.listing.series_id, chapter.key)
             if key in created:
                 loud.setdefault(key, plan.listing.source.id)
-    rows.announce(connection, loud, now=now)
+    latest.announce(connection, loud, now=now)
 
 
 def _result(plan: _Plan, *, now: datetime) -> Ingested:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any
 
 from sqlalchemy import (
@@ -16,7 +15,6 @@ from sqlalchemy import (
     and_,
     exists,
     func,
-    insert,
     literal,
     or_,
     select,
@@ -26,7 +24,7 @@ from sqlalchemy import (
 from ingestion_pipeline.series.chapter import Chapter, fingerprint, release_as_dict
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import chapter_sources, chapters, outbox, series
+from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 
 
@@ -272,43 +270,6 @@ def improve_chapters(connection: Connection, facts: Mapping[int, Chapter]) -> No
     )
 
 
-def raise_latest(connection: Connection, latest: Mapping[str, tuple[Decimal, datetime]]) -> None:
-    """Where the number exceeds the latest chapter, it is the latest now, since the given time."""
-    if not latest:
-        return
-    columns = {"id": String(120), "number": ExactDecimal(), "at": UtcDateTime()}
-    given_rows = [(id_, number, at) for id_, (number, at) in sorted(latest.items())]
-    given = row_source(connection, columns, given_rows, "given")
-    connection.execute(
-        update(series)
-        .where(
-            series.c.id == given.c.id,
-            or_(series.c.latest_chapter.is_(None), series.c.latest_chapter < given.c.number),
-        )
-        .values(latest_chapter=given.c.number, last_chapter_at=given.c.at)
-    )
-
-
-def recompute_latest(connection: Connection, ids: Collection[str]) -> None:
-    """The latest chapter is the highest that some source still has, since it was detected."""
-    for series_id in sorted(ids):
-        is_available = exists().where(
-            chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
-        )
-        query = (
-            select(chapters.c.number, chapters.c.first_detected_at)
-            .where(chapters.c.series_id == series_id, chapters.c.number.is_not(None), is_available)
-            .order_by(chapters.c.number.desc())
-            .limit(1)
-        )
-        number, detected_at = connection.execute(query).tuples().one_or_none() or (None, None)
-        connection.execute(
-            update(series)
-            .where(series.c.id == series_id, series.c.latest_chapter.is_distinct_from(number))
-            .values(latest_chapter=number, last_chapter_at=detected_at)
-        )
-
-
 def note_missing(connection: Connection, missed: Sequence[tuple[VanishedLink, datetime]]) -> None:
     """One complete listing lacked them: when they were last seen is remembered."""
     if not missed:
@@ -334,30 +295,3 @@ def mark_unavailable(connection: Connection, gone: Sequence[VanishedLink]) -> No
         .where(chapter_sources.c.id == given.c.id)
         .values(missed_listings=chapter_sources.c.missed_listings + 1, available=False)
     )
-
-
-def announce(connection: Connection, loud: Mapping[tuple[str, str], str], *, now: datetime) -> None:
-    """One outbox row per new chapter (series, key), naming the source that brought it."""
-    if not loud:
-        return
-    columns = {"series_id": String(120), "key": Text()}
-    given = row_source(connection, columns, sorted(loud), "given")
-    query = select(
-        chapters.c.id, chapters.c.series_id, chapters.c.key, chapters.c.number, chapters.c.title
-    ).join(given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key))
-    found = [
-        {
-            "subject_kind": "chapter",
-            "subject_id": str(id_),
-            "payload": {
-                "series_id": series_id,
-                "chapter_id": id_,
-                "number": None if number is None else f"{number:f}",
-                "title": title,
-                "source_id": loud[series_id, key],
-            },
-            "created_at": now,
-        }
-        for id_, series_id, key, number, title in connection.execute(query)
-    ]
-    connection.execute(insert(outbox), found)

@@ -16,6 +16,12 @@ from ingestion_pipeline.work.task import TaskStatus
 POLL = "poll"
 
 
+def lock_polls(connection: Connection, ids: Collection[str]) -> None:
+    """Tasks before sources, as every finishing poll does it: an operator cannot deadlock one."""
+    query = select(tasks.c.id).where(tasks.c.kind == POLL, tasks.c.source_id.in_(list(ids)))
+    connection.execute(query.order_by(tasks.c.id).with_for_update()).all()
+
+
 def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
     """A poll task for every enabled source of these, none that may run for a disabled one."""
     is_enabled = sources.c.status != SourceStatus.DISABLED.value
@@ -35,6 +41,31 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     connection.execute(revived)
     _refresh_polls(connection, ids, now=now)
     _insert_polls(connection, ids, now=now)
+
+
+def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
+    """These sources are polled by the next run; how many. Who runs or is disabled is left alone."""
+    waiting = (
+        update(tasks)
+        .where(
+            tasks.c.kind == POLL,
+            tasks.c.status == TaskStatus.PENDING.value,
+            tasks.c.source_id.in_(list(source_ids)),
+            exists().where(
+                sources.c.id == tasks.c.source_id,
+                sources.c.status != SourceStatus.DISABLED.value,
+            ),
+        )
+        .values(not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before))
+        .returning(tasks.c.source_id)
+    )
+    due = list(connection.execute(waiting).scalars())
+    connection.execute(
+        update(sources)
+        .where(sources.c.id.in_(due), sources.c.next_check_at > now)
+        .values(next_check_at=now)
+    )
+    return len(due)
 
 
 def _refresh_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:

@@ -28,8 +28,8 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.sources.lookup import UnknownSource
-from ingestion_pipeline.sources.polls import ensure_polls
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.sources.polls import ensure_polls, lock_polls
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
@@ -39,6 +39,7 @@ from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.urls import host_of
 
 BY_FILE = "disabled by its declaration"
+REMOVED = "removed by an operator"
 REGISTER_BATCH = 5_000
 
 _GIVEN = {
@@ -80,6 +81,7 @@ def register(
     added = updated = 0
     for start in range(0, len(definitions), REGISTER_BATCH):
         rows = [_given(one) for one in definitions[start : start + REGISTER_BATCH]]
+        lock_polls(connection, [row[0] for row in rows])
         updated += _update_changed(connection, rows, now=now)
         added += _insert_missing(connection, rows, now=now)
         ensure_polls(connection, [row[0] for row in rows], now=now)
@@ -174,6 +176,34 @@ def _update_changed(
     return connection.execute(statement).rowcount
 
 
+class SourceExists(ValueError):
+    """A source with this id stands already."""
+
+
+def add(connection: Connection, definition: Definition, *, actor: str, now: datetime) -> None:
+    """One new source, audited; an id that is taken is refused."""
+    if sources_by_id(connection, [definition.id]):
+        raise SourceExists(
+            f"{definition.id!r} exists already; `ingest sources update` changes it,"
+            " `ingest sources show` shows it"
+        )
+    register(connection, [definition], now=now)
+    detail = {"url": definition.url, "platform": definition.platform}
+    audit(
+        connection,
+        actor=actor,
+        action="source.add",
+        subject=definition.id,
+        now=now,
+        detail=detail,
+    )
+
+
+def remove(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
+    """Polled no more and without a partition; its records stay."""
+    _set_status(connection, source_id, SourceStatus.DISABLED, reason=REMOVED, actor=actor, now=now)
+
+
 def disable(
     connection: Connection, source_id: str, *, actor: str, reason: str, now: datetime
 ) -> None:
@@ -188,9 +218,16 @@ def disable(
     )
 
 
-def enable(connection: Connection, source_id: str, *, actor: str, now: datetime) -> None:
-    """Polled again, now, with its failures forgotten."""
-    _set_status(connection, source_id, SourceStatus.ACTIVE, reason=None, actor=actor, now=now)
+def enable(
+    connection: Connection,
+    source_id: str,
+    *,
+    actor: str,
+    now: datetime,
+    reason: str | None = None,
+) -> None:
+    """Polled again, now, with its failures forgotten; the reason goes to the audit log."""
+    _set_status(connection, source_id, SourceStatus.ACTIVE, reason=reason, actor=actor, now=now)
 
 
 def _set_status(
@@ -204,7 +241,8 @@ def _set_status(
 ) -> None:
     values: dict[str, Any] = {"status": status.value, "status_reason": reason, "updated_at": now}
     if status is SourceStatus.ACTIVE:
-        values |= {"failure_count": 0, "next_check_at": now}
+        values |= {"status_reason": None, "failure_count": 0, "next_check_at": now}
+    lock_polls(connection, [source_id])
     changed = connection.execute(
         update(sources).where(sources.c.id == source_id).values(values)
     ).rowcount

@@ -14,7 +14,8 @@ from ingestion_pipeline.store.tables import settings
 
 def overrides(connection: Connection) -> dict[str, str]:
     """Every setting the table holds, as text."""
-    return dict(connection.execute(select(settings.c.key, settings.c.value)).tuples().all())
+    rows = connection.execute(select(settings.c.key, settings.c.value))
+    return {key: value for key, value in rows}  # noqa: C416 - a row is no pair to the type checker
 
 
 def set_override(connection: Connection, key: str, text: str, *, actor: str, now: datetime) -> None:

@@ -108,29 +108,24 @@ def _claimable(wanted: Wanted, *, now: datetime) -> list[ColumnElement[bool]]:
 
 def heartbeat(connection: Connection, *, owner: str, now: datetime, lease: timedelta) -> int:
     """Every claim of `owner` lasts a lease longer; how many there are."""
-    mine = (
-        select(tasks.c.id)
-        .where(tasks.c.lease_owner == owner, tasks.c.status == TaskStatus.PROCESSING.value)
-        .order_by(tasks.c.id)  # the order of `held`: a heartbeat never deadlocks with a finish
-        .with_for_update()
-        .cte("mine")
-    )
-    statement = update(tasks).where(tasks.c.id.in_(select(mine.c.id)))
+    statement = update(tasks).where(_locked(*_claimed_by(owner)))
     return connection.execute(statement.values(lease_until=now + lease)).rowcount
 
 
 def expire(connection: Connection, *, owner: str, now: datetime) -> int:
     """A dead worker's claims are claimable at once instead of after their lease."""
-    statement = (
-        update(tasks)
-        .where(
-            tasks.c.lease_owner == owner,
-            tasks.c.status == TaskStatus.PROCESSING.value,
-            tasks.c.lease_until > now,
-        )
-        .values(lease_until=now)
-    )
-    return connection.execute(statement).rowcount
+    statement = update(tasks).where(_locked(*_claimed_by(owner), tasks.c.lease_until > now))
+    return connection.execute(statement.values(lease_until=now)).rowcount
+
+
+def _claimed_by(owner: str) -> list[ColumnElement[bool]]:
+    return [tasks.c.lease_owner == owner, tasks.c.status == TaskStatus.PROCESSING.value]
+
+
+def _locked(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+    """These rows, locked by id as `held` does it: no two statements wait for each other."""
+    query = select(tasks.c.id).where(*conditions).order_by(tasks.c.id).with_for_update()
+    return tasks.c.id.in_(select(query.cte("locked").c.id))
 
 
 def held(connection: Connection, claimed: Collection[tuple[int, int]]) -> set[int]:
@@ -171,6 +166,7 @@ def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> No
     statement = (
         update(tasks)
         .where(
+            _locked(tasks.c.id.in_(select(given.c.id))),
             tasks.c.id == given.c.id,
             tasks.c.fence == given.c.fence,
             tasks.c.status == TaskStatus.PROCESSING.value,

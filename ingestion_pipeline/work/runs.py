@@ -29,15 +29,11 @@ def begin_run(
     connection: Connection, *, run_id: str, owner: str, job: str, now: datetime, lease: timedelta
 ) -> None:
     """The run is known and alive; `beat_run` must follow within the lease."""
-    row = {
-        "lease_owner": owner,
-        "job": job,
-        "started_at": now,
-        "lease_until": now + lease,
-        "ended_at": None,
-    }
-    statement = insert_into(connection, runs).values(run_id=run_id, **row)
-    connection.execute(statement.on_conflict_do_update(index_elements=["run_id"], set_=row))
+    alive = {"lease_owner": owner, "lease_until": now + lease, "ended_at": None}
+    statement = insert_into(connection, runs).values(
+        run_id=run_id, job=job, started_at=now, **alive
+    )
+    connection.execute(statement.on_conflict_do_update(index_elements=["run_id"], set_=alive))
 
 
 def beat_run(connection: Connection, *, run_id: str, now: datetime, lease: timedelta) -> None:

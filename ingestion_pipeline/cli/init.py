@@ -1,0 +1,41 @@
+"""`ingest init`: the database exists and is at this program's schema."""
+
+from __future__ import annotations
+
+import click
+
+from ingestion_pipeline.cli.opening import opened, shown_database
+from ingestion_pipeline.cli.output import say, say_facts
+
+
+@click.command()
+def init() -> None:
+    """Create the database, or migrate an older one, and say what comes next."""
+    from ingestion_pipeline.sources.lookup import list_sources
+
+    with opened(migrate=True) as (settings, store), store.read() as connection:
+        count = len(list_sources(connection))
+    settings.home.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = settings.sources.absolute()
+    say_facts(
+        {
+            "database": shown_database(settings.store_url),
+            "home": settings.home.absolute(),
+            "sources folder": f"{folder}{'' if folder.is_dir() else ' (not there yet)'}",
+            "sources": count,
+        }
+    )
+    say("")
+    for line in _next_steps(count):
+        say(line)
+
+
+def _next_steps(count: int) -> list[str]:
+    if count:
+        return ["Next: `ingest status` says how they are, `make dev` polls them."]
+    return [
+        "Next: `ingest demo run` shows everything on the bundled site;",
+        "      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,",
+        "      or write YAML files into the sources folder and run `ingest sources import`;",
+        "      `make dev` polls them and opens the UI; `ingest doctor` checks the installation.",
+    ]

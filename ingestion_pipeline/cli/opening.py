@@ -1,0 +1,122 @@
+"""What every command begins with: its environment, the open store, and who is asking."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.cli.output import Refused
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.settings import Settings
+    from ingestion_pipeline.store import Store
+
+# Names that libpq takes in a URL's query and that must not be shown.
+_SECRET_PARAMETERS = ("password", "sslpassword")
+
+
+def environment() -> Mapping[str, str]:
+    """The variables this command was started with."""
+    return dict(os.environ)  # noqa: TID251 - read once here, and handed over
+
+
+def actor() -> str:
+    """Who acts, for the audit log: `cli:` and the login name."""
+    import getpass
+
+    try:
+        return f"cli:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container's user without a name
+        return f"cli:uid-{os.getuid()}"
+
+
+@contextmanager
+def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
+    """The settings and the store of this environment; a store that cannot be opened is refused."""
+    from ingestion_pipeline.assembly import open_from_environment
+    from ingestion_pipeline.settings import BadSetting, load_settings
+
+    url = load_settings(environment()).store_url
+    try:
+        with _explaining(url):
+            settings, store = open_from_environment(environment(), migrate=migrate)
+    except BadSetting as error:  # the environment alone was good, so it is the table
+        said = "the settings table holds a bad value; `ingest settings unset KEY` takes it out"
+        raise Refused(f"{said}\n{error}") from error
+    try:
+        yield settings, store
+    finally:
+        store.close()
+
+
+@contextmanager
+def opened_store() -> Generator[Store]:
+    """The store alone: works even if the settings table holds a value that cannot be used."""
+    from ingestion_pipeline.settings import load_settings
+    from ingestion_pipeline.store import open_store
+
+    url = load_settings(environment()).store_url
+    with _explaining(url):
+        store = open_store(url)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+@contextmanager
+def _explaining(url: str) -> Generator[None]:
+    """A database that cannot be opened is refused by name, without its password."""
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from ingestion_pipeline.settings import BadSetting
+
+    try:
+        yield
+    except BadSetting:
+        raise
+    except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
+        raise Refused(cannot_open(url, error)) from error
+
+
+def cannot_open(url: str, error: Exception) -> str:
+    """Which database cannot be opened, why, and the cure."""
+    why = without_password(url, str(getattr(error, "orig", None) or error).strip())
+    cure = "is the server running, and is INGESTION_DATABASE_URL right?"
+    if url.startswith("sqlite"):
+        cure = "check the file and its folder, or set INGESTION_HOME or INGESTION_DATABASE_URL"
+    return f"the database {shown_database(url)} cannot be opened: {why}\n{cure}"
+
+
+def shown_database(url: str) -> str:
+    """The URL as it may be printed; one that cannot be parsed is not printed at all."""
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return "that INGESTION_DATABASE_URL names"
+    secret = {name: "***" for name in _SECRET_PARAMETERS if name in parsed.query}
+    return parsed.update_query_dict(secret).render_as_string(hide_password=True)
+
+
+def without_password(url: str, text: str) -> str:
+    """The text, with the URL's passwords struck out of it."""
+    for secret in _passwords(url):
+        text = text.replace(secret, "***")
+    return text
+
+
+def _passwords(url: str) -> list[str]:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        return [url]
+    given = [parsed.password, *(parsed.query.get(name) for name in _SECRET_PARAMETERS)]
+    return [str(one) for one in given if one]

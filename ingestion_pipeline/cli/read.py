@@ -1,0 +1,91 @@
+"""`ingest read`: what a platform's reader makes of a saved body, without network or database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import IO, Any
+
+import click
+
+from ingestion_pipeline.cli.options import config_option, json_option
+from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
+from ingestion_pipeline.sources.source import Kind
+
+Records = list[dict[str, Any]]
+Reader = Callable[[str, Kind, bytes, str, Mapping[str, Any]], tuple[Records, Records]]
+
+# These formats say nothing about what is in them: the kind must be told.
+FORMATS = ("rss", "json", "html")
+COLUMNS = {
+    Kind.SERIES: ("number", "title", "language", "scanlation_group", "published_at", "url"),
+}
+FLEXIBLE = {"title", "url", "scanlation_group"}
+
+
+@click.command()
+@click.argument("file", type=click.File("rb"))
+@click.option("--platform", required=True, help="Whose reader: mangadex, rss, ...")
+@click.option("--kind", type=click.Choice([*Kind]), help="Needed where the platform is a format.")
+@click.option("--entity", help="What is looked for in a catalogue.")
+@config_option
+@click.option("--url", default="", help="Where the body came from; relative links need it.")
+@json_option
+def read(
+    *,
+    file: IO[bytes],
+    platform: str,
+    kind: str | None,
+    entity: str | None,
+    config: dict[str, Any] | None,
+    url: str,
+    as_json: bool,
+) -> None:
+    """Show what a platform's reader makes of FILE (`-`: standard input).
+
+    The first thing to try when a source looks empty: no network, no database.
+    """
+    wanted = kind_for(platform, Kind(kind) if kind else None)
+    if entity is not None and wanted is not Kind.CATALOG:
+        raise Refused(f"--entity belongs to catalogues; this is {wanted}")
+    records, problems = _reader(wanted)(platform, wanted, file.read(), url, config or {})
+    if as_json:
+        say_json({"records": records, "problems": problems})
+    else:
+        _say_reading(wanted, records, problems)
+    if problems and not records:
+        raise click.exceptions.Exit(1)
+
+
+def kind_for(platform: str, kind: Kind | None) -> Kind:
+    """The kind to read: the given one if the platform has it, else the platform's own."""
+    from ingestion_pipeline.sources.platforms import READERS
+
+    kinds = [one for one, names in READERS.items() if platform in names]
+    if not kinds:
+        known = sorted({name for names in READERS.values() for name in names})
+        raise Refused(f"no reader is called {platform!r}; there are: {', '.join(known)}")
+    if kind is None and platform in FORMATS:
+        raise Refused(f"{platform} may hold anything: say --kind {'|'.join(kinds)}")
+    if kind is not None and kind not in kinds:
+        raise Refused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}")
+    return kind or kinds[0]
+
+
+def _reader(kind: Kind) -> Reader:
+    if kind is Kind.SERIES:
+        from ingestion_pipeline.series.saved import read_saved
+
+        return read_saved
+    raise Refused(f"nothing reads a saved {kind} yet")
+
+
+def _say_reading(kind: Kind, records: Records, problems: Records) -> None:
+    names = COLUMNS[kind]
+    if records:
+        columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
+        say_table(columns, [[record[name] for name in names] for record in records])
+        say("")
+    for problem in problems:
+        code = f" ({problem['code']})" if problem["code"] else ""
+        say(f"problem at {problem['where']}{code}: {problem['message']}", is_error=True)
+    say(f"{len(records)} records, {len(problems)} problems")

@@ -1,0 +1,106 @@
+"""`ingest settings`: what is configured, where it comes from, and how to change it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import click
+
+from ingestion_pipeline.cli.opening import actor, environment, opened_store, shown_database
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
+
+
+@click.group()
+def settings() -> None:
+    """Show and change settings; the environment wins over the table, the table over defaults."""
+
+
+@settings.command("list")
+@json_option
+def list_(*, as_json: bool) -> None:
+    """Show every setting: its value, where that comes from, and what it means."""
+    from ingestion_pipeline.store.overrides import overrides
+
+    with opened_store() as store, store.read() as connection:
+        rows = setting_rows(environment(), overrides(connection))
+    if as_json:
+        say_json(rows)
+        return
+    columns = [
+        Column("setting"),
+        Column("value", is_flexible=True),
+        Column("from"),
+        Column("meaning", is_flexible=True),
+    ]
+    say_table(columns, [[row[key] for key in ("key", "value", "from", "meaning")] for row in rows])
+
+
+def setting_rows(
+    variables_set: Mapping[str, str], table: Mapping[str, str]
+) -> list[dict[str, str]]:
+    """Every setting, and every row of the table that is none; never fails over a bad value."""
+    from ingestion_pipeline.settings import setting_fields, variables
+
+    variable_of = {key: variable for variable, key in variables().items()}
+    rows = [
+        _row(key, variable_of[key], str(default), meaning, variables_set, table)
+        for key, (default, meaning) in setting_fields().items()
+    ]
+    strangers = sorted(table.keys() - variable_of.keys())
+    cure = "no such setting: `ingest settings unset` takes it out"
+    rows += [
+        {"key": key, "value": table[key], "from": "table", "variable": "", "meaning": cure}
+        for key in strangers
+    ]
+    return rows
+
+
+def _row(
+    key: str,
+    variable: str,
+    default: str,
+    meaning: str,
+    variables_set: Mapping[str, str],
+    table: Mapping[str, str],
+) -> dict[str, str]:
+    if text := variables_set.get(variable, ""):
+        value, origin = text, "environment"
+    elif key in table:
+        value, origin = table[key], "table"
+    else:
+        value, origin = default, "default"
+    if key == "database_url" and value:
+        value = shown_database(value)
+    return {"key": key, "value": value, "from": origin, "variable": variable, "meaning": meaning}
+
+
+# A negative number is a value, not an option.
+@settings.command("set", context_settings={"ignore_unknown_options": True})
+@click.argument("key")
+@click.argument("value")
+def set_(*, key: str, value: str) -> None:
+    """Put a value into the settings table; every run that starts from now on uses it."""
+    from ingestion_pipeline.settings import variables
+    from ingestion_pipeline.store.overrides import set_override
+
+    with opened_store() as store, store.begin() as connection:
+        set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
+    say(f"{key} is {value} from the next run on")
+    variable = {key: variable for variable, key in variables().items()}[key]
+    if environment().get(variable, ""):
+        say(f"warning: {variable} is set in the environment, and wins", is_error=True)
+
+
+@settings.command()
+@click.argument("key")
+def unset(*, key: str) -> None:
+    """Take a value out of the settings table; the default rules again."""
+    from ingestion_pipeline.settings import setting_fields
+    from ingestion_pipeline.store.overrides import unset_override
+
+    with opened_store() as store, store.begin() as connection:
+        gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))
+    if not gone and key not in setting_fields():
+        raise Refused(f"{key!r} is no setting; `ingest settings list` shows all")
+    say(f"{key} is back at its default" if gone else f"{key} was not in the settings table")

@@ -1,0 +1,30 @@
+"""The one place where everything meets: what Dagster loads."""
+
+import dagster as dg
+
+from ingestion_pipeline.orchestration.assets import chapters, sources
+from ingestion_pipeline.orchestration.checks import CHAPTER_CHECKS
+from ingestion_pipeline.orchestration.jobs import JOBS
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.schedules import SCHEDULES
+from ingestion_pipeline.orchestration.sensors import SENSORS
+
+
+def build_definitions() -> dg.Definitions:
+    """Assets, checks, jobs, schedules and sensors over one workshop.
+
+    Steps run in the run's own process (another one costs three seconds each), and what passes
+    between them are ids, which stay in memory: nothing is pickled.
+    """
+    return dg.Definitions(
+        assets=[sources, chapters],
+        asset_checks=CHAPTER_CHECKS,
+        jobs=JOBS,
+        schedules=SCHEDULES,
+        sensors=SENSORS,
+        resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},
+        executor=dg.in_process_executor,
+    )
+
+
+defs = build_definitions()

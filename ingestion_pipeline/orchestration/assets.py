@@ -1,0 +1,95 @@
+"""The partitioned assets: `sources`, declarations checked, and `chapters`, polled on demand."""
+
+import warnings
+
+import dagster as dg
+
+from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
+from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.sources.refresh import refresh_source
+from ingestion_pipeline.systems import check_definition
+
+OWNERS = ["team:ingestion"]
+
+# Beta in this Dagster; there is no other way for one run to take many partitions.
+warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
+MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
+
+
+@dg.asset(
+    name="sources",
+    partitions_def=SOURCES,
+    backfill_policy=MANY,
+    group_name="sources",
+    kinds={"yaml", "sql"},
+    owners=OWNERS,
+    description=(
+        "What we watch, one partition a source. Materializing checks the declaration, recognises"
+        " the platform and refreshes the row; it does not poll."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("id", "string", description="kind:name, the partition key"),
+                dg.TableColumn("url", "string", description="what is polled"),
+                dg.TableColumn("tier", "string", description="hot, warm or cold"),
+                dg.TableColumn("status", "string", description="active, open, disabled"),
+                dg.TableColumn("next_check_at", "timestamp", description="when it is due, UTC"),
+                dg.TableColumn("last_outcome", "string", description="what the last poll came to"),
+            ]
+        )
+    },
+)
+def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> None:
+    """Check and refresh the declaration of every partition asked for."""
+    if not context.has_partition_key and not context.has_partition_key_range:
+        raise dg.Failure("name a source: sources is partitioned", allow_retries=False)
+    bad: list[str] = []
+    register_keys(context.instance, SOURCES.name or "", context.partition_keys)
+    with workshop.open() as shop:
+        for key in context.partition_keys:
+            found = refresh_source(
+                shop.store, key, folder=shop.settings.sources, check=check_definition
+            )
+            bad += [f"{key}: {problem}" for problem in found.problems]
+            context.add_asset_metadata(
+                {"platform": found.platform or "-", "status": found.status},
+                partition_key=key,
+            )
+    if bad:
+        raise dg.Failure("; ".join(bad), allow_retries=False)
+
+
+@dg.graph_asset(
+    name="chapters",
+    partitions_def=SERIES_SOURCES,
+    backfill_policy=MANY,
+    group_name="series",
+    kinds={"http", "sql"},
+    owners=OWNERS,
+    ins={
+        "sources": dg.AssetIn(
+            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
+        )
+    },
+    description=(
+        "The chapters a series source lists, one partition a source. Materializing polls the"
+        " source now, due or not, under the host's lease; unchanged listings write nothing."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("series_id", "string", description="the series"),
+                dg.TableColumn("key", "string", description="canonical number, or the source's id"),
+                dg.TableColumn("number", "decimal", description="null when there is none"),
+                dg.TableColumn("title", "string", description="as a source states it"),
+                dg.TableColumn("published_at", "timestamp", description="by the source, UTC"),
+                dg.TableColumn("first_detected_at", "timestamp", description="by us, UTC"),
+            ]
+        )
+    },
+)
+def chapters(sources: None) -> None:
+    """Fetch, extract, ingest and report the partitions asked for."""
+    return report(ingest(extract(fetch(sources))))

@@ -1,0 +1,21 @@
+"""A job in this process, for commands: on the instance of DAGSTER_HOME, else on a temporary one."""
+
+import dagster as dg
+from dagster._core.errors import DagsterHomeNotSetError
+
+from ingestion_pipeline.definitions import defs
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+
+
+def run_job(name: str) -> bool:
+    """Whether the job's run succeeded."""
+    try:
+        instance = dg.DagsterInstance.get()
+    except DagsterHomeNotSetError:
+        instance = dg.DagsterInstance.ephemeral()
+    with instance:
+        job = defs.resolve_job_def(name)
+        return job.execute_in_process(
+            instance=instance, run_config=QUIET, raise_on_error=False
+        ).success

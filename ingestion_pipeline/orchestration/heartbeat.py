@@ -1,0 +1,61 @@
+"""A run that lives says so, and a run that fails gives back what it held."""
+
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from ingestion_pipeline.pages import hosts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.work import claims, runs
+from ingestion_pipeline.work.worker import Worker
+
+
+@contextmanager
+def working(
+    shop: Workshop, *, run_id: str, job: str, owner: str | None = None
+) -> Generator[Worker]:
+    """The worker of this step; while it works, run and claims are kept alive by a thread."""
+    worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds, owner=owner)
+    lease = timedelta(seconds=shop.settings.runs.lease_seconds)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        runs.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
+    stop = threading.Event()
+    thread = threading.Thread(target=_beat, args=(shop, worker, run_id, stop), daemon=True)
+    thread.start()
+    try:
+        yield worker
+    except BaseException:
+        give_back(shop.store, run_id=run_id)
+        raise
+    finally:
+        stop.set()
+        thread.join()
+
+
+def _beat(shop: Workshop, worker: Worker, run_id: str, stop: threading.Event) -> None:
+    lease = timedelta(seconds=shop.settings.runs.lease_seconds)
+    while not stop.wait(min(lease.total_seconds(), worker.lease.total_seconds()) / 3):
+        with shop.store.begin() as connection:
+            now = shop.store.clock.now(connection)
+            runs.beat_run(connection, run_id=run_id, now=now, lease=lease)
+        worker.renew()
+
+
+def end(store: Store, *, run_id: str) -> None:
+    """The run is over and holds nothing."""
+    with store.begin() as connection:
+        runs.end_run(connection, run_id=run_id, now=store.clock.now(connection))
+
+
+def give_back(store: Store, *, run_id: str) -> int:
+    """A dead run's claims and hosts are free at once; how many claims it still had."""
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        owner = runs.end_run(connection, run_id=run_id, now=now)
+        if owner is None:
+            return 0
+        hosts.release_owner(connection, owner=owner, now=now)
+        return claims.expire(connection, owner=owner, now=now)

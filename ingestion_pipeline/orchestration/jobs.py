@@ -1,0 +1,98 @@
+"""The jobs: three that drain what is due, one of a single source, and two for the house."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from ingestion_pipeline.orchestration import tags
+from ingestion_pipeline.orchestration.checks import changed_checks
+from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
+from ingestion_pipeline.orchestration.partitions import register_keys, set_names
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources.registry import add
+from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline.upkeep import maintain as keep_house
+
+
+def _poll_job(tier: Tier) -> dg.JobDefinition:
+    @dg.job(
+        name=f"poll_{tier.value}",
+        tags={tags.TIER: tier.value},
+        description=f"Poll the {tier.value.upper()} sources that are due: a batch, then the next.",
+    )
+    def poll() -> None:
+        report(ingest(extract(fetch())))
+
+    return poll
+
+
+POLL_JOBS: dict[Tier, dg.JobDefinition] = {tier: _poll_job(tier) for tier in Tier}
+
+ingest_series = dg.define_asset_job(
+    "ingest_series",
+    selection=["chapters"],
+    description="Poll one series source now; needs the tag dagster/partition.",
+)
+
+
+@dg.op(out=dg.Out(is_required=False))
+def keep(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Retention, tiers and checks; one failing sweep does not stop the others."""
+    with workshop.open() as shop:
+        swept = keep_house(shop)
+        yield from changed_checks(context.instance, shop)
+    context.log.info("swept: %s", swept.counts)
+    if swept.errors:
+        raise dg.Failure("; ".join(swept.errors), allow_retries=False)
+
+
+@dg.job(description="Keep the house: retention, cooling of tiers, checks.")
+def maintain() -> None:
+    """One op."""
+    keep()
+
+
+class NewSource(dg.Config):
+    """A source, as in a source file; `config` holds the platform's own keys."""
+
+    id: str
+    kind: str
+    url: str
+    name: str | None = None
+    platform: str | None = None
+    tier: str | None = None
+    config: dict[str, Any] = Field(default_factory=dict)
+    series: str | None = None
+    company: str | None = None
+
+
+@dg.op
+def register(context: dg.OpExecutionContext, config: NewSource, workshop: WorkshopResource) -> None:
+    """Check the declaration, add the row and the partition; its first poll is due at once."""
+    raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
+    definition, bad = definition_of(raw)
+    if definition is not None:
+        bad = list(check_definition(definition))
+    if definition is None or bad:
+        said = "\n".join(f"{one.field}: {one.message}" for one in bad)
+        raise dg.Failure(f"the source was not added:\n{said}", allow_retries=False)
+    with workshop.open() as shop, shop.store.begin() as connection:
+        add(connection, definition, actor="dagster", now=shop.store.clock.now(connection))
+    for name in set_names(definition.kind):
+        register_keys(context.instance, name, [definition.id])
+    context.log.info("added %s", definition.id)
+
+
+@dg.job(
+    description="Add one source from the Launchpad; mistakes are listed, nothing is half-added."
+)
+def add_source() -> None:
+    """One op."""
+    register()
+
+
+JOBS: list[Any] = [*POLL_JOBS.values(), ingest_series, maintain, add_source]

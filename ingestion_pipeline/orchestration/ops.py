@@ -1,0 +1,159 @@
+"""The four ops of a poll: fetch, extract, ingest, report. Each takes, calls, passes ids on.
+
+The same ops serve the poll jobs, which drain what is due, and the asset `chapters`, which polls the
+partitions it was asked for, due or not.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_fetcher
+from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.checks import changed_checks
+from ingestion_pipeline.orchestration.events import is_fresh, materialization, refuse_unusable
+from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
+from ingestion_pipeline.pages.fetch_slice import FetchSlice
+from ingestion_pipeline.pages.poll_results import PollCounts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.series.reporting import mark_reported, reports, unreported
+from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.worker import Worker
+
+Batch = dict[str, Any]  # ids and counts, never bodies
+
+
+@dg.op(ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
+async def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
+    """Claim sources and fetch their listings politely; changed ones go into the content store."""
+    keys = asked_keys(context)
+    with workshop.open() as shop:
+        started_at = shop.store.now()
+        wanted = _wanted(context, shop, keys)
+        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            async with open_fetcher(shop.settings) as fetcher:
+                fetched = await FetchSlice(shop, worker, fetcher).run(wanted)
+    context.log.info("fetched: %s", asdict(fetched.counts))
+    return {
+        "owner": fetched.owner,
+        "batch_ids": fetched.batch_ids,
+        "counts": asdict(fetched.counts),
+        "keys": keys,
+        "started_at": started_at,
+        "new": 0,
+    }
+
+
+@dg.op(tags={"kind": "extract"})
+def extract(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Batch) -> Batch:
+    """Read the stored listings; what cannot be read fails its own poll."""
+    counts = PollCounts(**batch["counts"])
+    with workshop.open() as shop, _working(context, shop, batch) as worker:
+        for batch_id in batch["batch_ids"]:
+            counts += extract_batch(shop, worker, batch_id)
+    return {**batch, "counts": asdict(counts)}
+
+
+@dg.op(tags={"kind": "ingest"})
+def ingest(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Batch) -> Batch:
+    """Commit the readings, fenced: rows, source, task and outbox in one transaction."""
+    counts = PollCounts(**batch["counts"])
+    new = 0
+    with workshop.open() as shop, _working(context, shop, batch) as worker:
+        for batch_id in batch["batch_ids"]:
+            ingestion = ingest_batch(shop, worker, batch_id)
+            counts += ingestion.counts
+            new += sum(one.new for one in ingestion.ingested)
+    return {**batch, "counts": asdict(counts), "new": new}
+
+
+@dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
+def report(
+    context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Batch
+) -> Iterator[Any]:
+    """One materialization per source that changed or was asked for; then the run's verdict."""
+    with workshop.open() as shop:
+        yield from _materializations(context, shop, batch)
+        yield from changed_checks(context.instance, shop)
+        heartbeat.end(shop.store, run_id=context.run_id)
+        context.log.info("polled: %s, new chapters: %d", batch["counts"], batch["new"])
+        _pass_verdict(shop, batch)
+
+
+def asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
+    """The partitions the run was asked for; None for a job that drains what is due."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    if context.has_partition_key_range:
+        return list(context.partition_keys)
+    if tags.TIER in context.run.tags:
+        return None
+    raise dg.Failure(
+        f"{context.job_name} works on one source: name it with"
+        """ --tags '{"dagster/partition": "series:..."}'""",
+        allow_retries=False,
+    )
+
+
+def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> Wanted:
+    if keys is not None:
+        with shop.store.read() as connection:
+            known = sources_by_id(connection, keys)
+        refuse_unusable(keys, known)
+        for name in (SOURCES.name, SERIES_SOURCES.name):
+            register_keys(context.instance, name or "", keys)
+        return Wanted(kind=POLL, source_ids=keys)
+    shard = context.run.tags.get(tags.SHARD)
+    return Wanted(
+        kind=POLL,
+        priority=Tier(context.run.tags[tags.TIER]).priority,
+        shard=None if shard is None else int(shard.rpartition(":")[2]),
+        shards=shop.settings.polling.shards,
+    )
+
+
+def _working(
+    context: dg.OpExecutionContext, shop: Workshop, batch: Batch
+) -> AbstractContextManager[Worker]:
+    return heartbeat.working(
+        shop, run_id=context.run_id, job=context.job_name, owner=batch["owner"]
+    )
+
+
+def _materializations(
+    context: dg.OpExecutionContext, shop: Workshop, batch: Batch
+) -> Iterator[dg.AssetMaterialization]:
+    """Of everything that changed and was not told yet, and of what was asked for and succeeded."""
+    keys: list[str] = batch["keys"] or []
+    with shop.store.read() as connection:
+        changed = unreported(connection, limit=shop.settings.polling.reported_events)
+        asked = sources_by_id(connection, keys)
+        fresh = [one.id for one in asked.values() if is_fresh(one, since=batch["started_at"])]
+        found = reports(connection, {*changed, *fresh})
+    register_keys(context.instance, SERIES_SOURCES.name or "", [one.source_id for one in found])
+    for one in found:
+        yield materialization(one)
+    with shop.store.begin() as connection:
+        mark_reported(connection, [one.source_id for one in found])
+
+
+def _pass_verdict(shop: Workshop, batch: Batch) -> None:
+    """A failing source does not fail a run; every source failing does."""
+    counts = PollCounts(**batch["counts"])
+    with shop.store.read() as connection:
+        asked = sources_by_id(connection, batch["keys"] or [])
+    late = [one for one in asked.values() if not is_fresh(one, since=batch["started_at"])]
+    if asked and len(late) == len(asked):
+        said = "; ".join(f"{one.id}: {one.last_outcome or 'not polled'}" for one in late[:5])
+        raise dg.Failure(f"no source got through. {said}", allow_retries=False)
+    if counts.failed and not counts.changed + counts.unchanged:
+        said = f"all {counts.failed} polled sources failed; `ingest dead-letters list` shows why"
+        raise dg.Failure(said, allow_retries=False)

@@ -1,0 +1,32 @@
+"""The dynamic partition sets: one per kind, and one of all sources. The store is the truth."""
+
+from collections.abc import Collection, Iterable
+
+import dagster as dg
+
+from ingestion_pipeline.sources import Kind
+
+SOURCES = dg.DynamicPartitionsDefinition(name="sources")
+SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
+
+# The set beside `sources` that a kind's partitions are in.
+SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {Kind.SERIES: SERIES_SOURCES}
+
+
+def set_names(kind: Kind) -> list[str]:
+    """The names of the sets that a source of this kind belongs to."""
+    sets = [SOURCES, *([SETS[kind]] if kind in SETS else [])]
+    return [one.name for one in sets if one.name]
+
+
+def register_keys(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> None:
+    """The instance knows these keys; a temporary one knows none until it is told."""
+    missing = [key for key in keys if not instance.has_dynamic_partition(name, key)]
+    if missing:
+        instance.add_dynamic_partitions(name, missing)
+
+
+def differences(wanted: Collection[str], known: Collection[str]) -> tuple[list[str], list[str]]:
+    """Which keys are to be added, and which removed."""
+    wanted, known = set(wanted), set(known)
+    return sorted(wanted - known), sorted(known - wanted)

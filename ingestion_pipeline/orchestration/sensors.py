@@ -1,0 +1,172 @@
+"""The sensors: no network, one or two indexed queries, and a reason for every tick that skips."""
+
+import json
+import warnings
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.orchestration.jobs import POLL_JOBS
+from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.schedules import run_for
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.sources.arrivals import import_files, partition_keys
+from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shards
+from ingestion_pipeline.sources.files import fingerprints
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline.work.runs import silent_runs
+
+# Dagster warns about a parameter that nobody passed.
+warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
+RUNNING = dg.DefaultSensorStatus.RUNNING
+
+
+@dg.sensor(
+    name="new_sources",
+    jobs=list(POLL_JOBS.values()),
+    minimum_interval_seconds=5,
+    default_status=RUNNING,
+    description="Rows and source files become partitions, and are polled for the first time.",
+)
+def new_sources(
+    context: dg.SensorEvaluationContext, workshop: WorkshopResource
+) -> dg.SensorResult | dg.SkipReason:
+    """Import changed files, mirror the partitions, request one run per shard with new sources."""
+    before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
+    with workshop.open() as shop:
+        files = fingerprints(shop.settings.sources)
+        if files != before.get("files"):
+            _import(context, shop)
+        with shop.store.read() as connection:
+            total, disabled, newest = census(connection)
+            now = shop.store.clock.now(connection)
+        after = {"files": files, "census": [total, disabled, newest and newest.isoformat()]}
+        if after == before:
+            return dg.SkipReason(f"nothing new among {total} sources")
+        requests = _first_runs(shop, before, now)
+        partitions = _mirror(context, shop)
+    return dg.SensorResult(
+        run_requests=requests, dynamic_partitions_requests=partitions, cursor=json.dumps(after)
+    )
+
+
+def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
+    result = import_files(shop.store, shop.settings.sources, check=check_definition)
+    for problem in result.problems:
+        context.log.warning("not imported: %s", problem)
+    context.log.info("source files: %s", result.registered)
+
+
+def _first_runs(shop: Workshop, before: dict[str, Any], now: datetime) -> list[dg.RunRequest]:
+    seen: str | None = before["census"][2] if before else None
+    with shop.store.read() as connection:
+        shards = new_shards(
+            connection,
+            since=datetime.fromisoformat(seen) if seen else None,
+            now=now,
+            shards=shop.settings.polling.shards,
+        )
+    return [
+        dg.RunRequest(
+            run_key=request.run_key, job_name=POLL_JOBS[tier].name, tags=dict(request.tags)
+        )
+        for tier, shard in shards
+        for request in [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}")]
+    ]
+
+
+def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
+    """Dagster's sets become what the store holds."""
+    with shop.store.read() as connection:
+        by_kind = partition_keys(connection, limit=shop.settings.polling.partition_limit)
+    wanted = {SOURCES: [key for keys in by_kind.values() for key in keys]}
+    wanted |= {SETS[kind]: by_kind.get(kind, []) for kind in Kind if kind in SETS}
+    requests: list[Any] = []
+    for definition, keys in wanted.items():
+        known = context.instance.get_dynamic_partitions(definition.name or "")
+        missing, gone = differences(keys, known)
+        if missing:
+            requests.append(definition.build_add_request(missing))
+        if gone:
+            requests.append(definition.build_delete_request(gone))
+    return requests
+
+
+@dg.sensor(
+    name="pending_work",
+    jobs=list(POLL_JOBS.values()),
+    minimum_interval_seconds=5,
+    default_status=RUNNING,
+    description="Claimable work no schedule will remember soon: retries, and what dead runs held.",
+)
+def pending_work(
+    context: dg.SensorEvaluationContext,  # noqa: ARG001 - Dagster passes it by name
+    workshop: WorkshopResource,
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    """At most one run a minute for each tier and shard that has such work."""
+    with workshop.open() as shop, shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        waiting: list[tuple[Tier, int]] = unscheduled_shards(
+            connection, now=now, shards=shop.settings.polling.shards
+        )
+    if not waiting:
+        yield dg.SkipReason("no retry is due and no claim has expired")
+    for tier, shard in waiting:
+        request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
+        yield dg.RunRequest(
+            run_key=request.run_key, job_name=POLL_JOBS[tier].name, tags=dict(request.tags)
+        )
+
+
+ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING}
+
+
+@dg.sensor(
+    name="stale_runs",
+    minimum_interval_seconds=30,
+    default_status=RUNNING,
+    description="Runs that died without a word are reported as failed, their claims given back.",
+)
+def stale_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SkipReason:
+    """A sensor needs no run slot: it works even when every slot is held by the dead."""
+    with workshop.open() as shop:
+        with shop.store.read() as connection:
+            silent = silent_runs(connection, now=shop.store.clock.now(connection))
+        for one in silent:
+            run = context.instance.get_run_by_id(one.run_id)
+            if run is not None and run.status in ALIVE:
+                said = f"no heartbeat since {one.lease_until:%H:%M:%S} UTC"
+                context.instance.report_run_failed(run, message=said)
+            heartbeat.give_back(shop.store, run_id=one.run_id)
+    return dg.SkipReason(f"{len(silent)} silent runs ended" if silent else "every run is alive")
+
+
+@dg.run_failure_sensor(
+    name="run_failures",
+    default_status=RUNNING,
+    minimum_interval_seconds=10,
+    description="What a failed run held is claimable at once; the failure is in the audit log.",
+)
+def run_failures(context: dg.RunFailureSensorContext, workshop: WorkshopResource) -> None:
+    """Give back the run's claims and hosts."""
+    run = context.dagster_run
+    with workshop.open() as shop:
+        freed = heartbeat.give_back(shop.store, run_id=run.run_id)
+        with shop.store.begin() as connection:
+            audit(
+                connection,
+                actor="system",
+                action="run.failed",
+                subject=f"run:{run.run_id}",
+                now=shop.store.clock.now(connection),
+                detail={"job": run.job_name, "freed": freed},
+            )
+
+
+SENSORS = [new_sources, pending_work, stale_runs, run_failures]

@@ -1,0 +1,5 @@
+"""The run tags that limits and ops read; `dagster.yaml` names the same ones."""
+
+TIER = "ingestion/tier"
+SHARD = "ingestion/shard"  # tier:number, so that a cold run never keeps a hot one waiting
+PRIORITY = "dagster/priority"

@@ -1,0 +1,49 @@
+"""Sources that came, and sources that went: files imported, partition keys listed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection, select
+
+from ingestion_pipeline.sources.files import Check, FileProblem, read_folder
+from ingestion_pipeline.sources.registry import REMOVED, Registered, register
+from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """What a folder of source files came to."""
+
+    registered: Registered
+    problems: Sequence[FileProblem]
+
+
+def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
+    """The good files of the folder are registered; every problem of the others is told."""
+    files = read_folder(folder, check=check)
+    definitions = [one for file in files for one in file.definitions]
+    with store.begin() as connection:
+        registered = register(connection, definitions, now=store.clock.now(connection))
+    return Imported(
+        registered=registered, problems=[one for file in files for one in file.problems]
+    )
+
+
+def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str]]:
+    """The ids of each kind's sources, oldest first; beyond the limit a source has no partition."""
+    query = (
+        select(sources.c.kind, sources.c.id)
+        .where(sources.c.status_reason.is_distinct_from(REMOVED))
+        .order_by(sources.c.created_at, sources.c.id)
+    )
+    found: dict[Kind, list[str]] = {}
+    for kind, source_id in connection.execute(query).tuples():
+        keys = found.setdefault(Kind(kind), [])
+        if len(keys) < limit:
+            keys.append(source_id)
+    return found

@@ -1,0 +1,54 @@
+"""One source's declaration, checked again: its file if it has one, else its row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingestion_pipeline.sources.files import Check, read_file
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.source import Definition, Source
+from ingestion_pipeline.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refreshed:
+    """The source as it stands, and what is wrong with its declaration."""
+
+    platform: str | None
+    status: str
+    problems: Sequence[str]
+
+
+def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) -> Refreshed:
+    """The row says what the declaration says; a declaration with a problem changes nothing."""
+    with store.begin() as connection:
+        found = sources_by_id(connection, [source_id]).get(source_id)
+        if found is None:
+            raise UnknownSource(source_id)
+        path = folder / found.origin
+        problems: list[str] = []
+        if found.origin != "row" and path.is_file():
+            file = read_file(path, check=check)
+            problems = [str(problem) for problem in file.problems]
+            mine = [one for one in file.definitions if one.id == source_id]
+            register(connection, mine, now=store.clock.now(connection))
+        else:
+            problems = [f"{one.field}: {one.message}" for one in check(_definition(found))]
+        current = sources_by_id(connection, [source_id])[source_id]
+    return Refreshed(platform=current.platform, status=current.status.value, problems=problems)
+
+
+def _definition(source: Source) -> Definition:
+    return Definition(
+        id=source.id,
+        kind=source.kind,
+        url=source.url,
+        name=source.name,
+        platform=source.platform,
+        config=source.config,
+        series=source.series_id,
+        company=source.company_id,
+    )

@@ -1,0 +1,188 @@
+"""Where every source stands, and why it was or was not polled: the queries, and the reason. Pure
+but for the queries; `ingest status`, `ingest sources show` and the summaries of runs share them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, func, select
+
+from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
+from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.sources.registry import BY_FILE, REMOVED
+from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
+from ingestion_pipeline.store.tables import ACTIVE, dead_letters, outbox, sources, tasks
+from ingestion_pipeline.work.errors import ErrorClass
+from ingestion_pipeline.work.task import TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Poll:
+    """What a source's permanent task says of its polls."""
+
+    status: TaskStatus
+    attempts: int
+    not_before: datetime
+    lease_until: datetime | None
+    stage: str | None
+    error_class: str | None
+    error_code: str | None
+    error: str | None
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """A source and its poll task; a source that was never enabled has none."""
+
+    source: Source
+    poll: Poll | None
+
+    @property
+    def next_check_at(self) -> datetime | None:
+        """When it is polled next: a retry or a pause may differ from its regular check."""
+        if self.source.status is SourceStatus.DISABLED:
+            return None
+        if self.poll is not None and self.poll.status is TaskStatus.PENDING:
+            return self.poll.not_before
+        return self.source.next_check_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Totals:
+    """How much there is of everything; `due` to `retrying` count tasks of every kind."""
+
+    sources: dict[str, int]
+    due: int
+    in_progress: int
+    abandoned: int
+    retrying: int
+    dead_letters: int
+    outbox: int
+
+
+def watched_sources(connection: Connection, *, kind: Kind | None = None) -> list[Watched]:
+    """Every source with its poll, by id."""
+    polls = _polls(connection, None)
+    found = list_sources(connection, kind=kind)
+    return [Watched(source=one, poll=polls.get(one.id)) for one in found]
+
+
+def watched_source(connection: Connection, source_id: str) -> Watched | None:
+    """One source with its poll."""
+    source = sources_by_id(connection, [source_id]).get(source_id)
+    if source is None:
+        return None
+    return Watched(source=source, poll=_polls(connection, source_id).get(source_id))
+
+
+def _polls(connection: Connection, source_id: str | None) -> dict[str, Poll]:
+    names = Poll.__dataclass_fields__
+    query = (
+        select(tasks.c.source_id, *(tasks.c[name] for name in names))
+        .where(tasks.c.kind == POLL, tasks.c.source_id.is_not(None))
+        .order_by(tasks.c.id)
+    )
+    if source_id is not None:
+        query = query.where(tasks.c.source_id == source_id)
+    found: dict[str, Poll] = {}
+    for row in connection.execute(query).mappings():
+        values = {name: row[name] for name in names}
+        found[row["source_id"]] = Poll(**values | {"status": TaskStatus(row["status"])})
+    return found
+
+
+def totals(connection: Connection, *, now: datetime) -> Totals:
+    """The counts of this moment."""
+    by_status = select(sources.c.status, func.count()).group_by(sources.c.status)
+    is_pending = tasks.c.status == TaskStatus.PENDING.value
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    counts = (
+        select(
+            func.count().filter(and_(is_pending, tasks.c.not_before <= now)),
+            func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
+            func.count().filter(and_(is_running, tasks.c.lease_until < now)),
+            func.count().filter(and_(is_pending, tasks.c.not_before > now, tasks.c.attempts > 0)),
+        )
+        .select_from(tasks)
+        .where(ACTIVE)
+    )
+    due, in_progress, abandoned, retrying = connection.execute(counts).one()
+    open_letters = select(func.count()).where(dead_letters.c.replayed_at.is_(None))
+    unhandled = select(func.count()).where(outbox.c.handled_at.is_(None))
+    return Totals(
+        sources=dict(connection.execute(by_status).tuples().all()),
+        due=due,
+        in_progress=in_progress,
+        abandoned=abandoned,
+        retrying=retrying,
+        dead_letters=connection.execute(open_letters).scalar_one(),
+        outbox=connection.execute(unhandled).scalar_one(),
+    )
+
+
+def reason(source: Source, poll: Poll | None, *, now: datetime, max_attempts: int) -> str:
+    """Why the source was or was not polled, in a sentence for people."""
+    if source.status is SourceStatus.DISABLED:
+        return _why_disabled(source)
+    cure = f"`ingest sources enable {source.id}`"
+    if poll is None:
+        return f"not polled: it has no poll task; {cure} makes one"
+    match poll.status:
+        case TaskStatus.PROCESSING:
+            return _why_running(poll, now=now)
+        case TaskStatus.PENDING:
+            return _why_waiting(source, poll, now=now, max_attempts=max_attempts)
+        case _:
+            died_of = f" ({poll.error})" if poll.error else ""
+            return f"not polled: its poll task is {poll.status.value}{died_of}; {cure} revives it"
+
+
+def _why_disabled(source: Source) -> str:
+    why = source.status_reason or "nobody said why"
+    if why == BY_FILE:
+        return f"{why} in {source.origin}"
+    return why if why == REMOVED or why.startswith("disabled") else f"disabled by {why}"
+
+
+def _why_running(poll: Poll, *, now: datetime) -> str:
+    stage = f", {poll.stage}" if poll.stage else ""
+    if poll.lease_until is None or poll.lease_until >= now:
+        return f"being polled since {_at(poll.updated_at, now)} (attempt {poll.attempts}{stage})"
+    since = _at(poll.lease_until, now)
+    return f"its worker fell silent at {since}{stage}; the next run takes over"
+
+
+# Why a poll was given back without being its source's fault, by the code of the error.
+_HELD = {
+    "host_busy": "host busy (another run visits it)",
+    "host_yielded": "host handed to another run",
+    "rate_limited": "rate limited",
+    "slice_over": "the last run's time was over",
+}
+
+
+def _why_waiting(source: Source, poll: Poll, *, now: datetime, max_attempts: int) -> str:
+    is_due = poll.not_before <= now
+    when = (
+        f"due since {_at(poll.not_before, now)}" if is_due else f"until {_at(poll.not_before, now)}"
+    )
+    if poll.error_class == ErrorClass.RESOURCE.value:
+        held = _HELD.get(poll.error_code or "", poll.error or "held back")
+        return f"{held}; {when}" if is_due else f"{held} {when}"
+    if poll.attempts:
+        nth = f"retrying, attempt {poll.attempts + 1}/{max_attempts}"
+        return f"{nth} {'now' if is_due else 'at ' + _at(poll.not_before, now)}: {poll.error}"
+    last = source.last_outcome or "never polled"
+    if source.status is SourceStatus.OPEN:
+        opened = f"breaker open {when} after {source.failure_count} failed polls"
+        return f"{opened}; last: {last}"
+    return f"{last}; {when if is_due else 'waiting ' + when}"
+
+
+def _at(moment: datetime, now: datetime) -> str:
+    """The time of day, with the date unless it is today's."""
+    is_today = moment.date() == now.date()
+    return f"{moment:%H:%M:%S} UTC" if is_today else f"{moment:%Y-%m-%d %H:%M} UTC"

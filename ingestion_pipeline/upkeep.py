@@ -1,0 +1,176 @@
+"""Keeping the house: what is finished goes after a while, what is quiet cools down.
+
+Each sweep is its own transaction with its own try: one that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, and_, delete, exists, func, or_, select, update
+from sqlalchemy.exc import SQLAlchemyError
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.polls import ensure_polls
+from ingestion_pipeline.sources.source import SourceStatus, Tier
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    dead_letters,
+    runs,
+    snapshots,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.work.task import TaskStatus
+
+Sweep = Callable[[Connection, Settings, datetime], int]
+
+FINISHED = [
+    status.value
+    for status in (
+        TaskStatus.SUCCESS,
+        TaskStatus.FILTERED,
+        TaskStatus.SKIPPED,
+        TaskStatus.CANCELLED,
+    )
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """How many rows each sweep touched, and which sweeps failed."""
+
+    counts: Mapping[str, int]
+    errors: Sequence[str]
+
+
+def maintain(shop: Workshop) -> Swept:
+    """Run every sweep once."""
+    counts: dict[str, int] = {}
+    errors: list[str] = []
+    for name, sweep in SWEEPS.items():
+        try:
+            with shop.store.begin() as connection:
+                now = shop.store.clock.now(connection)
+                counts[name] = sweep(connection, shop.settings, now)
+        except SQLAlchemyError as error:
+            errors.append(f"{name}: {error}")
+    return Swept(counts=counts, errors=errors)
+
+
+def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
+    keep = settings.retention
+    return _old_tasks(connection, FINISHED, keep.finished_seconds, keep.finished_rows, now)
+
+
+def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
+    keep = settings.retention
+    return _old_tasks(
+        connection, [TaskStatus.FAILED.value], keep.failed_seconds, keep.failed_rows, now
+    )
+
+
+def _old_tasks(
+    connection: Connection, statuses: Sequence[str], seconds: int, rows: int, now: datetime
+) -> int:
+    """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work."""
+    relative = tasks.alias("relative")
+    is_at_work = exists().where(
+        relative.c.tracking_id == tasks.c.tracking_id,
+        relative.c.status.in_([TaskStatus.PENDING.value, TaskStatus.PROCESSING.value]),
+    )
+    newest = (
+        select(tasks.c.id)
+        .where(tasks.c.status.in_(statuses))
+        .order_by(tasks.c.updated_at.desc())
+        .limit(rows)
+    )
+    statement = delete(tasks).where(
+        tasks.c.status.in_(statuses),
+        tasks.c.kind != "poll",
+        or_(tasks.c.updated_at < now - timedelta(seconds=seconds), tasks.c.id.not_in(newest)),
+        ~is_at_work,
+    )
+    return connection.execute(statement).rowcount
+
+
+def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
+    before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
+    statement = delete(dead_letters).where(
+        dead_letters.c.replayed_at.is_not(None), dead_letters.c.failed_at < before
+    )
+    return connection.execute(statement).rowcount
+
+
+def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Old snapshots go, but for each page's newest."""
+    before = now - timedelta(seconds=settings.retention.snapshots_seconds)
+    later = snapshots.alias("later")
+    has_later = exists().where(
+        later.c.source_id == snapshots.c.source_id,
+        later.c.url == snapshots.c.url,
+        later.c.id > snapshots.c.id,
+    )
+    statement = delete(snapshots).where(snapshots.c.fetched_at < before, has_later)
+    return connection.execute(statement).rowcount
+
+
+def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Batches of dead runs; their polls have long been claimed again."""
+    before = now - timedelta(seconds=10 * settings.work.lease_seconds)
+    statement = delete(batch_items).where(
+        batch_items.c.fetched_at < before,
+        ~exists().where(
+            tasks.c.id == batch_items.c.task_id,
+            tasks.c.fence == batch_items.c.fence,
+            tasks.c.status == TaskStatus.PROCESSING.value,
+            tasks.c.lease_until > now,
+        ),
+    )
+    return connection.execute(statement).rowcount
+
+
+def _runs(connection: Connection, settings: Settings, now: datetime) -> int:
+    before = now - timedelta(seconds=settings.retention.runs_seconds)
+    statement = delete(runs).where(runs.c.ended_at.is_not(None), runs.c.ended_at < before)
+    return connection.execute(statement).rowcount
+
+
+def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Auto sources without a new record for long enough go one tier down."""
+    hot_until = now - timedelta(seconds=settings.tiers.hot_for_seconds)
+    warm_until = hot_until - timedelta(seconds=settings.tiers.warm_for_seconds)
+    newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
+    cooled: list[str] = []
+    for tier, to, before in (
+        (Tier.WARM, Tier.COLD, warm_until),
+        (Tier.HOT, Tier.WARM, hot_until),
+    ):
+        statement = (
+            update(sources)
+            .where(
+                and_(sources.c.tier == tier.value, ~sources.c.tier_pinned),
+                sources.c.status == SourceStatus.ACTIVE.value,
+                newest < before,
+            )
+            .values(tier=to.value)
+            .returning(sources.c.id)
+        )
+        cooled += connection.execute(statement).scalars()
+    if cooled:
+        ensure_polls(connection, cooled, now=now)
+    return len(cooled)
+
+
+SWEEPS: dict[str, Sweep] = {
+    "finished_tasks": _finished_tasks,
+    "failed_tasks": _failed_tasks,
+    "dead_letters": _dead_letters,
+    "snapshots": _snapshots,
+    "batches": _batches,
+    "runs": _runs,
+    "cooled": _cool,
+}

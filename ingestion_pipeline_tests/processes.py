@@ -1,0 +1,217 @@
+"""Real processes for the tests of kills, races and clocks: small workers that can die anywhere."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from multiprocessing.connection import Connection as Pipe
+from multiprocessing.synchronize import Barrier
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, select
+
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import ACTIVE, outbox, tasks
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.task import Task, failed, finished
+from ingestion_pipeline.work.worker import Worker
+
+SPAWN = multiprocessing.get_context("spawn")  # nothing is inherited, as between real runs
+PATIENCE_SECONDS = 60
+POLLS = Wanted(kind="poll")
+
+
+class Child:
+    """A process that runs one function; its result or its traceback comes back by a pipe."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self._pipe, theirs = SPAWN.Pipe()
+        self._process = SPAWN.Process(
+            target=_answer, args=(theirs, function, arguments), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    def result(self) -> Any:
+        """What the function returned; its error is an error here."""
+        if not self._pipe.poll(PATIENCE_SECONDS):
+            self.kill()
+            raise TimeoutError("the child gave no answer")
+        kind, value = self._pipe.recv()
+        self._process.join(PATIENCE_SECONDS)
+        self._pipe.close()
+        if kind == "failed":
+            raise AssertionError(f"in the child:\n{value}")
+        return value
+
+    def wait_until_stopped(self) -> None:
+        """Return when the function has called `stop_here`."""
+        _, status = os.waitpid(self._pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), f"it ended instead: {status}"
+
+    def go_on(self) -> None:
+        os.kill(self._pid, signal.SIGCONT)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self.wait()
+
+    def wait(self) -> int | None:
+        """The exit code, negative for a signal."""
+        self._process.join(PATIENCE_SECONDS)
+        self._pipe.close()
+        return self._process.exitcode
+
+    @property
+    def _pid(self) -> int:
+        assert self._process.pid is not None
+        return self._process.pid
+
+
+def _answer(pipe: Pipe, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    try:
+        pipe.send(("done", function(*arguments)))
+    except BaseException:
+        pipe.send(("failed", traceback.format_exc()))
+
+
+def stop_here() -> None:
+    """This process stands still until its parent lets it go on, or kills it."""
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def open_together(url: str, barrier: Barrier) -> int:
+    """Open the database in the same moment as the others; how many tasks it holds."""
+    barrier.wait(PATIENCE_SECONDS)
+    store = open_store(url)
+    try:
+        with store.read() as connection:
+            return connection.execute(select(func.count()).select_from(tasks)).scalar_one()
+    finally:
+        store.close()
+
+
+def finish(store: Store, done: list[Task]) -> None:
+    """Completion and effects in one transaction; an effect that is there already is an error."""
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        claims.apply(connection, [finished(task) for task in done], now=now)
+        _write_effects(connection, done, now)
+
+
+def _write_effects(
+    connection: Connection, done: list[Task], now: datetime, *, note: str = ""
+) -> None:
+    rows = [
+        {
+            "subject_kind": "done",
+            "subject_id": task.dedupe_key + note,
+            "payload": {},
+            "created_at": now,
+        }
+        for task in done
+    ]
+    connection.execute(insert(outbox), rows)
+
+
+def work_until_done(url: str, lease_seconds: float) -> int:
+    """Claim and finish until no active task is left; how many were finished."""
+    store = open_store(url)
+    worker = Worker(store, lease_seconds=lease_seconds)
+    count, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        if found := worker.claim(POLLS, limit=10):
+            with suppress(LostClaim):  # it waited for the file longer than its lease
+                finish(store, found)
+                count += len(found)
+        elif _active(store) == 0:
+            break
+        else:
+            time.sleep(0.02)
+    store.close()
+    return count
+
+
+def _active(store: Store) -> int:
+    with store.read() as connection:
+        query = select(func.count()).select_from(tasks).where(ACTIVE)
+        return connection.execute(query).scalar_one()
+
+
+def stop_inside_a_transaction(url: str) -> None:
+    """Claim, write effects and completion, and stand still before the commit."""
+    store = open_store(url)
+    found = Worker(store, lease_seconds=1).claim(POLLS, limit=10)
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        claims.apply(connection, [finished(task) for task in found], now=now)
+        _write_effects(connection, found, now)
+        stop_here()
+
+
+def stop_between_claim_and_finish(url: str, lease_seconds: float) -> dict[str, Any]:
+    """Stand still with a claim in hand, then try to finish as if nothing had happened."""
+    store = open_store(url)
+    worker = Worker(store, lease_seconds=lease_seconds)
+    found = worker.claim(POLLS, limit=1)
+    stop_here()
+    may_start = worker.may_start()
+    try:
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            _write_effects(connection, found, now, note=" too late")
+            claims.apply(connection, [finished(task) for task in found], now=now)
+    except LostClaim:
+        return {"lost": True, "may_start": may_start, "kept": worker.renew()}
+    finally:
+        store.close()
+    return {"lost": False, "may_start": may_start, "kept": 0}
+
+
+def work_among_poison(url: str, lease_seconds: float) -> str:
+    """Finish what can be finished; a poisonous task kills this process, an exhausted is buried."""
+    store = open_store(url)
+    worker = Worker(store, lease_seconds=lease_seconds)
+    while _active(store):
+        for task in worker.claim(POLLS, limit=1):
+            if task.attempts > Work().max_attempts:
+                _bury(store, task)
+            elif task.payload.get("poison"):
+                with store.begin() as connection:
+                    claims.set_stage(connection, [(task.id, task.fence)], "fetch")
+                os.kill(os.getpid(), signal.SIGKILL)
+            else:
+                finish(store, [task])
+        time.sleep(0.02)
+    store.close()
+    return "all done"
+
+
+def _bury(store: Store, task: Task) -> None:
+    error = Permanent("its worker died every time", code="exhausted")
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        bury(connection, [Burial(task=task, error=error, stack=None)], now=now)
+        claims.apply(connection, [failed(task, error)], now=now)
+
+
+def claim_with_a_wrong_clock(url: str, days_off: int, lease_seconds: float) -> list[int]:
+    """The ids that a worker claims whose own clock is days off."""
+    import time_machine
+
+    with time_machine.travel(datetime.now(UTC) + timedelta(days=days_off)):
+        store = open_store(url)
+        found = Worker(store, lease_seconds=lease_seconds).claim(POLLS, limit=10)
+        store.close()
+    return [task.id for task in found]

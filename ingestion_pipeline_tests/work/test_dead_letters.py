@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import audit_log, tasks
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.dead_letters import Burial, bury, letter, list_letters, replay
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask, Task, TaskStatus, failed
+from ingestion_pipeline_tests.builders import a_new_task
+
+GONE = Permanent("'https://a.test/feed' answered 410 Gone", code="http_410")
+
+
+def buried(
+    store: Store, now: datetime, new: NewTask | None = None, error: WorkError = GONE
+) -> Task:
+    """A task that failed and has its dead letter."""
+    with store.begin() as connection:
+        insert_tasks(connection, [new or a_new_task(payload={"page": 2})], now=now)
+        [task] = claims.claim(
+            connection,
+            Wanted(kind="poll"),
+            owner="one",
+            now=now,
+            lease=timedelta(minutes=2),
+            limit=1,
+        )
+        claims.set_stage(connection, [(task.id, task.fence)], "fetch")
+        task = claims.tasks_by_id(connection, [task.id])[task.id]
+        bury(connection, [Burial(task=task, error=error, stack="Traceback: ...")], now=now)
+        claims.apply(connection, [failed(task, error)], now=now)
+    return task
+
+
+def only_letter(store: Store) -> int:
+    with store.read() as connection:
+        [found] = list_letters(connection, replayed=True)
+    return found["id"]
+
+
+def try_replay(store: Store, letter_id: int, now: datetime) -> str:
+    with store.begin() as connection:
+        return replay(connection, letter_id, actor="cli", now=now)
+
+
+def set_status(store: Store, status: TaskStatus, now: datetime) -> None:
+    with store.begin() as connection:
+        connection.execute(update(tasks).values(status=status.value, lease_until=now))
+
+
+def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> None:
+    task = buried(store, now)
+
+    with store.read() as connection:
+        found = letter(connection, only_letter(store))
+
+    assert found is not None
+    assert found["payload"] == {"url": "https://a.test/feed", "page": 2}
+    assert found["stack"] == "Traceback: ..."
+    assert (found["error_class"], found["error_code"]) == ("permanent", "http_410")
+    assert found["error"] == "'https://a.test/feed' answered 410 Gone"
+    assert (found["task_id"], found["tracking_id"]) == (task.id, task.tracking_id)
+    assert (found["attempts"], found["stage"], found["failed_at"]) == (1, "fetch", now)
+    assert found["replayed_at"] is None
+
+
+def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
+    store: Store, now: datetime
+) -> None:
+    buried(store, now, error=Permanent("the body began with \0\ud800", code="x" * 99))
+
+    with store.read() as connection:
+        [found] = list_letters(connection)
+    assert found["error"] == "the body began with \N{REPLACEMENT CHARACTER}?"
+    assert found["error_code"] == "x" * 40
+
+
+def test_burying_nobody_is_fine(store: Store, now: datetime) -> None:
+    with store.begin() as connection:
+        bury(connection, [], now=now)
+
+
+def test_letters_are_listed_newest_first_and_by_class_and_source(
+    store: Store, now: datetime
+) -> None:
+    later = now + timedelta(hours=1)
+    buried(store, now, a_new_task(source_id="series:a", dedupe_key="a"))
+    buried(store, later, a_new_task(source_id="series:b", dedupe_key="b"), Transient("503"))
+
+    def listed(**filters: str) -> list[str]:
+        with store.read() as connection:
+            return [row["source_id"] for row in list_letters(connection, **filters)]  # type: ignore[arg-type]
+
+    assert listed() == ["series:b", "series:a"]
+    assert listed(error_class="permanent") == ["series:a"]
+    assert listed(source_id="series:b") == ["series:b"]
+    assert listed(source_id="series:b", error_class="permanent") == []
+
+
+def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetime) -> None:
+    task = buried(store, now)
+    later = now + timedelta(hours=1)
+
+    outcome = try_replay(store, only_letter(store), later)
+
+    assert outcome == "queued"
+    with store.read() as connection:
+        again = claims.tasks_by_id(connection, [task.id])[task.id]
+        assert list_letters(connection) == []
+        assert list_letters(connection, replayed=True)[0]["replayed_at"] == later
+    assert (again.status, again.attempts, again.not_before) == (TaskStatus.PENDING, 0, later)
+    assert again.fence == task.fence
+
+
+def test_a_replay_is_audited(store: Store, now: datetime) -> None:
+    task = buried(store, now)
+    letter_id = only_letter(store)
+
+    try_replay(store, letter_id, now)
+
+    with store.read() as connection:
+        row = connection.execute(select(audit_log)).one()
+    assert (row.actor, row.action) == ("cli", "dead_letter.replay")
+    assert row.subject == f"dead_letter:{letter_id}"
+    assert row.detail == {"task": task.id, "source": "series:solo", "outcome": "queued"}
+
+
+def test_a_poll_that_waits_for_its_next_time_becomes_due(store: Store, now: datetime) -> None:
+    task = buried(store, now)
+    set_status(store, TaskStatus.PENDING, now)
+
+    assert try_replay(store, only_letter(store), now - timedelta(hours=1)) == "queued"
+    with store.read() as connection:
+        again = claims.tasks_by_id(connection, [task.id])[task.id]
+    assert again.not_before == now - timedelta(hours=1)
+
+
+def test_what_runs_already_is_left_alone(store: Store, now: datetime) -> None:
+    task = buried(store, now)
+    set_status(store, TaskStatus.PROCESSING, now)
+
+    assert try_replay(store, only_letter(store), now) == "already running"
+    with store.read() as connection:
+        assert claims.tasks_by_id(connection, [task.id])[task.id].attempts == 1
+
+
+def test_what_was_enqueued_anew_is_not_queued_twice(store: Store, now: datetime) -> None:
+    buried(store, now)
+    with store.begin() as connection:
+        insert_tasks(connection, [a_new_task()], now=now)
+
+    assert try_replay(store, only_letter(store), now) == "already queued"
+
+
+@pytest.mark.parametrize("status", [TaskStatus.SKIPPED, TaskStatus.CANCELLED])
+def test_a_disabled_sources_letter_stays_and_says_why(
+    store: Store, now: datetime, status: TaskStatus
+) -> None:
+    buried(store, now)
+    set_status(store, status, now)
+
+    assert try_replay(store, only_letter(store), now) == "its source is disabled"
+    with store.read() as connection:
+        assert connection.execute(select(tasks.c.status)).scalar_one() == status
+        assert len(list_letters(connection)) == 1
+
+
+def test_an_unknown_letter_is_named(store: Store, now: datetime) -> None:
+    with pytest.raises(LookupError, match="no dead letter 7"):
+        try_replay(store, 7, now)
