@@ -3,7 +3,7 @@
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import chapters, sources
-from ingestion_pipeline.orchestration.checks import CHAPTER_CHECKS
+from ingestion_pipeline.orchestration.checks import CHAPTER_CHECKS, SOURCE_CHECKS
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
@@ -18,7 +18,7 @@ def build_definitions() -> dg.Definitions:
     """
     return dg.Definitions(
         assets=[sources, chapters],
-        asset_checks=CHAPTER_CHECKS,
+        asset_checks=[*SOURCE_CHECKS, *CHAPTER_CHECKS],
         jobs=JOBS,
         schedules=SCHEDULES,
         sensors=SENSORS,

@@ -17,6 +17,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.polls import ensure_polls
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import (
+    ENDED,
     batch_items,
     dead_letters,
     runs,
@@ -84,11 +85,12 @@ def _old_tasks(
     )
     newest = (
         select(tasks.c.id)
-        .where(tasks.c.status.in_(statuses))
+        .where(ENDED, tasks.c.status.in_(statuses))
         .order_by(tasks.c.updated_at.desc())
         .limit(rows)
     )
     statement = delete(tasks).where(
+        ENDED,
         tasks.c.status.in_(statuses),
         tasks.c.kind != "poll",
         or_(tasks.c.updated_at < now - timedelta(seconds=seconds), tasks.c.id.not_in(newest)),

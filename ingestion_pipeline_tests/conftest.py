@@ -21,6 +21,12 @@ from ingestion_pipeline_tests.postgres import PostgresServer, start_server
 PRIVATE_VARIABLES = ("INGESTION_", "OPENAI_", "DAGSTER_HOME")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long forms run only when they are asked for: `-m soak`."""
+    if "soak" not in str(config.getoption("-m")):
+        items[:] = [item for item in items if item.get_closest_marker("soak") is None]
+
+
 @pytest.fixture(autouse=True)
 def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test depends on the variables of whoever runs it, but for the samples it may read."""
@@ -32,18 +38,14 @@ def no_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """A connection to anything but loopback or a unix socket is an error of the test."""
-    connect, connect_ex = socket.socket.connect, socket.socket.connect_ex
+    for name in ("connect", "connect_ex"):
+        real = getattr(socket.socket, name)
 
-    def guarded(self: socket.socket, address: Any) -> None:
-        _refuse_strangers(self, address)
-        connect(self, address)
+        def guarded(self: socket.socket, address: Any, *, real: Any = real) -> Any:
+            _refuse_strangers(self, address)
+            return real(self, address)
 
-    def guarded_ex(self: socket.socket, address: Any) -> int:
-        _refuse_strangers(self, address)
-        return connect_ex(self, address)
-
-    monkeypatch.setattr(socket.socket, "connect", guarded)
-    monkeypatch.setattr(socket.socket, "connect_ex", guarded_ex)
+        monkeypatch.setattr(socket.socket, name, guarded)
 
 
 def _refuse_strangers(sock: socket.socket, address: Any) -> None:

@@ -102,6 +102,10 @@ def open_together(url: str, barrier: Barrier) -> int:
         store.close()
 
 
+def open_and_close(url: str) -> None:
+    open_store(url).close()
+
+
 def finish(store: Store, done: list[Task]) -> None:
     """Completion and effects in one transaction; an effect that is there already is an error."""
     with store.begin() as connection:

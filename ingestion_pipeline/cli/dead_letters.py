@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,8 +12,6 @@ from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     Refused,
-    cell,
-    harmless,
     say,
     say_facts,
     say_json,
@@ -22,7 +20,7 @@ from ingestion_pipeline.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection
+    from sqlalchemy import Connection, RowMapping
 
     from ingestion_pipeline.store import Store
 
@@ -40,7 +38,7 @@ source_option = click.option("--source", "source_id", metavar="ID", help="Only t
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Show work that was given up, and replay it once the cause is cured."""
+    """Show and replay work that was given up."""
 
 
 @dead_letters.command("list")
@@ -71,11 +69,11 @@ def list_(*, error_class: str | None, source_id: str | None, replayed: bool, as_
         say(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
 
 
-def _listed(letter: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in letter.items() if key not in {"stack", "payload"}}
+def _listed(letter: RowMapping) -> dict[str, Any]:
+    return {str(key): value for key, value in letter.items() if key not in {"stack", "payload"}}
 
 
-def _say_letters(letters: Sequence[Mapping[str, Any]]) -> None:
+def _say_letters(letters: Sequence[RowMapping]) -> None:
     columns = [
         Column("id", is_number=True),
         Column("failed at"),
@@ -91,7 +89,7 @@ def _say_letters(letters: Sequence[Mapping[str, Any]]) -> None:
                 f"{letter['failed_at']:%Y-%m-%d %H:%M}",
                 letter["source_id"],
                 letter["error_class"],
-                f"{letter['error_code']}: {shortened(letter['error'], 160)}",
+                f"{letter['error_code']}: {shortened(letter['error'], 120)}",
             ]
             for letter in letters
         ],
@@ -103,7 +101,7 @@ def _say_letters(letters: Sequence[Mapping[str, Any]]) -> None:
 @click.argument("letter_id", metavar="ID", type=int)
 @json_option
 def show(*, letter_id: int, as_json: bool) -> None:
-    """Show all that is known of one: payload, stage, error, stack, attempts."""
+    """Show all of one: payload, error, stack."""
     from ingestion_pipeline.work.dead_letters import letter
 
     with opened() as (_, store), store.read() as connection:
@@ -113,9 +111,9 @@ def show(*, letter_id: int, as_json: bool) -> None:
     if as_json:
         say_json(dict(found))
         return
-    say_facts({key: value for key, value in found.items() if key != "stack"})
+    say_facts({str(key): value for key, value in found.items() if key != "stack"})
     if found["stack"]:
-        say("\n" + harmless(found["stack"]))
+        say("\n" + found["stack"])
 
 
 @dead_letters.command()
@@ -126,7 +124,10 @@ def show(*, letter_id: int, as_json: bool) -> None:
 def replay(
     *, letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, dry_run: bool
 ) -> None:
-    """Make given-up work due again, by ids, by error class or by source."""
+    """Try given-up work again.
+
+    By ids, or all open ones of an error class or a source.
+    """
     if bool(letter_ids) == bool(error_class or source_id):
         raise Refused("say which: either ids, or --class and/or --source")
     with opened() as (_, store):
@@ -150,13 +151,12 @@ def _replay(store: Store, letter_id: int, *, dry_run: bool) -> tuple[int, str, b
 
     with store.begin() as connection:
         now = store.clock.now(connection)
-        before = letter(connection, letter_id)
         outcome = replay_letter(connection, letter_id, actor=actor(), now=now)
         after = letter(connection, letter_id)
         if dry_run:
             connection.rollback()
-    is_replayed = after is not None and before is not None and after["replayed_at"] == now
-    return letter_id, cell(outcome), is_replayed
+    is_replayed = after is not None and after["replayed_at"] == now
+    return letter_id, outcome, is_replayed
 
 
 def _open_ids(

@@ -10,7 +10,7 @@ from ingestion_pipeline.cli.output import say, say_facts
 
 @click.command()
 def init() -> None:
-    """Create the database, or migrate an older one, and say what comes next."""
+    """Create or migrate the database."""
     from ingestion_pipeline.sources.lookup import list_sources
 
     with opened(migrate=True) as (settings, store), store.read() as connection:

@@ -84,10 +84,15 @@ def _explaining(url: str) -> Generator[None]:
 def cannot_open(url: str, error: Exception) -> str:
     """Which database cannot be opened, why, and the cure."""
     why = without_password(url, str(getattr(error, "orig", None) or error).strip())
-    cure = "is the server running, and is INGESTION_DATABASE_URL right?"
+    return f"the database {shown_database(url)} cannot be opened: {why}\n{_cure(url)}"
+
+
+def _cure(url: str) -> str:
     if url.startswith("sqlite"):
-        cure = "check the file and its folder, or set INGESTION_HOME or INGESTION_DATABASE_URL"
-    return f"the database {shown_database(url)} cannot be opened: {why}\n{cure}"
+        return "check the file and its folder, or set INGESTION_HOME or INGESTION_DATABASE_URL"
+    if url.startswith("postgresql"):
+        return "is the server running, and is INGESTION_DATABASE_URL right?"
+    return "INGESTION_DATABASE_URL takes sqlite:///FILE and postgresql://USER@HOST/DATABASE"
 
 
 def shown_database(url: str) -> str:
@@ -99,8 +104,7 @@ def shown_database(url: str) -> str:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         return "that INGESTION_DATABASE_URL names"
-    secret = {name: "***" for name in _SECRET_PARAMETERS if name in parsed.query}
-    return parsed.update_query_dict(secret).render_as_string(hide_password=True)
+    return parsed.difference_update_query(_SECRET_PARAMETERS).render_as_string(hide_password=True)
 
 
 def without_password(url: str, text: str) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from enum import Enum
-from io import StringIO
-from typing import IO, Any, cast
+from io import BytesIO, TextIOWrapper
+from shutil import get_terminal_size
+from typing import TextIO, cast
 
 import click
 
@@ -54,33 +54,23 @@ def say(text: str, *, is_error: bool = False) -> None:
 
 def say_json(value: object) -> None:
     """The value as JSON, whatever the terminal can show."""
-    document = plain(value)
-    text = json.dumps(document, indent=2, ensure_ascii=False)
+    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(document, indent=2, ensure_ascii=True)
+        text = json.dumps(value, indent=2, ensure_ascii=True, default=_plain)
     click.echo(text)
 
 
-def plain(value: object) -> Any:  # noqa: ANN401 - what json.dumps takes
-    """The value as JSON has it: times in UTC as ISO 8601, decimals as text."""
+def _plain(value: object) -> object:
+    """What JSON has for it: times in UTC as ISO 8601, decimals as text."""
     match value:
-        case None | bool() | int() | float():
-            return value
-        case Enum():
-            return value.value
-        case str():
-            return value
         case datetime():
             return value.astimezone(UTC).isoformat()
         case Decimal():
             return f"{value:f}"
         case Mapping():
-            pairs = cast("Mapping[object, object]", value)
-            return {str(key): plain(item) for key, item in pairs.items()}
-        case list() | tuple() | set() | frozenset():
-            return [plain(item) for item in cast("Iterable[object]", value)]
+            return dict(cast("Mapping[object, object]", value))
         case _:
             return str(value)
 
@@ -92,7 +82,7 @@ def say_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> No
     from rich.text import Text
 
     cells = [[cell(value) for value in row] for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1))
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     for position, column in enumerate(columns):
         table.add_column(
             column.name,
@@ -129,9 +119,9 @@ def cell(value: object) -> str:
         case datetime():
             return f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
         case dict() | list():
-            return harmless(json.dumps(plain(cast("object", value)), ensure_ascii=False))
+            return harmless(json.dumps(value, ensure_ascii=False, default=_plain))
         case _:
-            return harmless(str(plain(value)))
+            return harmless(str(value))
 
 
 def distance(moment: datetime | None, now: datetime) -> str:
@@ -171,20 +161,19 @@ def _print(renderable: object) -> None:
     from rich.console import Console
 
     is_terminal = sys.stdout.isatty()
-    terminal = Console(force_terminal=is_terminal, width=None if is_terminal else WIDTH)
+    encoding = sys.stdout.encoding or "utf-8"  # a rule is drawn with what this has
+    page = TextIOWrapper(BytesIO(), encoding=encoding, errors="backslashreplace", newline="\n")
     console = Console(
-        file=StringIO(),
+        file=page,
         force_terminal=is_terminal,
-        width=max(terminal.width, WIDTH),
+        width=max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH,
         highlight=False,
-        emoji=False,
-        markup=False,
     )
     console.print(renderable)
-    lines = cast("StringIO", console.file).getvalue().splitlines()
-    _write("\n".join(line.rstrip() for line in lines) + "\n", sys.stdout)
+    page.seek(0)
+    _write("\n".join(line.rstrip() for line in page.read().split("\n")), sys.stdout)
 
 
-def _write(text: str, stream: IO[str]) -> None:
+def _write(text: str, stream: TextIO) -> None:
     encoding = stream.encoding or "utf-8"
     click.echo(text.encode(encoding, "backslashreplace").decode(encoding), file=stream, nl=False)

@@ -14,10 +14,19 @@ from ingestion_pipeline.sources.source import Kind
 Records = list[dict[str, Any]]
 Reader = Callable[[str, Kind, bytes, str, Mapping[str, Any]], tuple[Records, Records]]
 
+KINDS = [kind.value for kind in Kind]
 # These formats say nothing about what is in them: the kind must be told.
 FORMATS = ("rss", "json", "html")
 COLUMNS = {
-    Kind.SERIES: ("number", "title", "language", "scanlation_group", "published_at", "url"),
+    Kind.SERIES: (
+        "number",
+        "volume",
+        "title",
+        "language",
+        "scanlation_group",
+        "published_at",
+        "url",
+    )
 }
 FLEXIBLE = {"title", "url", "scanlation_group"}
 
@@ -25,7 +34,7 @@ FLEXIBLE = {"title", "url", "scanlation_group"}
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--platform", required=True, help="Whose reader: mangadex, rss, ...")
-@click.option("--kind", type=click.Choice([*Kind]), help="Needed where the platform is a format.")
+@click.option("--kind", type=click.Choice(KINDS), help="Needed where the platform is a format.")
 @click.option("--entity", help="What is looked for in a catalogue.")
 @config_option
 @click.option("--url", default="", help="Where the body came from; relative links need it.")
@@ -40,9 +49,9 @@ def read(
     url: str,
     as_json: bool,
 ) -> None:
-    """Show what a platform's reader makes of FILE (`-`: standard input).
+    """Show what a reader makes of a saved body.
 
-    The first thing to try when a source looks empty: no network, no database.
+    The first thing to try when a source looks empty: no network, no database. FILE may be `-`.
     """
     wanted = kind_for(platform, Kind(kind) if kind else None)
     if entity is not None and wanted is not Kind.CATALOG:
@@ -80,7 +89,7 @@ def _reader(kind: Kind) -> Reader:
 
 
 def _say_reading(kind: Kind, records: Records, problems: Records) -> None:
-    names = COLUMNS[kind]
+    names = [name for name in COLUMNS[kind] if any(record[name] for record in records)]
     if records:
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
         say_table(columns, [[record[name] for name in names] for record in records])

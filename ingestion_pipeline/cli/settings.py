@@ -13,13 +13,16 @@ from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_ta
 
 @click.group()
 def settings() -> None:
-    """Show and change settings; the environment wins over the table, the table over defaults."""
+    """Show and change settings.
+
+    The environment wins over the table, the table over the defaults.
+    """
 
 
 @settings.command("list")
 @json_option
 def list_(*, as_json: bool) -> None:
-    """Show every setting: its value, where that comes from, and what it means."""
+    """Show every setting and where it comes from."""
     from ingestion_pipeline.store.overrides import overrides
 
     with opened_store() as store, store.read() as connection:
@@ -80,14 +83,16 @@ def _row(
 @click.argument("key")
 @click.argument("value")
 def set_(*, key: str, value: str) -> None:
-    """Put a value into the settings table; every run that starts from now on uses it."""
+    """Change a setting, from the next run on."""
     from ingestion_pipeline.settings import variables
     from ingestion_pipeline.store.overrides import set_override
 
+    variable = {key: variable for variable, key in variables().items()}.get(key, "")
+    if variable and "." not in key:
+        raise Refused(f"{key} is needed to find the table: set {variable} in the environment")
     with opened_store() as store, store.begin() as connection:
         set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
     say(f"{key} is {value} from the next run on")
-    variable = {key: variable for variable, key in variables().items()}[key]
     if environment().get(variable, ""):
         say(f"warning: {variable} is set in the environment, and wins", is_error=True)
 
@@ -95,7 +100,7 @@ def set_(*, key: str, value: str) -> None:
 @settings.command()
 @click.argument("key")
 def unset(*, key: str) -> None:
-    """Take a value out of the settings table; the default rules again."""
+    """Let the default rule again."""
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.store.overrides import unset_override
 
@@ -103,4 +108,5 @@ def unset(*, key: str) -> None:
         gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))
     if not gone and key not in setting_fields():
         raise Refused(f"{key!r} is no setting; `ingest settings list` shows all")
-    say(f"{key} is back at its default" if gone else f"{key} was not in the settings table")
+    is_out = "is out of the settings table" if gone else "was not in the settings table"
+    say(f"{key} {is_out}; its default rules, unless the environment says otherwise")

@@ -22,13 +22,16 @@ from ingestion_pipeline.cli.output import (
 if TYPE_CHECKING:
     from ingestion_pipeline.sources.status import Totals, Watched
 
-SHOWN_REASON = 160  # characters in the table; `--json` and `sources show` have all of it
+SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have all of it
 
 
 @click.command()
 @json_option
 def status(*, as_json: bool) -> None:
-    """Show every source, why it was or was not polled, and what waits."""
+    """Show every source, and what waits.
+
+    With why it was or was not polled.
+    """
     from ingestion_pipeline.pages.hosts import waiting_hosts
     from ingestion_pipeline.sources.status import totals, watched_sources
 
@@ -80,7 +83,7 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
         Column("source"),
         Column("tier"),
         Column("status"),
-        Column("succeeded"),
+        Column("success"),
         Column("next"),
         Column("fails", is_number=True),
         Column("records", is_number=True),
@@ -111,5 +114,5 @@ def _summary(counts: Totals) -> str:
         f"sources: {by_status or 'none'}\n"
         f"tasks: {counts.due} due now, {counts.in_progress} in progress,"
         f" {counts.abandoned} with a silent worker, {counts.retrying} waiting for a retry\n"
-        f"{counts.dead_letters} dead letters open, {counts.outbox} outbox rows unhandled"
+        f"dead letters open: {counts.dead_letters}; outbox rows unhandled: {counts.outbox}"
     )

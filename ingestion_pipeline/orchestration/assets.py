@@ -4,9 +4,11 @@ import warnings
 
 import dagster as dg
 
+from ingestion_pipeline.orchestration.events import refuse_unknown
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.refresh import refresh_source
 from ingestion_pipeline.systems import check_definition
 
@@ -45,16 +47,26 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
     """Check and refresh the declaration of every partition asked for."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure("name a source: sources is partitioned", allow_retries=False)
+    keys = list(context.partition_keys)
     bad: list[str] = []
-    register_keys(context.instance, SOURCES.name or "", context.partition_keys)
     with workshop.open() as shop:
-        for key in context.partition_keys:
+        with shop.store.read() as connection:
+            known = sources_by_id(connection, keys)
+        refuse_unknown(keys, known)
+        register_keys(context.instance, SOURCES.name or "", keys)
+        for key in keys:
             found = refresh_source(
                 shop.store, key, folder=shop.settings.sources, check=check_definition
             )
             bad += [f"{key}: {problem}" for problem in found.problems]
             context.add_asset_metadata(
-                {"platform": found.platform or "-", "status": found.status},
+                {
+                    "platform": found.platform or "-",
+                    "status": found.status,
+                    "problems": len(found.problems),
+                    "records": known[key].record_count,
+                    "failures_in_a_row": known[key].failure_count,
+                },
                 partition_key=key,
             )
     if bad:

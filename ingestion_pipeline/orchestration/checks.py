@@ -1,6 +1,6 @@
-"""Checks of the asset `chapters`: run from the UI, and told by poll runs when they change."""
+"""Checks of the assets: run from the UI, and told by runs of ours when their findings change."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import dagster as dg
 
@@ -8,8 +8,11 @@ from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.series.checks import Finding
+from ingestion_pipeline.sources.files import read_folder
+from ingestion_pipeline.systems import check_definition
 
 CHAPTERS = dg.AssetKey("chapters")
+SOURCES = dg.AssetKey("sources")
 
 
 def _gaps(shop: Workshop) -> list[Finding]:
@@ -28,14 +31,40 @@ def _stale(shop: Workshop) -> list[Finding]:
         return checks.stale(connection, now=now, settings=shop.settings)
 
 
-FINDERS: dict[str, tuple[Callable[[Workshop], list[Finding]], str]] = {
-    "no_gaps": (_gaps, "No whole chapter number is missing between a series' first and latest."),
-    "not_empty_after_full": (
+def _bad_files(shop: Workshop) -> list[Finding]:
+    files = read_folder(shop.settings.sources, check=check_definition)
+    return [
+        Finding(subject=f"{one.path}:{one.line}", message=f"{one.field}: {one.message}")
+        for file in files
+        for one in file.problems
+    ]
+
+
+FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]] = {
+    dg.AssetCheckKey(CHAPTERS, "no_gaps"): (
+        _gaps,
+        "No whole chapter number is missing between a series' first and latest.",
+    ),
+    dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"): (
         _quarantined,
         "No listing is quarantined for being empty, or for having lost most of its chapters.",
     ),
-    "sources_fresh": (_stale, "Every source succeeded within three of its intervals."),
+    dg.AssetCheckKey(CHAPTERS, "sources_fresh"): (
+        _stale,
+        "Every source succeeded within three of its intervals.",
+    ),
+    dg.AssetCheckKey(SOURCES, "files_readable"): (
+        _bad_files,
+        "No source file has a mistake: one that has imports nothing of itself.",
+    ),
 }
+
+# What a poll run tells at once. The others cost more with every chapter or file there is, and the
+# cost of a poll must not grow with history: `maintain` tells them every five minutes.
+TOLD_BY_POLLS = [
+    dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"),
+    dg.AssetCheckKey(CHAPTERS, "sources_fresh"),
+]
 
 
 def _result(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
@@ -45,10 +74,10 @@ def _result(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
     }
 
 
-def _check(name: str) -> dg.AssetChecksDefinition:
-    finder, description = FINDERS[name]
+def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
+    finder, description = FINDERS[key]
 
-    @dg.asset_check(asset=CHAPTERS, name=name, description=description)
+    @dg.asset_check(asset=key.asset_key, name=key.name, description=description)
     def check(workshop: WorkshopResource) -> dg.AssetCheckResult:
         with workshop.open() as shop:
             findings = finder(shop)
@@ -59,30 +88,30 @@ def _check(name: str) -> dg.AssetChecksDefinition:
     return check
 
 
-CHAPTER_CHECKS = [_check(name) for name in FINDERS]
+CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
+SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]
 
 
 def changed_checks(
-    instance: dg.DagsterInstance, shop: Workshop
+    instance: dg.DagsterInstance, shop: Workshop, keys: Iterable[dg.AssetCheckKey]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Evaluations of the checks whose findings differ from what Dagster was last told."""
-    for name, (finder, _) in FINDERS.items():
+    for key in keys:
+        finder, _ = FINDERS[key]
         metadata = _result(findings := finder(shop))
-        if _told(instance, name) == metadata["details"].value:
+        if _told(instance, key) == metadata["details"].value:
             continue
         yield dg.AssetCheckEvaluation(
-            asset_key=CHAPTERS,
-            check_name=name,
+            asset_key=key.asset_key,
+            check_name=key.name,
             passed=not findings,
             severity=dg.AssetCheckSeverity.WARN,
             metadata=metadata,
         )
 
 
-def _told(instance: dg.DagsterInstance, name: str) -> object:
-    record = instance.get_latest_asset_check_evaluation_record(
-        dg.AssetCheckKey(asset_key=CHAPTERS, name=name)
-    )
+def _told(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
+    record = instance.get_latest_asset_check_evaluation_record(key)
     event = record.event.dagster_event if record and record.event else None
     if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
         return None  # never told, or only planned, as by a run of the asset itself

@@ -32,8 +32,16 @@ def is_fresh(source: Source, *, since: datetime) -> bool:
     return source.last_success_at is not None and source.last_success_at >= since
 
 
-def refuse_unusable(keys: Collection[str], known: Mapping[str, Source]) -> None:
-    """A run that was asked only for what cannot be polled says so at once."""
+def why_late(source: Source, *, since: datetime) -> str:
+    """What kept the source from succeeding since then; an older outcome says nothing about it."""
+    if source.last_checked_at is not None and source.last_checked_at >= since:
+        return f"{source.id}: {source.last_outcome or 'failed'}"
+    why = "another run has it or its host at this moment, or it waits for a retry"
+    return f"{source.id}: {why}; `ingest sources show {source.id}` says which"
+
+
+def refuse_unknown(keys: Collection[str], known: Mapping[str, Source]) -> None:
+    """Each key is a source's, or the run ends here: no partition is made for a slip of the pen."""
     missing = [key for key in keys if key not in known]
     if missing:
         raise dg.Failure(
@@ -41,6 +49,11 @@ def refuse_unusable(keys: Collection[str], known: Mapping[str, Source]) -> None:
             " `ingest sources add`; `ingest sources list` shows all",
             allow_retries=False,
         )
+
+
+def refuse_unusable(keys: Collection[str], known: Mapping[str, Source]) -> None:
+    """A run that was asked only for what cannot be polled says so at once."""
+    refuse_unknown(keys, known)
     off = [one for one in known.values() if one.status is SourceStatus.DISABLED]
     if known and len(off) == len(known):
         said = "; ".join(f"{one.id} ({one.status_reason or 'disabled'})" for one in off[:5])

@@ -1,15 +1,20 @@
 """A run that lives says so, and a run that fails gives back what it held."""
 
+import logging
 import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 from datetime import timedelta
+
+from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work import claims, runs
 from ingestion_pipeline.work.worker import Worker
+
+log = logging.getLogger(__name__)
 
 
 @contextmanager
@@ -26,22 +31,26 @@ def working(
     thread = threading.Thread(target=_beat, args=(shop, worker, run_id, stop), daemon=True)
     thread.start()
     try:
-        yield worker
+        try:
+            yield worker
+        finally:  # before anything is given back: a late heartbeat would take it again
+            stop.set()
+            thread.join()
     except BaseException:
         give_back(shop.store, run_id=run_id)
         raise
-    finally:
-        stop.set()
-        thread.join()
 
 
 def _beat(shop: Workshop, worker: Worker, run_id: str, stop: threading.Event) -> None:
     lease = timedelta(seconds=shop.settings.runs.lease_seconds)
     while not stop.wait(min(lease.total_seconds(), worker.lease.total_seconds()) / 3):
-        with shop.store.begin() as connection:
-            now = shop.store.clock.now(connection)
-            runs.beat_run(connection, run_id=run_id, now=now, lease=lease)
-        worker.renew()
+        try:
+            with shop.store.begin() as connection:
+                now = shop.store.clock.now(connection)
+                runs.beat_run(connection, run_id=run_id, now=now, lease=lease)
+            worker.renew()
+        except SQLAlchemyError:  # the next beat may get through; without a thread none would
+            log.warning("heartbeat failed; the lease goes on until it expires", exc_info=True)
 
 
 def end(store: Store, *, run_id: str) -> None:

@@ -13,8 +13,13 @@ import dagster as dg
 
 from ingestion_pipeline.assembly import open_fetcher
 from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.checks import changed_checks
-from ingestion_pipeline.orchestration.events import is_fresh, materialization, refuse_unusable
+from ingestion_pipeline.orchestration.checks import TOLD_BY_POLLS, changed_checks
+from ingestion_pipeline.orchestration.events import (
+    is_fresh,
+    materialization,
+    refuse_unusable,
+    why_late,
+)
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
@@ -82,7 +87,7 @@ def report(
     """One materialization per source that changed or was asked for; then the run's verdict."""
     with workshop.open() as shop:
         yield from _materializations(context, shop, batch)
-        yield from changed_checks(context.instance, shop)
+        yield from changed_checks(context.instance, shop, TOLD_BY_POLLS)
         heartbeat.end(shop.store, run_id=context.run_id)
         context.log.info("polled: %s, new chapters: %d", batch["counts"], batch["new"])
         _pass_verdict(shop, batch)
@@ -152,7 +157,7 @@ def _pass_verdict(shop: Workshop, batch: Batch) -> None:
         asked = sources_by_id(connection, batch["keys"] or [])
     late = [one for one in asked.values() if not is_fresh(one, since=batch["started_at"])]
     if asked and len(late) == len(asked):
-        said = "; ".join(f"{one.id}: {one.last_outcome or 'not polled'}" for one in late[:5])
+        said = "; ".join(why_late(one, since=batch["started_at"]) for one in late[:5])
         raise dg.Failure(f"no source got through. {said}", allow_retries=False)
     if counts.failed and not counts.changed + counts.unchanged:
         said = f"all {counts.failed} polled sources failed; `ingest dead-letters list` shows why"

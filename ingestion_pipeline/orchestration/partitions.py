@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 
 import dagster as dg
+from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.sources import Kind
 
@@ -21,9 +22,22 @@ def set_names(kind: Kind) -> list[str]:
 
 def register_keys(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> None:
     """The instance knows these keys; a temporary one knows none until it is told."""
-    missing = [key for key in keys if not instance.has_dynamic_partition(name, key)]
-    if missing:
-        instance.add_dynamic_partitions(name, missing)
+    missing = _unknown(instance, name, keys)
+    while missing:
+        try:
+            instance.add_dynamic_partitions(name, missing)
+        except IntegrityError:
+            # On SQLite Dagster looks, then inserts: another run registered one of them in between.
+            if (still := _unknown(instance, name, missing)) == missing:
+                raise
+            missing = still
+        else:
+            return
+
+
+def _unknown(instance: dg.DagsterInstance, name: str, keys: Iterable[str]) -> list[str]:
+    known = set(instance.get_dynamic_partitions(name))  # one question, however many keys
+    return [key for key in dict.fromkeys(keys) if key not in known]
 
 
 def differences(wanted: Collection[str], known: Collection[str]) -> tuple[list[str], list[str]]:

@@ -49,7 +49,7 @@ def new_sources(
         after = {"files": files, "census": [total, disabled, newest and newest.isoformat()]}
         if after == before:
             return dg.SkipReason(f"nothing new among {total} sources")
-        requests = _first_runs(shop, before, now)
+        requests = _first_runs(shop, now)
         partitions = _mirror(context, shop)
     return dg.SensorResult(
         run_requests=requests, dynamic_partitions_requests=partitions, cursor=json.dumps(after)
@@ -63,15 +63,13 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
     context.log.info("source files: %s", result.registered)
 
 
-def _first_runs(shop: Workshop, before: dict[str, Any], now: datetime) -> list[dg.RunRequest]:
-    seen: str | None = before["census"][2] if before else None
+def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
+    """One run per shard with a source that waits for its first poll, however long it is known.
+
+    By age alone an entry that was switched on after a while would wait for its tier's next tick.
+    """
     with shop.store.read() as connection:
-        shards = new_shards(
-            connection,
-            since=datetime.fromisoformat(seen) if seen else None,
-            now=now,
-            shards=shop.settings.polling.shards,
-        )
+        shards = new_shards(connection, since=None, now=now, shards=shop.settings.polling.shards)
     return [
         dg.RunRequest(
             run_key=request.run_key, job_name=POLL_JOBS[tier].name, tags=dict(request.tags)

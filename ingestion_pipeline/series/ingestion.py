@@ -24,6 +24,8 @@ from ingestion_pipeline.series.rows import KnownLink, LinkRow, VanishedLink
 from ingestion_pipeline.settings import Ingest, Settings
 from ingestion_pipeline.sources import Source
 
+_ChapterKey = tuple[str, str]  # series id, chapter key
+
 BELIEVED_AFTER = 2  # a chapter is gone when that many complete listings in a row lack it
 
 
@@ -79,9 +81,11 @@ def ingest_listings(
     titles = {one.series_id: one.source.name or one.series_id for one in listings}
     rows.ensure_series(connection, titles, now=now)
     rows.lock_series(connection, titles.keys())
-    plans = _plan(connection, listings, settings.ingest)
+    keys = {(one.series_id, chapter.key) for one in listings for chapter in one.chapters}
+    ids = rows.chapter_ids(connection, keys)
+    plans = _plan(connection, listings, ids, settings.ingest)
     kept = [plan for plan in plans if plan.quarantine is None]
-    chapter_ids, created = _write_chapters(connection, kept, now=now)
+    chapter_ids, created = _write_chapters(connection, kept, ids, now=now)
     _write_links(connection, kept, chapter_ids, created, now=now)
     _raise_latest(connection, kept, created, now=now)
     _withdraw(connection, kept, now=now)
@@ -102,13 +106,24 @@ def reason_to_quarantine(
     return None
 
 
-def _plan(connection: Connection, listings: Sequence[SourceListing], limits: Ingest) -> list[_Plan]:
-    keys = [
-        (one.source.id, one.series_id, chapter.key) for one in listings for chapter in one.chapters
-    ]
-    known = rows.known_links(connection, keys)
+def _plan(
+    connection: Connection,
+    listings: Sequence[SourceListing],
+    ids: Mapping[_ChapterKey, int],
+    limits: Ingest,
+) -> list[_Plan]:
+    known = rows.known_links(
+        connection,
+        {
+            (one.source.id, ids[one.series_id, chapter.key])
+            for one in listings
+            for chapter in one.chapters
+            if (one.series_id, chapter.key) in ids
+        },
+    )
     complete = [one.source.id for one in listings if one.is_complete]
-    vanished = rows.vanished_links(connection, complete, keys)
+    listed = {(one.source.id, chapter.key) for one in listings for chapter in one.chapters}
+    vanished = rows.vanished_links(connection, complete, listed)
     plans: list[_Plan] = []
     for one in listings:
         gone = vanished.get(one.source.id, [])
@@ -121,34 +136,40 @@ def _plan(connection: Connection, listings: Sequence[SourceListing], limits: Ing
         )
         plan = _Plan(listing=one, vanished=[] if reason else gone, quarantine=reason)
         if reason is None:
-            _compare(plan, known)
+            _compare(plan, ids, known)
         plans.append(plan)
     return plans
 
 
-def _compare(plan: _Plan, known: Mapping[tuple[str, str], KnownLink]) -> None:
+def _compare(
+    plan: _Plan, ids: Mapping[_ChapterKey, int], known: Mapping[tuple[str, int], KnownLink]
+) -> None:
     for chapter in plan.listing.chapters:
-        link = known.get((plan.listing.source.id, chapter.key))
+        chapter_id = ids.get((plan.listing.series_id, chapter.key), 0)  # 0: no chapter has it
+        link = known.get((plan.listing.source.id, chapter_id))
         if link is None:
             plan.new_links.append(chapter)
         elif link.fingerprint != fingerprint(chapter) or link.missed_listings or not link.available:
             plan.changed_links.append((chapter, link))
 
 
-_ChapterKey = tuple[str, str]  # series id, chapter key
-
-
 def _write_chapters(
-    connection: Connection, plans: Sequence[_Plan], *, now: datetime
+    connection: Connection,
+    plans: Sequence[_Plan],
+    ids: Mapping[_ChapterKey, int],
+    *,
+    now: datetime,
 ) -> tuple[dict[_ChapterKey, int], set[_ChapterKey]]:
     """The ids of all chapters that get a link, and which of them are new."""
     wanted: dict[_ChapterKey, Chapter] = {}
     for plan in plans:
         for chapter in plan.new_links:
-            wanted.setdefault((plan.listing.series_id, chapter.key), chapter)
+            key = (plan.listing.series_id, chapter.key)
+            if key not in ids:
+                wanted.setdefault(key, chapter)
     created = rows.insert_chapters(connection, wanted, now=now)
-    old = wanted.keys() - created.keys()
-    return created | rows.chapter_ids(connection, old), set(created)
+    elsewhere = rows.chapter_ids(connection, wanted.keys() - created.keys())
+    return {**ids, **created, **elsewhere}, set(created)
 
 
 def _write_links(

@@ -75,67 +75,62 @@ def lock_series(connection: Connection, ids: Collection[str]) -> None:
     connection.execute(query.with_for_update()).all()
 
 
-_KEYS = {"source_id": String(120), "series_id": String(120), "key": Text()}
-
-
 def known_links(
-    connection: Connection, keys: Sequence[tuple[str, str, str]]
-) -> dict[tuple[str, str], KnownLink]:
-    """Of these (source, series, key), the chapter sources that stand, by (source, key)."""
-    if not keys:
+    connection: Connection, pairs: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], KnownLink]:
+    """Of these (source, chapter id), the chapter sources that stand.
+
+    Asked for by the pair and not through the chapters: without statistics, as after a first sync,
+    PostgreSQL joins the three tables by comparing each row with each.
+    """
+    if not pairs:
         return {}
-    given = row_source(connection, _KEYS, keys, "given")
-    query = (
-        select(
-            given.c.source_id,
-            given.c.key,
-            chapter_sources.c.chapter_id,
-            chapter_sources.c.fingerprint,
-            chapter_sources.c.available,
-            chapter_sources.c.missed_listings,
-        )
-        .join(
-            chapters, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
-        )
-        .join(
-            chapter_sources,
-            and_(
-                chapter_sources.c.source_id == given.c.source_id,
-                chapter_sources.c.chapter_id == chapters.c.id,
-            ),
-        )
+    columns = {"source_id": String(120), "chapter_id": Id}
+    given = row_source(connection, columns, sorted(pairs), "given")
+    query = select(
+        chapter_sources.c.source_id,
+        chapter_sources.c.chapter_id,
+        chapter_sources.c.fingerprint,
+        chapter_sources.c.available,
+        chapter_sources.c.missed_listings,
+    ).join(
+        given,
+        and_(
+            chapter_sources.c.source_id == given.c.source_id,
+            chapter_sources.c.chapter_id == given.c.chapter_id,
+        ),
     )
     return {
-        (source_id, key): KnownLink(
+        (source_id, chapter_id): KnownLink(
             chapter_id=chapter_id, fingerprint=print_, available=available, missed_listings=missed
         )
-        for source_id, key, chapter_id, print_, available, missed in connection.execute(query)
+        for source_id, chapter_id, print_, available, missed in connection.execute(query)
     }
 
 
 def vanished_links(
-    connection: Connection, complete: Collection[str], keys: Sequence[tuple[str, str, str]]
+    connection: Connection, complete: Collection[str], listed: Collection[tuple[str, str]]
 ) -> dict[str, list[VanishedLink]]:
-    """For each source with a complete listing, its available chapters that the listing lacks."""
+    """For each source with a complete listing, its available chapters not listed as (source, key).
+
+    The difference is taken here: joined with the given rows, SQLite compares each with each.
+    """
     if not complete:
         return {}
-    given = row_source(connection, _KEYS, keys, "given")
     query = (
-        select(chapter_sources.c.source_id, chapter_sources.c.id, chapter_sources.c.missed_listings)
+        select(
+            chapter_sources.c.source_id,
+            chapters.c.key,
+            chapter_sources.c.id,
+            chapter_sources.c.missed_listings,
+        )
         .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
-        .outerjoin(
-            given,
-            and_(given.c.source_id == chapter_sources.c.source_id, given.c.key == chapters.c.key),
-        )
-        .where(
-            chapter_sources.c.source_id.in_(list(complete)),
-            chapter_sources.c.available,
-            given.c.key.is_(None),
-        )
+        .where(chapter_sources.c.source_id.in_(list(complete)), chapter_sources.c.available)
     )
     found: dict[str, list[VanishedLink]] = defaultdict(list)
-    for source_id, link_id, missed in connection.execute(query):
-        found[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
+    for source_id, key, link_id, missed in connection.execute(query):
+        if (source_id, key) not in listed:
+            found[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
     return found
 
 

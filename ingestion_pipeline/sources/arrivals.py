@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, and_, false, func, select
 
 from ingestion_pipeline.sources.files import Check, FileProblem, read_folder
-from ingestion_pipeline.sources.registry import REMOVED, Registered, register
+from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, Registered, register
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
@@ -35,10 +35,17 @@ def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
 
 
 def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str]]:
-    """The ids of each kind's sources, oldest first; beyond the limit a source has no partition."""
+    """The ids of each kind's sources, oldest first; beyond the limit a source has no partition.
+
+    Nor has one that was removed, or that its file declares but has never enabled.
+    """
+    was_never_on = and_(sources.c.status_reason == BY_FILE, sources.c.last_checked_at.is_(None))
     query = (
         select(sources.c.kind, sources.c.id)
-        .where(sources.c.status_reason.is_distinct_from(REMOVED))
+        .where(
+            sources.c.status_reason.is_distinct_from(REMOVED),
+            ~func.coalesce(was_never_on, false()),
+        )
         .order_by(sources.c.created_at, sources.c.id)
     )
     found: dict[Kind, list[str]] = {}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,6 +14,8 @@ from ingestion_pipeline.urls import BadUrl, checked_url
 
 KEYS = ("id", "kind", "url", "name", "platform", "tier", "config", "enabled", "series", "company")
 TIERS = ("hot", "warm", "cold", "auto")
+_TEXTS = ("id", "kind", "url", "name", "platform", "tier", "series", "company")
+_UNSTORABLE = re.compile("[\0\ud800-\udfff]")  # no database keeps NUL or half a character
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,25 +35,24 @@ def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadFi
     ]
     bad += [BadField(key, "is missing") for key in ("id", "kind", "url") if raw.get(key) is None]
     bad += _bad_texts(raw)
-    if bad:
-        return None, bad
-    bad = [*_bad_id(raw), *_bad_url(raw), *_bad_choices(raw), *_bad_config(raw)]
-    if bad:
-        return None, bad
+    unfit = {one.field for one in bad}
+    texts = {key: raw[key] for key in _TEXTS if raw.get(key) is not None and key not in unfit}
+    bad += [*_bad_id(texts), *_bad_url(texts), *_bad_choices(texts), *_bad_names(texts)]
+    bad += [*_bad_enabled(raw), *_bad_config(raw)]
+    if "platform" not in unfit:
+        bad += _bad_platform(texts, bad)
+    return (None, bad) if bad else (_definition(raw), [])
+
+
+def _definition(raw: Mapping[str, Any]) -> Definition:
     kind = Kind(raw["kind"])
-    platform = raw.get("platform") or _recognized(kind, raw["url"])
-    bad = _bad_platform(kind, platform)
-    return (None, bad) if bad else (_definition(raw, kind, platform), [])
-
-
-def _definition(raw: Mapping[str, Any], kind: Kind, platform: str | None) -> Definition:
     tier = raw.get("tier") or "auto"
     return Definition(
         id=raw["id"],
         kind=kind,
         url=checked_url(raw["url"]),
         name=raw.get("name"),
-        platform=platform,
+        platform=raw.get("platform") or _recognized(kind, raw["url"]),
         tier=None if tier == "auto" else Tier(tier),
         config=dict(raw.get("config") or {}),
         enabled=raw.get("enabled", True),
@@ -60,44 +62,60 @@ def _definition(raw: Mapping[str, Any], kind: Kind, platform: str | None) -> Def
 
 
 def _bad_texts(raw: Mapping[str, Any]) -> list[BadField]:
-    texts = ("id", "kind", "url", "name", "platform", "tier", "series", "company")
+    given = [(key, raw[key]) for key in _TEXTS if raw.get(key) is not None]
     return [
-        BadField(key, f"must be text, not {type(raw[key]).__name__}")
-        for key in texts
-        if raw.get(key) is not None and not isinstance(raw[key], str)
+        BadField(key, f"must be text, not {type(value).__name__}")
+        if not isinstance(value, str)
+        else BadField(key, "holds NUL or half a character, which no database keeps; remove it")
+        for key, value in given
+        if not isinstance(value, str) or _UNSTORABLE.search(value)
     ]
 
 
-def _bad_id(raw: Mapping[str, Any]) -> list[BadField]:
-    found = SOURCE_ID.fullmatch(raw["id"])
+def _bad_id(texts: Mapping[str, str]) -> list[BadField]:
+    if "id" not in texts:
+        return []
+    given, kind = texts["id"], texts.get("kind")
+    found = SOURCE_ID.fullmatch(given)
     if not found:
-        said = f"{raw['id'][:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
+        said = f"{given[:130]!r} is no id: write kind:name with a-z 0-9 : . _ - (at most 120)"
         return [BadField("id", said)]
-    if raw["kind"] in list(Kind) and found["kind"] != raw["kind"]:
-        return [BadField("id", f"{raw['id']!r} must begin with its kind, {raw['kind']}:")]
+    if kind in list(Kind) and found["kind"] != kind:
+        return [BadField("id", f"{given!r} must begin with its kind, {kind}:")]
     return []
 
 
-def _bad_url(raw: Mapping[str, Any]) -> list[BadField]:
+def _bad_url(texts: Mapping[str, str]) -> list[BadField]:
     try:
-        checked_url(raw["url"])
+        if "url" in texts:
+            checked_url(texts["url"])
     except BadUrl as error:
         return [BadField("url", str(error))]
     return []
 
 
-def _bad_choices(raw: Mapping[str, Any]) -> list[BadField]:
-    bad: list[BadField] = []
-    if raw["kind"] not in list(Kind):
-        bad.append(BadField("kind", f"{raw['kind']!r} is no kind; there are: {', '.join(Kind)}"))
-    if raw.get("tier") is not None and raw["tier"] not in TIERS:
-        bad.append(BadField("tier", f"{raw['tier']!r} is no tier; there are: {', '.join(TIERS)}"))
-    if not isinstance(raw.get("enabled", True), bool):
-        bad.append(BadField("enabled", f"must be true or false, not {raw['enabled']!r}"))
-    if raw.get("series") is not None and not SERIES_ID.fullmatch(raw["series"]):
-        said = f"{raw['series']!r} is no series id: use a-z 0-9 : . _ - (at most 120)"
-        bad.append(BadField("series", said))
-    return bad
+def _bad_choices(texts: Mapping[str, str]) -> list[BadField]:
+    choices: dict[str, Sequence[str]] = {"kind": list(Kind), "tier": TIERS}
+    return [
+        BadField(key, f"{texts[key][:130]!r} is no {key}; there are: {', '.join(choice)}")
+        for key, choice in choices.items()
+        if key in texts and texts[key] not in choice
+    ]
+
+
+def _bad_names(texts: Mapping[str, str]) -> list[BadField]:
+    said = "is no {} id: use a-z 0-9 : . _ - (at most 120)"
+    return [
+        BadField(key, f"{texts[key][:130]!r} {said.format(key)}")
+        for key in ("series", "company")
+        if key in texts and not SERIES_ID.fullmatch(texts[key])
+    ]
+
+
+def _bad_enabled(raw: Mapping[str, Any]) -> list[BadField]:
+    if isinstance(raw.get("enabled", True), bool):
+        return []
+    return [BadField("enabled", f"must be true or false, not {str(raw['enabled'])[:130]!r}")]
 
 
 def _bad_config(raw: Mapping[str, Any]) -> list[BadField]:
@@ -106,22 +124,52 @@ def _bad_config(raw: Mapping[str, Any]) -> list[BadField]:
         return []
     if not isinstance(config, Mapping):
         return [BadField("config", f"must be a mapping, not {type(config).__name__}")]
+    plain = dict(cast("Mapping[str, object]", config))
     try:
-        json.dumps(dict(cast("Mapping[str, object]", config)), allow_nan=False)
-    except (TypeError, ValueError) as error:
+        json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
         return [BadField("config", f"must be plain data (text, numbers, lists, mappings): {error}")]
+    keys, texts = _texts_of(plain)
+    if any(not isinstance(key, str) for key in keys):
+        return [BadField("config", "its keys must be text; write them in quotes")]
+    if any(_UNSTORABLE.search(text) for text in [*map(str, keys), *texts]):
+        return [BadField("config", "holds NUL or half a character, which no database keeps")]
     return []
 
 
-def _bad_platform(kind: Kind, platform: str | None) -> list[BadField]:
+def _texts_of(config: object) -> tuple[list[object], list[str]]:
+    """Every key and every text in it, at whatever depth."""
+    keys: list[object] = []
+    texts: list[str] = []
+    left = [config]
+    while left:
+        match left.pop():
+            case str(text):
+                texts.append(text)
+            case dict(mapping):
+                keys += mapping
+                left += mapping.values()
+            case list(items):
+                left += items
+            case _:
+                pass
+    return keys, texts
+
+
+def _bad_platform(texts: Mapping[str, str], bad: Sequence[BadField]) -> list[BadField]:
+    """Nothing, where a bad kind or URL leaves open which platform is meant."""
+    platform, wrong = texts.get("platform"), {one.field for one in bad}
+    if "kind" in wrong or (platform is None and "url" in wrong):
+        return []
+    kind = Kind(texts["kind"])
     readers = READERS.get(kind, ())
-    if platform in readers:
+    if (platform or _recognized(kind, texts["url"])) in readers:
         return []
     there_are = f"for {kind} there are: {', '.join(readers) or 'none yet'}"
     if platform is None:
         said = f"is missing and the URL does not tell it; {there_are}"
         return [BadField("platform", said)]
-    return [BadField("platform", f"{platform!r} is no platform; {there_are}")]
+    return [BadField("platform", f"{platform[:130]!r} is no platform; {there_are}")]
 
 
 def _recognized(kind: Kind, url: str) -> str | None:

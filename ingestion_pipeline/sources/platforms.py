@@ -28,7 +28,10 @@ class Platform:
 
 def recognize_platform(url: str) -> Platform | None:
     """The platform of the URL, or None; nothing is fetched."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # browsers read a backslash as a slash, urlsplit does not
+        return None
     if (parts.hostname or "").lower() in _MANGADEX_HOSTS:
         found = _MANGADEX_ID.search(parts.path.lower())
         return Platform("mangadex", found["token"] if found else None)

@@ -44,7 +44,7 @@ class SourceStatus(StrEnum):
 
 
 # A partition key: no comma (it breaks Dagster's UI), never a URL.
-SOURCE_ID = re.compile(r"(?P<kind>[a-z_]+):[a-z0-9:._-]{1,110}")
+SOURCE_ID = re.compile(r"(?=.{3,120}\Z)(?P<kind>[a-z_]+):[a-z0-9:._-]+")
 SERIES_ID = re.compile(r"[a-z0-9:._-]{1,120}")
 
 

@@ -1,11 +1,10 @@
-"""Where every source stands, and why it was or was not polled: the queries, and the reason. Pure
-but for the queries; `ingest status`, `ingest sources show` and the summaries of runs share them.
-"""
+"""Where every source stands, and why it was or was not polled: a pure reason, and its queries."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
@@ -89,8 +88,9 @@ def _polls(connection: Connection, source_id: str | None) -> dict[str, Poll]:
         query = query.where(tasks.c.source_id == source_id)
     found: dict[str, Poll] = {}
     for row in connection.execute(query).mappings():
-        values = {name: row[name] for name in names}
-        found[row["source_id"]] = Poll(**values | {"status": TaskStatus(row["status"])})
+        values: dict[str, Any] = {name: row[name] for name in names}
+        values["status"] = TaskStatus(row["status"])
+        found[row["source_id"]] = Poll(**values)
     return found
 
 

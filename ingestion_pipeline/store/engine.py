@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -112,18 +113,35 @@ def _prepare_file(database: str | None) -> None:
         raise ValueError("an in-memory SQLite cannot be shared by runs; name a file")
     folder = os.path.dirname(os.path.abspath(database))  # noqa: PTH100, PTH120 - keeps links
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
-    os.close(os.open(database, os.O_CREAT | os.O_RDWR, 0o600))
+    # Only a file that is not there yet: to close a second handle of a database that this process
+    # has open would drop its locks (POSIX), and another process would tidy its log away.
+    with suppress(FileExistsError):
+        os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401
     # The driver must not open transactions of its own: `_begin_sqlite` says which kind.
     connection.isolation_level = None
     cursor = connection.cursor()
-    cursor.execute("PRAGMA journal_mode = WAL")
+    _switch_to_wal(cursor)
     cursor.execute("PRAGMA synchronous = NORMAL")
     cursor.execute("PRAGMA foreign_keys = ON")
     cursor.execute("PRAGMA wal_autocheckpoint = 1000")
     cursor.close()
+
+
+def _switch_to_wal(cursor: sqlite3.Cursor) -> None:
+    # Where several processes are the first, SQLite refuses all but one at once, without waiting.
+    give_up_at = time.monotonic() + SQLITE_BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.02)
+        else:
+            return
 
 
 def _begin_sqlite(connection: Connection) -> None:

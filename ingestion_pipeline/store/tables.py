@@ -33,6 +33,7 @@ metadata = MetaData(
 # The same words stand in the partial indexes and in the statements that want them: SQLite uses a
 # partial index only if the query repeats its condition literally.
 ACTIVE = text("status IN ('PENDING', 'PROCESSING')")
+ENDED = text("status NOT IN ('PENDING', 'PROCESSING')")
 
 sources = Table(
     "sources",
@@ -123,10 +124,10 @@ tasks = Table(
         postgresql_where=ACTIVE,
         sqlite_where=ACTIVE,
     ),
-    Index(None, "source_id"),
+    Index(None, "source_id", "kind", "status"),
     Index(None, "tracking_id"),
     Index(None, "lease_owner"),
-    Index(None, "status", "updated_at"),
+    Index("ix_tasks_ended", "status", "updated_at", postgresql_where=ENDED, sqlite_where=ENDED),
 )
 
 batch_items = Table(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sqlite3
 import stat
 import threading
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +21,7 @@ from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import audit_log, chapters, outbox, series
 from ingestion_pipeline.store.types import ExactDecimal, Json, UtcDateTime
+from ingestion_pipeline_tests.processes import Child, open_and_close
 
 
 def given_chapters(store: Store, now: datetime, *numbers: str) -> None:
@@ -328,3 +331,31 @@ def test_only_its_owner_can_read_the_sqlite_file(tmp_path: Path) -> None:
 def test_a_database_that_no_second_run_could_see_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match="name a file"):
         open_store(url)
+
+
+def test_the_first_to_open_a_file_waits_for_another_first(tmp_path: Path) -> None:
+    """SQLite refuses to switch to its log at once while another process is about to."""
+    file = tmp_path / "ingestion.db"
+    with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        release = threading.Timer(0.3, lambda: other.execute("COMMIT"))
+        release.start()
+
+        open_store(f"sqlite:///{file}").close()
+
+        release.join()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_opening_a_file_twice_does_not_lose_the_locks_of_the_first(
+    store: Store, database_url: str, now: datetime, tmp_path: Path
+) -> None:
+    """Else a process that leaves would take itself for the last, and tidy our log away."""
+    with store.begin() as connection:
+        audit(connection, actor="me", action="test", subject="1", now=now)
+
+    open_store(database_url).close()
+    Child(open_and_close, database_url).result()
+
+    assert (tmp_path / "home" / "ingestion.db-wal").exists()

@@ -258,10 +258,20 @@ def upgrade() -> None:
         postgresql_where=sa.text("status IN ('PENDING', 'PROCESSING')"),
         sqlite_where=sa.text("status IN ('PENDING', 'PROCESSING')"),
     )
-    op.create_index(op.f("ix_tasks_lease_owner"), "tasks", ["lease_owner"], unique=False)
-    op.create_index(op.f("ix_tasks_source_id"), "tasks", ["source_id"], unique=False)
     op.create_index(
-        op.f("ix_tasks_status_updated_at"), "tasks", ["status", "updated_at"], unique=False
+        "ix_tasks_ended",
+        "tasks",
+        ["status", "updated_at"],
+        unique=False,
+        postgresql_where=sa.text("status NOT IN ('PENDING', 'PROCESSING')"),
+        sqlite_where=sa.text("status NOT IN ('PENDING', 'PROCESSING')"),
+    )
+    op.create_index(op.f("ix_tasks_lease_owner"), "tasks", ["lease_owner"], unique=False)
+    op.create_index(
+        op.f("ix_tasks_source_id_kind_status"),
+        "tasks",
+        ["source_id", "kind", "status"],
+        unique=False,
     )
     op.create_index(op.f("ix_tasks_tracking_id"), "tasks", ["tracking_id"], unique=False)
     op.create_index(

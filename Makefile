@@ -1,0 +1,49 @@
+# Every target is one line; CI and hooks call these and nothing else.
+SHELL := /bin/sh
+PYTHON ?= python3
+BIN := .venv/bin
+# A folder of ours that Dagster keeps its history in; the limits of dagster.yaml are linked into it.
+WITH_DAGSTER_HOME = sh .ci/with-dagster-home
+
+.DEFAULT_GOAL := help
+.PHONY: help install system demo dev test soak check format lint types validate bench
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+install: .venv/installed ## the environment in .venv
+
+.venv/installed: pyproject.toml constraints.txt
+	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' && touch $@
+
+system: ## Debian packages for the tests: installed when root, named when not
+	@sh .ci/system
+
+demo: install ## the bundled site, every job, a table at the end; nothing else is needed
+	@$(WITH_DAGSTER_HOME) $(BIN)/ingest demo run
+
+dev: install ## UI and daemon on http://localhost:3000
+	@$(WITH_DAGSTER_HOME) sh .ci/dev
+
+test: install system ## all tests
+	@$(BIN)/pytest -q
+
+soak: install system ## the long forms: kill loops, 100,000 seeds
+	@$(BIN)/pytest -q -m soak
+
+check: install format lint types test ## format, lint, types, tests
+
+format: install ## every file as ruff writes it
+	@$(BIN)/ruff format --check .
+
+lint: install ## ruff's rules
+	@$(BIN)/ruff check .
+
+types: install ## pyright, strict for the core
+	@$(BIN)/pyright
+
+validate: install ## what Dagster says of the definitions
+	@$(BIN)/dagster definitions validate -w workspace.yaml
+
+bench: install system ## each claim as a ratio against a named peer
+	@$(BIN)/python -m benchmarks

@@ -1,0 +1,175 @@
+"""`ingest demo`: the bundled site, and the whole pipeline on it. No key, no browser, no server."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Generator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ingestion_pipeline.cli.demo_summary import say_summary
+from ingestion_pipeline.cli.opening import environment, opened
+from ingestion_pipeline.cli.output import Refused, say
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from ingestion_pipeline.sources.files import SourceFile
+
+JOBS = ("poll_hot", "poll_warm", "poll_cold")
+# The demo is quick because its host is ours: no delay between requests, short retries.
+DEMO_SETTINGS = {
+    "INGESTION_HOSTS__DELAY_SECONDS": "0",
+    "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.5",
+}
+
+
+@click.group()
+def demo() -> None:
+    """Run the pipeline on the bundled site.
+
+    Change the site, run again, and see what happens.
+    """
+
+
+@demo.command()
+@click.option("--port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
+def serve(*, port: int) -> None:
+    """Run the bundled site until Ctrl-C.
+
+    Every command and run that shares its home finds it.
+    """
+    from ingestion_pipeline.demo.names import published_port
+    from ingestion_pipeline.demo.site import DemoSite
+
+    home = _home()
+    if (running := published_port(home)) is not None:
+        raise Refused(f"the demo site of {home} runs already, on port {running}")
+    stop = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # its threads inherit the mask
+    try:
+        with DemoSite(home, port) as site:
+            say(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {home}:")
+            for name in _names():
+                say(f"  http://{name}")
+            say("Ctrl-C stops it")
+            signal.sigwait(stop)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    say("stopped")
+
+
+def _names() -> list[str]:
+    from urllib.parse import urlsplit
+
+    return sorted({urlsplit(one.url).netloc for one in demo_file().definitions})
+
+
+@demo.command()
+def run() -> None:
+    """Poll the demo's sources and show what came of it.
+
+    They are registered if need be, and polled through Dagster even if they are not due.
+    """
+    with _demo_settings(), ExitStack() as stack:
+        started = _prepare(stack)
+        succeeded = [_run_job(name) for name in JOBS]
+        say("")
+        with opened() as (_, store), store.read() as connection:
+            say_summary(connection, [one.id for one in demo_file().definitions], since=started)
+    say(
+        "\nTry next: `ingest demo mutate && ingest demo run` (one new chapter),"
+        " `ingest status`,\n`ingest dead-letters list` (the broken source is part of the demo),"
+        " `make dev` (the UI)."
+    )
+    if not all(succeeded):
+        raise click.exceptions.Exit(1)
+
+
+def _prepare(stack: ExitStack) -> datetime:
+    """The demo's sources are registered and due, and its site runs; since when."""
+    from ingestion_pipeline.demo.names import published_port
+    from ingestion_pipeline.demo.site import DemoSite
+    from ingestion_pipeline.sources.polls import make_due
+    from ingestion_pipeline.sources.registry import register
+
+    definitions = demo_file().definitions
+    with opened() as (settings, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        register(connection, definitions, now=now)
+        make_due(connection, [one.id for one in definitions], now=now)
+    if published_port(settings.home) is None:
+        stack.enter_context(DemoSite(settings.home))
+    return now
+
+
+def _run_job(name: str) -> bool:
+    from ingestion_pipeline.orchestration.execute import run_job
+
+    has_succeeded = run_job(name)
+    say(f"{name}: {'succeeded' if has_succeeded else 'FAILED'}", is_error=not has_succeeded)
+    return has_succeeded
+
+
+@contextmanager
+def _demo_settings() -> Generator[None]:
+    """The demo's settings hold in this process where the environment says nothing else."""
+    missing = {key: text for key, text in DEMO_SETTINGS.items() if not environment().get(key)}
+    os.environ.update(missing)  # noqa: TID251 - Dagster's run reads the environment itself
+    try:
+        yield
+    finally:
+        for key in missing:
+            os.environ.pop(key, None)  # noqa: TID251 - as above
+
+
+def demo_file() -> SourceFile:
+    """The declaration of the demo's sources."""
+    from importlib.resources import as_file, files
+
+    from ingestion_pipeline.sources.files import read_file
+    from ingestion_pipeline.systems import check_definition
+
+    with as_file(files("ingestion_pipeline.demo") / "sources.yaml") as path:
+        return read_file(path, check=check_definition)
+
+
+@demo.command()
+def mutate() -> None:
+    """Let one new chapter come out."""
+    from ingestion_pipeline.demo import state
+
+    home = _home()
+    changed = state.mutate(state.read_state(home))
+    state.write_state(home, changed)
+    said = f"new chapters of The Lighthouse Keeper so far: {changed.new_chapters}"
+    say(f"{said}; `ingest demo run` sees the last one")
+
+
+@demo.command("break")
+@click.option("--repair", is_flag=True, help="End the bad day.")
+def break_(*, repair: bool) -> None:
+    """Give the site a bad day.
+
+    One feed becomes an error page, one listing is empty.
+    """
+    from ingestion_pipeline.demo import state
+
+    home = _home()
+    before = state.read_state(home)
+    state.write_state(home, state.repair(before) if repair else state.break_site(before))
+    if repair:
+        say("the site is whole again; `ingest demo run` sees it")
+    else:
+        say("the orchard's feed is an error page, Salt and Iron's listing is empty;")
+        say("`ingest demo run` shows that nothing is lost, `ingest demo break --repair` ends it")
+
+
+def _home() -> Path:
+    from ingestion_pipeline.settings import load_settings
+
+    return load_settings(environment()).home

@@ -1,0 +1,176 @@
+"""`ingest doctor`: is everything in order, and if not, what to do. It changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Generator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ingestion_pipeline.cli import doctor_checks as checks
+from ingestion_pipeline.cli.doctor_checks import Check
+from ingestion_pipeline.cli.opening import cannot_open, environment, shown_database
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import Column, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+    from ingestion_pipeline.settings import Settings
+    from ingestion_pipeline.sources.files import SourceFile
+    from ingestion_pipeline.store import Store
+
+
+@click.command()
+@json_option
+def doctor(*, as_json: bool) -> None:
+    """Check that everything is in order.
+
+    Exit 1 if a check failed; warnings are for people.
+    """
+    found = list(examine(environment()))
+    counts = {state: sum(one.state == state for one in found) for state in checks.STATES}
+    if as_json:
+        say_json({"checks": [checks.as_dict(one) for one in found], **counts})
+    else:
+        columns = [
+            Column("check"),
+            Column("state"),
+            Column("found", is_flexible=True),
+            Column("cure", is_flexible=True),
+        ]
+        say_table(columns, [[one.name, one.state, one.found, one.cure] for one in found])
+        say("\n" + ", ".join(f"{count} {state}" for state, count in counts.items()))
+    if counts["failed"]:
+        raise click.exceptions.Exit(1)
+
+
+def examine(variables: Mapping[str, str]) -> Generator[Check]:
+    """Every check, in the order in which one depends on another."""
+    from ingestion_pipeline.settings import BadSetting, load_settings, unknown_variables
+
+    yield checks.variables(unknown_variables(variables))
+    try:
+        settings = load_settings(variables)
+    except BadSetting as error:
+        yield checks.failed("settings", str(error), "correct the variable, or unset it")
+        return
+    yield checks.ok("settings", "readable")
+    yield _home(settings.home)
+    files = _files(settings.sources)
+    yield checks.folder(settings.sources, can_read=files is not None)
+    yield checks.files(files or [])
+    yield from _database(settings, variables, files or [])
+
+
+def _home(home: Path) -> Check:
+    ground = next(one for one in (home.absolute(), *home.absolute().parents) if one.exists())
+    is_writable = ground.is_dir() and os.access(ground, os.W_OK | os.X_OK)
+    return checks.home(home, is_writable=is_writable, free_bytes=shutil.disk_usage(ground).free)
+
+
+def _files(folder: Path) -> list[SourceFile] | None:
+    """The source files as read; None for a folder that cannot be."""
+    from ingestion_pipeline.sources.files import read_folder
+    from ingestion_pipeline.systems import check_definition
+
+    if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
+        return None
+    return read_folder(folder, check=check_definition)
+
+
+def _database(
+    settings: Settings, variables: Mapping[str, str], files: list[SourceFile]
+) -> Generator[Check]:
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import SQLAlchemyError
+
+    from ingestion_pipeline.store import SchemaMismatch, open_store
+
+    try:
+        url = make_url(settings.store_url)
+        if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+            said = f"{url.database} is not there yet"
+            yield checks.warning("database", said, "`ingest init` creates it")
+            return
+        store = open_store(settings.store_url)
+    except SchemaMismatch as error:
+        yield checks.failed("database", str(error), "`ingest init` migrates it")
+        return
+    except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
+        found, cure = cannot_open(settings.store_url, error).rsplit("\n", 1)
+        yield checks.failed("database", found, cure)
+        return
+    yield checks.ok("database", f"{shown_database(settings.store_url)}, schema at head")
+    try:
+        yield from _state(settings, store, variables, files)
+    finally:
+        store.close()
+
+
+def _state(
+    settings: Settings, store: Store, variables: Mapping[str, str], files: list[SourceFile]
+) -> Generator[Check]:
+    from ingestion_pipeline.settings import BadSetting, load_settings
+    from ingestion_pipeline.store.overrides import overrides
+
+    with store.read() as connection:
+        now = store.clock.now(connection)
+        yield checks.clock(now, datetime.fromtimestamp(time.time(), UTC))
+        try:
+            settings = load_settings(variables, overrides(connection))
+        except BadSetting as error:
+            yield checks.failed("settings table", str(error), "`ingest settings unset KEY`")
+        else:
+            yield checks.ok("settings table", "readable")
+        yield from _sources(connection, settings, files, now)
+        yield from _work(connection, settings, variables, now)
+
+
+def _sources(
+    connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
+) -> Generator[Check]:
+    from ingestion_pipeline.cli.demo import demo_file
+    from ingestion_pipeline.sources.lookup import list_sources
+    from ingestion_pipeline.sources.polling import is_stale
+
+    found = list_sources(connection)
+    yield checks.undeclared(found, [*files, demo_file()])
+    stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]
+    yield checks.stale(stale)
+
+
+def _work(
+    connection: Connection, settings: Settings, variables: Mapping[str, str], now: datetime
+) -> Generator[Check]:
+    from ingestion_pipeline.sources.status import totals
+    from ingestion_pipeline.work.runs import silent_runs
+
+    counts = totals(connection, now=now)
+    yield checks.abandoned(counts.abandoned)
+    yield checks.silent_runs([one.run_id for one in silent_runs(connection, now=now)])
+    if variables.get("DAGSTER_HOME"):
+        newest = _newest_sign(connection, settings)
+        yield checks.daemon(newest, due=counts.due, now=now)
+    yield checks.dead_letters(counts.dead_letters)
+
+
+def _newest_sign(connection: Connection, settings: Settings) -> datetime | None:
+    """When a run of ours last started or gave a heartbeat."""
+    from datetime import timedelta
+
+    from sqlalchemy import func, select
+
+    from ingestion_pipeline.store.tables import runs
+
+    lease = timedelta(seconds=settings.runs.lease_seconds)
+    query = select(func.max(runs.c.started_at), func.max(runs.c.lease_until))
+    started_at, lease_until = connection.execute(query).tuples().one()
+    if started_at is None or lease_until is None:
+        return None
+    return max(started_at, lease_until - lease)

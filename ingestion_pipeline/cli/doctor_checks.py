@@ -1,0 +1,159 @@
+"""What `ingest doctor` makes of what it found: each check a pure function, with its cure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.sources import Source
+    from ingestion_pipeline.sources.files import SourceFile
+
+STATES = ("ok", "warning", "failed")
+LEAST_FREE_BYTES = 500_000_000
+LARGEST_CLOCK_DIFFERENCE = timedelta(seconds=5)  # leases are 90 seconds and more
+LONGEST_SILENCE = timedelta(minutes=15)  # the hot schedule ticks every five
+NAMED = 5  # of many, so many are named
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One check: its state, what was found, and what to do if that is not good."""
+
+    name: str
+    state: str
+    found: str
+    cure: str = ""
+
+
+def ok(name: str, found: str) -> Check:
+    """All is well."""
+    return Check(name, "ok", found)
+
+
+def warning(name: str, found: str, cure: str) -> Check:
+    """It works, but somebody should look."""
+    return Check(name, "warning", found, cure)
+
+
+def failed(name: str, found: str, cure: str) -> Check:
+    """It cannot work like this."""
+    return Check(name, "failed", found, cure)
+
+
+def as_dict(check: Check) -> dict[str, Any]:
+    """The check under stable keys."""
+    return asdict(check)
+
+
+def variables(unknown: Sequence[str]) -> Check:
+    """Variables with our prefix that nothing reads."""
+    if not unknown:
+        return ok("variables", "every INGESTION_ variable is known")
+    cure = "a typo? `ingest settings list --json` shows every variable"
+    return warning("variables", f"nothing reads {', '.join(unknown)}", cure)
+
+
+def home(path: Path, *, is_writable: bool, free_bytes: int) -> Check:
+    """The folder of database, snapshots and exports."""
+    if not is_writable:
+        return failed(
+            "home", f"{path} cannot be written", "set INGESTION_HOME, or change its owner"
+        )
+    free = f"{path}, {free_bytes / 1e9:.1f} GB free"
+    if free_bytes < LEAST_FREE_BYTES:
+        return failed("home", free, f"make room: under {LEAST_FREE_BYTES // 10**6} MB work stops")
+    return ok("home", free)
+
+
+def folder(path: Path, *, can_read: bool) -> Check:
+    """The folder of source files."""
+    if can_read:
+        return ok("sources folder", f"{path} is readable")
+    if path.exists():
+        return failed("sources folder", f"{path} cannot be read", "change its mode or owner")
+    cure = "make it, or set INGESTION_SOURCES; sources added by hand need none"
+    return warning("sources folder", f"there is no folder {path}", cure)
+
+
+def files(found: Sequence[SourceFile]) -> Check:
+    """The source files themselves."""
+    problems = [str(problem) for file in found for problem in file.problems]
+    if not problems:
+        return ok("source files", f"{len(found)} files, all valid")
+    return failed("source files", "\n".join(problems), "correct them, then `ingest sources import`")
+
+
+def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
+    """Sources whose file, or whose entry in it, is gone; a file with mistakes proves nothing."""
+    declared = {(file.path, one.id) for file in found for one in file.definitions}
+    unclear = {file.path for file in found if file.problems}
+    gone = [
+        f"{one.id} ({one.origin})"
+        for one in sources
+        if one.origin not in {"row", *unclear}
+        and one.status.value != "disabled"
+        and (one.origin, one.id) not in declared
+    ]
+    if not gone:
+        return ok("declarations", "every source from a file is still declared")
+    cure = "`ingest sources remove ID`, or put the entry back"
+    return warning("declarations", f"no longer declared, still polled: {_named(gone)}", cure)
+
+
+def stale(ids: Sequence[str]) -> Check:
+    """Sources that should have succeeded several times by now."""
+    if not ids:
+        return ok("freshness", "no source is stale")
+    cure = "`ingest sources show ID` says why; is the daemon running (`make dev`)?"
+    return warning("freshness", f"{len(ids)} stale: {_named(ids)}", cure)
+
+
+def abandoned(count: int) -> Check:
+    """Claims whose worker fell silent."""
+    if not count:
+        return ok("claims", "no expired lease")
+    return warning("claims", f"{count} tasks of silent workers", "the next run takes them over")
+
+
+def silent_runs(run_ids: Sequence[str]) -> Check:
+    """Runs that neither ended nor gave a sign of life."""
+    if not run_ids:
+        return ok("runs", "no silent run")
+    cure = "the sensor `stale_runs` ends them; is the daemon running?"
+    return warning("runs", f"{len(run_ids)} silent: {_named(run_ids)}", cure)
+
+
+def daemon(newest: datetime | None, *, due: int, now: datetime) -> Check:
+    """Whether runs come while work is due."""
+    last = "no run yet" if newest is None else f"newest sign of a run {newest:%Y-%m-%d %H:%M} UTC"
+    is_silent = newest is None or now - newest > LONGEST_SILENCE
+    if is_silent and due:
+        cure = "start the daemon: `make dev`, or `dagster-daemon run`"
+        return warning("daemon", f"{last}, and {due} tasks are due", cure)
+    return ok("daemon", f"{last}, {due} tasks are due")
+
+
+def dead_letters(count: int) -> Check:
+    """Work that waits for an operator."""
+    if not count:
+        return ok("dead letters", "none open")
+    cure = "`ingest dead-letters list`, cure the cause, then `replay`"
+    return warning("dead letters", f"{count} open", cure)
+
+
+def clock(database: datetime, process: datetime) -> Check:
+    """Whether this machine and the database agree on the time."""
+    difference = abs(database - process)
+    said = f"{difference.total_seconds():.1f} s between process and database"
+    if difference <= LARGEST_CLOCK_DIFFERENCE:
+        return ok("clock", said)
+    return warning("clock", said, "set both clocks by NTP")
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more

@@ -1,0 +1,342 @@
+"""`ingest sources`: what is watched. Declared by file or by hand, switched on and off."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingestion_pipeline.cli.opening import actor, opened
+from ingestion_pipeline.cli.options import config_option, json_option
+from ingestion_pipeline.cli.output import (
+    Column,
+    Refused,
+    distance,
+    say,
+    say_facts,
+    say_json,
+    say_table,
+)
+from ingestion_pipeline.cli.status import status_row
+from ingestion_pipeline.sources.source import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from sqlalchemy import Connection
+
+    from ingestion_pipeline.sources import Definition, Source
+    from ingestion_pipeline.sources.files import SourceFile
+    from ingestion_pipeline.sources.status import Watched
+    from ingestion_pipeline.store import Store
+
+LAST_LETTERS = 3
+
+
+@click.group()
+def sources() -> None:
+    """Add, show, change and switch what is watched."""
+
+
+@sources.command()
+@click.argument("url")
+@click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed).")
+@click.option("--kind", help="series, ... (needed).")
+@click.option("--platform", help="Whose reader; recognised by the URL if it can be.")
+@click.option("--tier", help="hot, warm, cold or auto (the default: it finds its own).")
+@config_option
+@click.option("--series", metavar="ID", help="The series it tells of; its own name by default.")
+@click.option("--company", metavar="ID", help="The company it belongs to.")
+@click.option("--name", help="What people call it.")
+def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
+    """Watch the source at URL from now on."""
+    from ingestion_pipeline.sources.registry import add as add_source
+
+    definition = checked({key: value for key, value in given.items() if value is not None})
+    with opened() as (_, store), store.begin() as connection:
+        add_source(connection, definition, actor=actor(), now=store.clock.now(connection))
+    said = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
+    say(f"{said}; it is due now, and `make dev` or a poll job polls it")
+
+
+def checked(raw: dict[str, Any]) -> Definition:
+    """The definition; every problem of it in one refusal."""
+    from ingestion_pipeline.sources.definition import definition_of
+    from ingestion_pipeline.systems import check_definition
+
+    definition, bad = definition_of(raw)
+    if definition is not None:
+        bad = [*bad, *check_definition(definition)]
+    if definition is None or bad:
+        raise Refused("\n".join(f"{one.field}: {one.message}" for one in bad))
+    return definition
+
+
+@sources.command("list")
+@click.option("--kind", type=click.Choice([kind.value for kind in Kind]), help="Only this kind.")
+@json_option
+def list_(*, kind: str | None, as_json: bool) -> None:
+    """Show every source."""
+    from ingestion_pipeline.sources.status import watched_sources
+
+    with opened() as (settings, store), store.read() as connection:
+        now = store.clock.now(connection)
+        found = watched_sources(connection, kind=Kind(kind) if kind else None)
+    if as_json:
+        attempts = settings.work.max_attempts
+        say_json([source_facts(one, now=now, max_attempts=attempts) for one in found])
+    elif not found:
+        say("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
+    else:
+        _say_sources(found, now)
+
+
+def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
+    """A source's declaration and standing under stable keys."""
+    source = watched.source
+    declared = {
+        "id": source.id,
+        "kind": source.kind,
+        "url": source.url,
+        "name": source.name,
+        "platform": source.platform,
+        "config": dict(source.config),
+        "series": source.series_id,
+        "company": source.company_id,
+        "origin": source.origin,
+        "host": source.host,
+        "tier_pinned": source.tier_pinned,
+        "status_reason": source.status_reason,
+        "last_changed_at": source.last_changed_at,
+        "accepts_drop": source.accepts_drop,
+        "created_at": source.created_at,
+        "tracking_id": source.tracking_id,
+    }
+    return declared | status_row(watched, now=now, max_attempts=max_attempts)
+
+
+def _say_sources(found: Sequence[Watched], now: datetime) -> None:
+    columns = [
+        Column("source"),
+        Column("platform"),
+        Column("tier"),
+        Column("status"),
+        Column("records", is_number=True),
+        Column("next"),
+        Column("url", is_flexible=True),
+    ]
+    rows = [
+        [
+            one.source.id,
+            one.source.platform,
+            one.source.tier + (" (pinned)" if one.source.tier_pinned else ""),
+            one.source.status,
+            one.source.record_count,
+            distance(one.next_check_at, now),
+            one.source.url,
+        ]
+        for one in found
+    ]
+    say_table(columns, rows)
+
+
+@sources.command()
+@click.argument("source_id", metavar="ID")
+@json_option
+def show(*, source_id: str, as_json: bool) -> None:
+    """Show all that is known of one source."""
+    from ingestion_pipeline.sources.lookup import UnknownSource
+    from ingestion_pipeline.sources.status import watched_source
+    from ingestion_pipeline.work.dead_letters import list_letters
+
+    with opened() as (settings, store), store.read() as connection:
+        now = store.clock.now(connection)
+        watched = watched_source(connection, source_id)
+        if watched is None:
+            raise UnknownSource(source_id)
+        letters = list_letters(connection, source_id=source_id, replayed=True, limit=LAST_LETTERS)
+    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts)
+    poll = asdict(watched.poll) if watched.poll else None
+    keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts", "replayed_at")
+    dead = [{key: letter[key] for key in keys} for letter in letters]
+    if as_json:
+        say_json(facts | {"poll": poll, "dead_letters": dead})
+        return
+    say_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
+    for letter in dead:
+        open_or_not = "replayed" if letter["replayed_at"] else "open"
+        say(f"\ndead letter {letter['id']} ({open_or_not}, {letter['failed_at']:%Y-%m-%d %H:%M})")
+        say(f"  {letter['error_code']}: {letter['error']}")
+
+
+@sources.command()
+@click.argument("source_id", metavar="ID")
+@click.option("--url")
+@click.option("--platform")
+@click.option("--tier", help="hot, warm, cold; auto lets it find its own again.")
+@config_option
+@click.option("--name")
+@click.option("--series", metavar="ID")
+@click.option(
+    "--accept-drop", is_flag=True, help="Believe its next listing, however much it has lost."
+)
+def update(*, source_id: str, accept_drop: bool, **given: Any) -> None:  # noqa: ANN401 - as `add`
+    """Change what was declared by hand.
+
+    What a file declares is changed in the file.
+    """
+    from ingestion_pipeline.sources import changes
+    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+
+    wanted = {key: value for key, value in given.items() if value is not None}
+    if not wanted and not accept_drop:
+        raise Refused("nothing to change; `ingest sources update --help` shows what can be")
+    with opened() as (settings, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        source = sources_by_id(connection, [source_id]).get(source_id)
+        if source is None:
+            raise UnknownSource(source_id)
+        refuse_what_a_file_owns(source, wanted, folder=settings.sources)
+        said: list[str] = []
+        if wanted:
+            said.append(_redeclare(connection, source, wanted, now))
+        if accept_drop:
+            changes.accept_drop(connection, source_id, actor=actor(), now=now)
+            said.append("its next listing is believed, whatever it has lost")
+    say(f"{source_id}: {'; '.join(said)}")
+
+
+def _redeclare(
+    connection: Connection, source: Source, wanted: dict[str, Any], now: datetime
+) -> str:
+    from ingestion_pipeline.sources.changes import declaration, redeclare
+
+    raw = declaration(source) | {key: value or None for key, value in wanted.items()}
+    is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)
+    return "updated" if is_changed else "already so"
+
+
+def refuse_what_a_file_owns(source: Source, wanted: dict[str, Any], *, folder: Path) -> None:
+    """A file's source is declared there: a change by hand would be undone by the next import."""
+    from ingestion_pipeline.sources.changes import BY_HAND
+
+    if source.origin == BY_HAND:
+        return
+    owned = [key for key in wanted if key != "tier" or _file_pins(source, folder)]
+    if owned:
+        cure = f"change it there, then run `ingest sources import {source.origin}`"
+        raise Refused(f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}")
+
+
+def _file_pins(source: Source, folder: Path) -> bool:
+    """Whether the file says a tier; one that cannot be read is taken to say what the row does."""
+    from ingestion_pipeline.sources.files import read_file
+    from ingestion_pipeline.systems import check_definition
+
+    file = read_file(folder / source.origin, check=check_definition)
+    tiers = [one.tier for one in file.definitions if one.id == source.id]
+    return tiers[0] is not None if tiers else source.tier_pinned
+
+
+@sources.command("import")
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def import_(*, path: Path | None) -> None:
+    """Register what YAML files declare.
+
+    PATH is a file or a folder; the sources folder by default. A file with a mistake gives nothing;
+    every mistake of every file is told.
+    """
+    with opened() as (settings, store):
+        files = _read(path if path is not None else settings.sources, settings.sources)
+        for file in files:
+            if not file.problems:
+                say(f"{file.path}: {_register(store, file)}")
+    problems = [problem for file in files for problem in file.problems]
+    for problem in problems:
+        say(str(problem), is_error=True)
+    if problems:
+        bad = sum(bool(file.problems) for file in files)
+        raise Refused(f"{bad} of {len(files)} files have mistakes; nothing of them was imported")
+
+
+def _read(path: Path, folder: Path) -> list[SourceFile]:
+    from ingestion_pipeline.sources.files import read_file, read_folder
+    from ingestion_pipeline.systems import check_definition
+
+    if not path.exists() and len(path.parts) == 1 and (folder / path).exists():
+        path = folder / path  # a file of the sources folder, by its name
+    if path.is_dir():
+        found = read_folder(path, check=check_definition)
+        if not found:
+            say(f"{path} holds no .yaml file; nothing to import")
+        return found
+    if path.exists():
+        return [read_file(path, check=check_definition)]
+    raise Refused(f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder")
+
+
+def _register(store: Store, file: SourceFile) -> str:
+    from ingestion_pipeline.sources.registry import register
+    from ingestion_pipeline.store.audit import audit
+
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        came_to = asdict(register(connection, file.definitions, now=now))
+        audit(
+            connection,
+            actor=actor(),
+            action="sources.import",
+            subject=file.path,
+            now=now,
+            detail=came_to,
+        )
+    return ", ".join(f"{count} {word}" for word, count in came_to.items())
+
+
+@sources.command()
+@click.argument("source_id", metavar="ID")
+@click.option("--reason", help="For the audit log.")
+def enable(*, source_id: str, reason: str | None) -> None:
+    """Poll a source again, its failures forgotten."""
+    from ingestion_pipeline.sources import registry
+    from ingestion_pipeline.sources.lookup import sources_by_id
+
+    with opened() as (_, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        before = sources_by_id(connection, [source_id]).get(source_id)
+        registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
+    say(f"{source_id} is enabled and due now")
+    if before is not None and before.status_reason == registry.BY_FILE:
+        undone = "the next import disables it again unless that line goes"
+        say(f"warning: {before.origin} says `enabled: false`; {undone}", is_error=True)
+
+
+@sources.command()
+@click.argument("source_id", metavar="ID")
+@click.option("--reason", default="no reason given", help="Shown wherever the source is.")
+def disable(*, source_id: str, reason: str) -> None:
+    """Poll a source no more, until it is enabled.
+
+    Whatever its file says.
+    """
+    from ingestion_pipeline.sources import registry
+
+    with opened() as (_, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
+    say(f"{source_id} is disabled; `ingest sources enable {source_id}` ends it")
+
+
+@sources.command()
+@click.argument("source_id", metavar="ID")
+def remove(*, source_id: str) -> None:
+    """Poll a source never again; its rows stay."""
+    from ingestion_pipeline.sources import registry
+
+    with opened() as (_, store), store.begin() as connection:
+        registry.remove(connection, source_id, actor=actor(), now=store.clock.now(connection))
+    say(f"{source_id} is removed: never polled again, though a file may still declare it")
+    say("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")

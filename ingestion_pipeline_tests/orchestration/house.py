@@ -1,0 +1,169 @@
+"""A house of one's own for a test of Dagster: home, source files, and short ways to look at rows."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from sqlalchemy import func, select, update
+
+from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.orchestration.execute import QUIET
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Definition, Source
+from ingestion_pipeline.sources.files import read_file
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.store import tables
+from ingestion_pipeline.systems import check_definition
+
+DEMO_FILE = Path(__file__).parents[2] / "ingestion_pipeline" / "demo" / "sources.yaml"
+LIGHTHOUSE, SALT, BROKEN = "series:lighthouse-feed", "series:salt-mangadex", "series:ghost-broken"
+FLAKY = "series:orchard-flaky"
+PARTITION = "dagster/partition"
+
+
+def demo_definitions(*ids: str) -> list[Definition]:
+    """The demo's sources with these ids."""
+    found = {one.id: one for one in read_file(DEMO_FILE, check=check_definition).definitions}
+    return [found[one] for one in ids]
+
+
+@dataclass(frozen=True)
+class House:
+    """What INGESTION_HOME and INGESTION_SOURCES name in this test."""
+
+    home: Path
+    sources: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """No waiting between two requests to our own site, and short retries."""
+        return {
+            "INGESTION_HOME": str(self.home),
+            "INGESTION_SOURCES": str(self.sources),
+            "INGESTION_HOSTS__DELAY_SECONDS": "0",
+            "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.05",
+        }
+
+    @contextmanager
+    def open(self) -> Generator[Workshop]:
+        with open_workshop(self.environment) as shop:
+            yield shop
+
+    def add(self, *definitions: Definition) -> None:
+        with self.open() as shop, shop.store.begin() as connection:
+            register(connection, definitions, now=shop.store.clock.now(connection))
+
+    def add_demo(self, *ids: str) -> None:
+        self.add(*demo_definitions(*ids))
+
+    def make_due(self, *ids: str) -> None:
+        with self.open() as shop, shop.store.begin() as connection:
+            assert make_due(connection, ids, now=shop.store.clock.now(connection)) == len(ids)
+
+    def source(self, source_id: str) -> Source:
+        with self.open() as shop, shop.store.read() as connection:
+            return sources_by_id(connection, [source_id])[source_id]
+
+    def poll_task(self, source_id: str) -> Mapping[str, Any]:
+        """The row of the source's poll."""
+        query = select(tables.tasks).where(tables.tasks.c.source_id == source_id)
+        with self.open() as shop, shop.store.read() as connection:
+            return connection.execute(query).mappings().one()
+
+    def set_poll_task(self, source_id: str, **values: Any) -> None:
+        """The row of the source's poll as some accident would have left it."""
+        with self.open() as shop, shop.store.begin() as connection:
+            where = tables.tasks.c.source_id == source_id
+            assert connection.execute(update(tables.tasks).where(where).values(values)).rowcount
+
+    def rows(self, table: str) -> list[Mapping[str, Any]]:
+        with self.open() as shop, shop.store.read() as connection:
+            return list(connection.execute(select(tables.metadata.tables[table])).mappings())
+
+    def chapters_of(self, source_id: str) -> int:
+        """How many chapters the source lists."""
+        links = tables.chapter_sources
+        query = select(func.count()).where(links.c.source_id == source_id, links.c.available)
+        with self.open() as shop, shop.store.read() as connection:
+            return connection.execute(query).scalar_one()
+
+
+def run_job(
+    name: str,
+    instance: dg.DagsterInstance,
+    *,
+    tags: Mapping[str, str] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> dg.ExecuteInProcessResult:
+    """The job in this process, as `dagster job execute` runs it; a failure is a result."""
+    return defs.resolve_job_def(name).execute_in_process(
+        instance=instance,
+        run_config={**QUIET, **(config or {})},
+        tags=dict(tags or {}),
+        raise_on_error=False,
+    )
+
+
+def told(result: dg.ExecuteInProcessResult) -> dict[str, dict[str, Any]]:
+    """Each partition the run materialized, with its metadata; one event each, or it is an error."""
+    found: dict[str, dict[str, Any]] = {}
+    for event in result.all_events:
+        if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
+            assert event.partition is not None
+            assert event.partition not in found, f"{event.partition} was told twice"
+            metadata = event.materialization.metadata
+            found[event.partition] = {name: value.value for name, value in metadata.items()}
+    return found
+
+
+def checked(result: dg.ExecuteInProcessResult) -> dict[str, bool]:
+    """Each check the run told of, and whether it passed."""
+    return {
+        event.asset_check_evaluation_data.check_name: event.asset_check_evaluation_data.passed
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION
+    }
+
+
+def why_it_failed(result: dg.ExecuteInProcessResult) -> str:
+    """What the failed step says, its causes included."""
+    assert not result.success
+    said: list[str] = []
+    for event in result.all_events:
+        if event.event_type == dg.DagsterEventType.STEP_FAILURE:
+            data = event.step_failure_data
+            error = data.error
+            while error is not None:
+                said.append(error.message)
+                error = error.cause
+            if data.user_failure_data and data.user_failure_data.description:
+                said.append(data.user_failure_data.description)
+    return "\n".join(said)
+
+
+def a_file(entries: Iterable[Mapping[str, Any]]) -> str:
+    """The text of a source file."""
+    import yaml
+
+    return yaml.safe_dump({"sources": [dict(one) for one in entries]}, sort_keys=False)
+
+
+def an_entry(source_id: str = LIGHTHOUSE, **changes: Any) -> dict[str, Any]:
+    """An entry of a source file: the demo's lighthouse feed."""
+    values = {
+        "id": source_id,
+        "kind": "series",
+        "url": "http://feeds.demo.test/lighthouse.xml",
+        "platform": "rss",
+        "tier": "hot",
+        "series": "lighthouse",
+    }
+    return values | changes

@@ -1,0 +1,211 @@
+"""Everything loads, and bears the names that others rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.orchestration import tags
+from ingestion_pipeline.orchestration.checks import FINDERS, TOLD_BY_POLLS
+from ingestion_pipeline.orchestration.partitions import SETS, differences, register_keys, set_names
+from ingestion_pipeline.orchestration.schedules import TICKS
+from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.sources.definition import definition_of
+
+ROOT = Path(__file__).parents[2]
+REPOSITORY = defs.get_repository_def()
+ASSETS = ["sources", "chapters"]
+
+
+def spec(name: str) -> dg.AssetSpec:
+    return REPOSITORY.asset_graph.get(dg.AssetKey(name)).assets_def.get_asset_spec(
+        dg.AssetKey(name)
+    )
+
+
+def test_everything_loads() -> None:
+    dg.Definitions.validate_loadable(defs)
+
+
+def test_the_jobs_bear_their_names() -> None:
+    names = {job.name for job in REPOSITORY.get_all_jobs() if not job.name.startswith("__")}
+
+    polls = {"poll_hot", "poll_warm", "poll_cold"}
+    assert names == polls | {"maintain", "add_source", "ingest_series"}
+
+
+def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
+    found = {
+        key.to_user_string(): getattr(
+            REPOSITORY.asset_graph.get(key).partitions_def, "name", "not partitioned"
+        )
+        for key in REPOSITORY.asset_graph.get_all_asset_keys()
+    }
+
+    assert found == {"sources": "sources", "chapters": "series_sources"}
+
+
+def test_chapters_come_from_sources_partition_by_partition() -> None:
+    chapters = REPOSITORY.asset_graph.get(dg.AssetKey("chapters"))
+
+    mapping = chapters.partition_mappings[dg.AssetKey("sources")]
+    assert chapters.parent_keys == {dg.AssetKey("sources")}
+    assert isinstance(mapping, dg.IdentityPartitionMapping)
+
+
+def test_the_schedules_run_by_themselves_in_utc() -> None:
+    found = {
+        one.name: (one.default_status, one.execution_timezone) for one in REPOSITORY.schedule_defs
+    }
+
+    running = (dg.DefaultScheduleStatus.RUNNING, "UTC")
+    names = ("hot_polling", "warm_polling", "cold_polling", "maintenance")
+    assert found == dict.fromkeys(names, running)
+
+
+def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None:
+    minutes = {one.name: one.cron_schedule for one in REPOSITORY.schedule_defs}
+
+    assert minutes["hot_polling"] == "*/5 * * * *"
+    assert minutes["maintenance"] == "*/5 * * * *"
+    assert minutes["cold_polling"] == TICKS[Tier.COLD] == "5 * * * *"
+
+
+def test_the_sensors_run_by_themselves() -> None:
+    found = {one.name: one.default_status for one in REPOSITORY.sensor_defs}
+
+    names = ("new_sources", "pending_work", "stale_runs", "run_failures")
+    assert found == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
+
+
+def test_news_and_retries_are_looked_for_every_five_seconds() -> None:
+    seconds = {one.name: one.minimum_interval_seconds for one in REPOSITORY.sensor_defs}
+
+    assert seconds["new_sources"] == seconds["pending_work"] == 5
+    assert seconds["stale_runs"] == 30
+
+
+@pytest.mark.parametrize("name", ASSETS)
+def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
+    one = spec(name)
+
+    columns = one.metadata["dagster/column_schema"]
+    assert isinstance(columns, dg.TableSchema)
+    assert {column.description is None for column in columns.columns} == {False}
+    assert len(one.description or "") > 40
+    assert one.owners == ["team:ingestion"]
+    assert one.kinds
+    assert one.group_name in {"sources", "series"}
+
+
+@pytest.mark.parametrize("name", ASSETS)
+def test_an_asset_has_checks_and_each_says_what_it_promises(name: str) -> None:
+    keys = REPOSITORY.asset_graph.get_check_keys_for_assets({dg.AssetKey(name)})
+
+    assert keys == {key for key in FINDERS if key.asset_key == dg.AssetKey(name)}
+    assert keys
+    assert all(len(FINDERS[key][1]) > 40 for key in keys)
+
+
+def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
+    from ingestion_pipeline.store.tables import metadata
+
+    for name in ASSETS:
+        columns = spec(name).metadata["dagster/column_schema"].columns
+        assert {column.name for column in columns} <= set(metadata.tables[name].columns.keys())
+
+
+def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
+    """`no_gaps` reads every chapter number there is; told by each poll, a poll grew with history."""
+    assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"}
+
+
+def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:
+    job = defs.resolve_job_def("ingest_series")
+
+    assert job.asset_layer.selected_asset_keys == {dg.AssetKey("chapters")}
+    assert set(job.asset_layer.asset_graph.asset_check_keys) == set()
+
+
+def test_the_rooms_load_without_dagster() -> None:
+    """Two seconds of import, for each command and each worker that only wants a function."""
+    script = "import ingestion_pipeline.series, sys; sys.exit('dagster' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-c", script], check=False, cwd=ROOT).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "source_id",
+    ["https://a.test/feed", "series:https://a.test/feed", "series:a,b", "series:", "series:A"],
+)
+def test_a_partition_key_is_never_a_url(source_id: str) -> None:
+    raw: dict[str, Any] = {"id": source_id, "kind": "series", "url": "https://a.test/feed"}
+
+    definition, problems = definition_of(raw | {"platform": "rss"})
+
+    assert definition is None
+    assert [problem.field for problem in problems] == ["id"]
+
+
+def test_a_series_source_is_in_the_set_of_all_and_in_its_own() -> None:
+    assert set_names(Kind.SERIES) == ["sources", "series_sources"]
+    assert {kind for kind in Kind if kind in SETS} == {Kind.SERIES}
+
+
+def test_differences_of_partitions_are_what_came_and_what_went() -> None:
+    assert differences(["b", "a", "c"], ["c", "d"]) == (["a", "b"], ["d"])
+
+
+def test_keys_are_registered_once_however_many_runs_do_it_at_a_time(tmp_path: Path) -> None:
+    """On SQLite Dagster raises IntegrityError when two runs add the same key at the same moment."""
+    rounds = [[f"series:s{turn}-{number}" for number in range(5)] for turn in range(20)]
+    start = Barrier(4)
+
+    def register_all(instance: dg.DagsterInstance) -> None:
+        for keys in rounds:
+            start.wait(10)
+            register_keys(instance, "series_sources", keys)
+
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance, ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(register_all, instance) for _ in range(4)]:
+            done.result()
+        found = instance.get_dynamic_partitions("series_sources")
+
+    assert sorted(found) == sorted(key for keys in rounds for key in keys)
+
+
+def test_the_limits_of_dagster_yaml_speak_of_the_tags_that_runs_bear() -> None:
+    limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+
+    bounded = {one["key"]: one for one in limits["concurrency"]["runs"]["tag_concurrency_limits"]}
+    assert bounded.keys() == {tags.SHARD, tags.TIER}
+    assert bounded[tags.SHARD]["value"] == {"applyLimitPerUniqueValue": True}
+    assert bounded[tags.TIER]["value"] == Tier.COLD.value
+
+
+def test_a_run_that_hangs_is_ended_and_nobody_is_phoned() -> None:
+    limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+
+    assert limits["run_monitoring"]["enabled"] is True
+    assert limits["run_monitoring"]["max_runtime_seconds"] == 900
+    assert limits["run_monitoring"]["max_resume_run_attempts"] == 0
+    assert limits["telemetry"] == {"enabled": False}
+    assert "storage" not in limits
+
+
+def test_a_moment_in_a_run_key_is_written_to_the_minute() -> None:
+    from ingestion_pipeline.orchestration.schedules import run_for
+
+    request = run_for(Tier.HOT, 1, key=f"{datetime(2026, 3, 1, 12, 5, tzinfo=UTC):%Y%m%dT%H%M}")
+
+    assert request.run_key == "hot:1:20260301T1205"

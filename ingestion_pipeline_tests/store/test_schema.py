@@ -1,0 +1,194 @@
+"""The database is at the program's schema, or the program says what to do."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Engine, create_engine, inspect, select, text
+from sqlalchemy.pool import NullPool
+
+import ingestion_pipeline
+from ingestion_pipeline.store import SchemaMismatch, Store, open_store, schema
+from ingestion_pipeline.store.tables import metadata, settings
+from ingestion_pipeline_tests import processes
+from ingestion_pipeline_tests.processes import SPAWN, Child
+
+PACKAGE = Path(ingestion_pipeline.__file__).parent
+NEXT = """
+import sqlalchemy as sa
+from alembic import op
+
+revision = "9999"
+down_revision = "{head}"
+
+
+def upgrade():
+    op.create_table("novelties", sa.Column("id", sa.Integer, primary_key=True))
+"""
+OPEN = """
+import sys
+import ingestion_pipeline.store as store
+try:
+    store.open_store(sys.argv[1], migrate=sys.argv[2:] == ["migrate"]).close()
+except store.SchemaMismatch as mismatch:
+    sys.exit(str(mismatch))
+"""
+NextRelease = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def next_release(tmp_path: Path) -> NextRelease:
+    """Opens a database with the program as its next release would be: one migration ahead."""
+    copy = tmp_path / "next" / "ingestion_pipeline"
+    (copy / "store").mkdir(parents=True)
+    for file in ("__init__.py", "settings.py"):
+        (copy / file).write_text("" if file == "__init__.py" else (PACKAGE / file).read_text())
+    shutil.copytree(PACKAGE / "store", copy / "store", dirs_exist_ok=True)
+    module = copy / "store" / "schema.py"
+    module.write_text(re.sub(r'HEAD = "\w+"', 'HEAD = "9999"', module.read_text()))
+    versions = copy / "store" / "migrations" / "versions"
+    (versions / "9999_novelties.py").write_text(NEXT.format(head=schema.HEAD))
+
+    def open_with(url: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", OPEN, url, *arguments],
+            env={**os.environ, "PYTHONPATH": str(copy.parent)},
+            cwd=copy.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    return open_with
+
+
+def version(url: str) -> str | None:
+    engine = open_engine(url)
+    with engine.connect() as connection:
+        return schema.current(connection)
+
+
+def open_engine(url: str) -> Engine:
+
+    return create_engine(url, poolclass=NullPool)
+
+
+def test_the_migrations_make_exactly_the_tables_we_use(store: Store) -> None:
+    with store.read() as connection:
+        context = MigrationContext.configure(
+            connection, opts={"compare_type": True, "compare_server_default": True}
+        )
+        assert compare_metadata(context, metadata) == []
+
+
+def test_partial_indexes_and_checks_are_in_the_database(store: Store) -> None:
+    """What alembic does not compare."""
+    with store.read() as connection:
+        found = inspect(connection)
+        partial = {
+            index["name"]
+            for index in found.get_indexes("tasks")
+            if any(key.endswith("_where") for key in index.get("dialect_options", {}))
+        }
+        checks = {check["name"] for check in found.get_check_constraints("tasks")}
+
+    assert partial == {"ix_tasks_due", "uq_tasks_active"}
+    assert checks == {"ck_tasks_leased"}
+
+
+def test_the_head_is_the_newest_migration() -> None:
+
+    config = Config()
+    config.set_main_option("script_location", "ingestion_pipeline.store:migrations")
+    scripts = ScriptDirectory.from_config(config)
+
+    assert scripts.get_heads() == [schema.HEAD]
+    assert schema.known() == {script.revision for script in scripts.walk_revisions()}
+
+
+def test_an_empty_database_is_created_on_first_use(empty_database_url: str) -> None:
+    with closing(open_store(empty_database_url)) as store, store.read() as connection:
+        assert schema.current(connection) == schema.HEAD
+        assert inspect(connection).has_table("tasks")
+
+
+def test_opening_again_changes_nothing(database_url: str) -> None:
+    with closing(open_store(database_url)) as store, store.begin() as connection:
+        connection.execute(
+            settings.insert().values(
+                key="a", value="1", value_type="int", description="", updated_at=store.now()
+            )
+        )
+
+    with closing(open_store(database_url)) as again, again.read() as connection:
+        assert connection.execute(select(settings.c.key)).scalars().all() == ["a"]
+
+
+@pytest.mark.slow
+def test_eight_processes_may_open_an_empty_database_at_once(empty_database_url: str) -> None:
+    barrier = SPAWN.Barrier(8)
+    children = [Child(processes.open_together, empty_database_url, barrier) for _ in range(8)]
+
+    counted = [child.result() for child in children]
+
+    assert counted == [0] * 8
+    assert version(empty_database_url) == schema.HEAD
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_an_older_sqlite_migrates_itself(database_url: str, next_release: NextRelease) -> None:
+    opened = next_release(database_url)
+
+    assert opened.returncode == 0, opened.stderr
+    assert version(database_url) == "9999"
+    assert inspect(open_engine(database_url)).has_table("novelties")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_an_older_postgresql_is_refused_with_the_command_that_migrates_it(
+    database_url: str, next_release: NextRelease
+) -> None:
+    refused = next_release(database_url)
+
+    assert refused.returncode == 1
+    assert f"the database is at schema {schema.HEAD}, this program needs 9999" in refused.stderr
+    assert "`ingest init`" in refused.stderr
+    assert version(database_url) == schema.HEAD
+    assert next_release(database_url, "migrate").returncode == 0
+    assert version(database_url) == "9999"
+
+
+@pytest.mark.slow
+def test_a_newer_database_is_refused_and_left_as_it_is(
+    database_url: str, next_release: NextRelease
+) -> None:
+    next_release(database_url, "migrate")
+
+    for migrate in (False, True):
+        with pytest.raises(SchemaMismatch, match="newer version; upgrade ingestion_pipeline"):
+            open_store(database_url, migrate=migrate)
+
+    assert version(database_url) == "9999"
+
+
+def test_a_database_of_something_else_is_not_touched(empty_database_url: str) -> None:
+    """Another program's alembic table names a schema that we do not know."""
+    with closing(open_store(empty_database_url)) as store, store.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = 'f00dcafe'"))
+
+    with pytest.raises(SchemaMismatch, match="f00dcafe"):
+        open_store(empty_database_url)

@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+from sqlalchemy import select
+
+from ingestion_pipeline.settings import (
+    BadSetting,
+    check_override,
+    load_settings,
+    setting_fields,
+    unknown_variables,
+    value_type,
+    variables,
+)
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.overrides import overrides, set_override, unset_override
+from ingestion_pipeline.store.tables import audit_log
+from ingestion_pipeline.store.tables import settings as settings_table
+
+
+@pytest.mark.parametrize(
+    ("environment", "table", "shards"),
+    [
+        pytest.param({}, {}, 2, id="default"),
+        pytest.param({}, {"polling.shards": "3"}, 3, id="table"),
+        pytest.param({"INGESTION_POLLING__SHARDS": "4"}, {}, 4, id="environment"),
+        pytest.param(
+            {"INGESTION_POLLING__SHARDS": "4"}, {"polling.shards": "3"}, 4, id="environment first"
+        ),
+        pytest.param({"INGESTION_POLLING__SHARDS": ""}, {"polling.shards": "3"}, 3, id="empty"),
+    ],
+)
+def test_the_environment_wins_over_the_table_and_the_table_over_the_default(
+    environment: dict[str, str], table: dict[str, str], shards: int
+) -> None:
+    assert load_settings(environment, table).polling.shards == shards
+
+
+def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
+    found = load_settings({"INGESTION_WORK__MAX_ATTEMPTS": "7"}, {"work.lease_seconds": "9"})
+
+    assert (found.work.max_attempts, found.work.lease_seconds) == (7, 9)
+    assert found.work.spawn_depth == 10
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "accepted"),
+    [
+        ("INGESTION_POLLING__SHARDS", "many", "valid integer"),
+        ("INGESTION_POLLING__SHARDS", "0", "greater than or equal to 1"),
+        ("INGESTION_POLLING__JITTER_SHARE", "0.6", "less than or equal to 0.5"),
+        ("INGESTION_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR or CRITICAL"),
+    ],
+)
+def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(
+    variable: str, value: str, accepted: str
+) -> None:
+    with pytest.raises(BadSetting) as caught:
+        load_settings({variable: value})
+
+    message = str(caught.value)
+    assert message.startswith(f"{variable}={value!r}: ")
+    assert accepted in message
+    assert setting_fields()[variables()[variable]][1] in message
+
+
+def test_every_bad_value_is_in_the_one_message() -> None:
+    environment = {"INGESTION_POLLING__SHARDS": "x", "INGESTION_FETCH__MAX_BYTES": "-1"}
+
+    with pytest.raises(BadSetting) as caught:
+        load_settings(environment, {"work.max_attempts": "none"})
+
+    lines = str(caught.value).splitlines()
+    assert len(lines) == 3
+    assert {line.split("=")[0] for line in lines} == {*environment, "setting work.max_attempts"}
+
+
+def test_a_bad_value_of_the_table_is_not_blamed_on_the_environment() -> None:
+    with pytest.raises(BadSetting, match=r"^setting polling\.shards='0': "):
+        load_settings({}, {"polling.shards": "0"})
+
+
+@pytest.mark.parametrize("key", sorted(setting_fields()))
+def test_every_setting_says_what_it_means(key: str) -> None:
+    default, description = setting_fields()[key]
+
+    assert description
+    assert default is not None
+
+
+def test_a_groups_variable_has_two_underscores() -> None:
+    assert variables()["INGESTION_BREAKER__PROBE_AFTER_SECONDS"] == "breaker.probe_after_seconds"
+    assert variables()["INGESTION_DATABASE_URL"] == "database_url"
+    assert all(name.startswith("INGESTION_") and name.isupper() for name in variables())
+
+
+def test_a_variable_that_nothing_reads_is_found() -> None:
+    environment = {
+        "INGESTION_POLLING__SHARD": "1",
+        "INGESTION_HOME": "x",
+        "INGESTION_SAMPLES": "x",
+        "PATH": "x",
+    }
+
+    assert unknown_variables(environment) == ["INGESTION_POLLING__SHARD"]
+
+
+@pytest.mark.parametrize(
+    ("given", "opened"),
+    [
+        ("postgresql://u:p@h:5432/d?sslmode=on", "postgresql+psycopg2://u:p@h:5432/d?sslmode=on"),
+        ("postgres://u@h/d", "postgresql+psycopg2://u@h/d"),
+        ("postgresql+psycopg2://u@h/d", "postgresql+psycopg2://u@h/d"),
+        ("sqlite:////tmp/x.db", "sqlite:////tmp/x.db"),
+    ],
+)
+def test_a_postgresql_url_gets_the_installed_driver(given: str, opened: str) -> None:
+    assert load_settings({"INGESTION_DATABASE_URL": given}).store_url == opened
+
+
+def test_without_a_database_the_home_has_one() -> None:
+    found = load_settings({"INGESTION_HOME": "/srv/some where"})
+
+    assert found.store_url == "sqlite:////srv/some where/ingestion.db"
+
+
+def test_allowed_hosts_are_a_comma_list() -> None:
+    found = load_settings({"INGESTION_ALLOW_HOSTS": " Demo.test:80, ,127.0.0.1:9,"})
+
+    assert found.allowed_hosts == {"demo.test:80", "127.0.0.1:9"}
+
+
+def test_settings_cannot_be_changed_afterwards() -> None:
+    found = load_settings({})
+
+    with pytest.raises(ValueError, match="frozen"):
+        found.work.max_attempts = 9  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("key", ["work.nothing", "nothing.at_all", "database_url", "work", ""])
+def test_the_table_holds_only_settings_of_a_group(key: str) -> None:
+    with pytest.raises(BadSetting, match="is not a setting of the table"):
+        check_override(key, "1")
+
+
+@pytest.mark.parametrize(
+    ("key", "name"), [("work.max_attempts", "int"), ("polling.jitter_share", "float")]
+)
+def test_a_setting_knows_its_type(key: str, name: str) -> None:
+    assert value_type(key) == name
+
+
+def log(store: Store) -> list[tuple[str, str, str, object]]:
+    with store.read() as connection:
+        rows = connection.execute(select(audit_log).order_by(audit_log.c.id))
+        return [(row.actor, row.action, row.subject, row.detail) for row in rows]
+
+
+def test_an_override_is_kept_and_audited(store: Store, now: datetime) -> None:
+    for text in ("5", "6"):
+        with store.begin() as connection:
+            set_override(connection, "work.max_attempts", text, actor="me", now=now)
+
+    with store.read() as connection:
+        found = overrides(connection)
+        row = connection.execute(select(settings_table)).one()
+    assert found == {"work.max_attempts": "6"}
+    assert load_settings({}, found).work.max_attempts == 6
+    assert (row.value_type, row.updated_at) == ("int", now)
+    assert row.description == "attempts in all, first one included"
+    assert log(store) == [
+        ("me", "settings.set", "work.max_attempts", {"from": None, "to": "5"}),
+        ("me", "settings.set", "work.max_attempts", {"from": "5", "to": "6"}),
+    ]
+
+
+def test_an_unset_override_is_gone_and_audited_once(store: Store, now: datetime) -> None:
+    with store.begin() as connection:
+        set_override(connection, "work.max_attempts", "5", actor="me", now=now)
+        first = unset_override(connection, "work.max_attempts", actor="you", now=now)
+        second = unset_override(connection, "work.max_attempts", actor="you", now=now)
+
+        assert (first, second) == (True, False)
+        assert overrides(connection) == {}
+    assert [line[:2] for line in log(store)] == [("me", "settings.set"), ("you", "settings.unset")]
+
+
+def test_a_bad_override_leaves_no_trace(store: Store, now: datetime) -> None:
+    with pytest.raises(BadSetting), store.begin() as connection:
+        set_override(connection, "work.max_attempts", "0", actor="me", now=now)
+
+    with store.read() as connection:
+        assert overrides(connection) == {}
+    assert log(store) == []
