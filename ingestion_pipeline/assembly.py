@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 
 from ingestion_pipeline.demo.names import demo_resolver, published_port
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
@@ -22,9 +24,13 @@ def open_from_environment(
     """The store the environment names, and the settings with what its table says."""
     settings = load_settings(environment)
     store = open_store(settings.store_url, migrate=migrate)
-    with store.read() as connection:
-        changed = overrides(connection)
-    return load_settings(environment, changed), store
+    try:
+        with store.read() as connection:
+            changed = overrides(connection)
+        return load_settings(environment, changed), store
+    except BaseException:
+        store.close()
+        raise
 
 
 @contextmanager
@@ -52,5 +58,10 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
         deadline_seconds=settings.fetch.deadline_seconds,
         max_redirects=settings.fetch.max_redirects,
         connect_seconds=settings.fetch.connect_seconds,
+        waits=Waits(
+            blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds),
+            rate_limited=timedelta(seconds=settings.fetch.rate_limit_wait_seconds),
+            longest=timedelta(seconds=settings.fetch.longest_wait_seconds),
+        ),
     )
     return HttpFetcher(settings.user_agent, limits, Guard(settings.allowed_hosts, resolve))

@@ -143,6 +143,13 @@ class Fetch(_Group):
     max_redirects: int = Field(
         default=5, ge=0, le=20, description="followed by hand, each one checked"
     )
+    blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="after a 403 or a 407")
+    rate_limit_wait_seconds: int = Field(
+        default=60, ge=1, description="after a 429 that names no time"
+    )
+    longest_wait_seconds: int = Field(
+        default=DAY, ge=1, description="a Retry-After beyond this is cut to it"
+    )
     max_pages: int = Field(
         default=50, ge=1, le=1_000, description="pages of one listing in one poll"
     )
@@ -155,6 +162,9 @@ class Ingest(_Group):
         default=0.5, gt=0, le=1, description="quarantined if more than this vanished"
     )
     drop_floor: int = Field(default=5, ge=1, description="and at least this many records vanished")
+    missing_listings: int = Field(
+        default=2, ge=1, description="complete listings that must lack a record before it is gone"
+    )
     stale_factor: float = Field(
         default=3.0, ge=1, description="stale after this many missed intervals"
     )
@@ -246,7 +256,8 @@ def load_settings(
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     for key, text in (overrides or {}).items():
-        _place(values, key.split("."), text)
+        if key in setting_fields():  # a row of another version is left alone; `doctor` names it
+            _place(values, key.split("."), text)
     for variable, key in variables().items():
         if (text := environment.get(variable, "")) != "":
             _place(values, key.split("."), text)
@@ -285,8 +296,10 @@ def check_override(key: str, text: str) -> str:
 
 def value_type(key: str) -> str:
     """int, float or string: how the table names the type of a setting."""
-    default = setting_fields()[key][0]
-    return {int: "int", float: "float"}.get(cast("type[Any]", type(default)), "string")
+    group, _, name = key.partition(".")
+    owner = cast("type[BaseModel]", type(getattr(Settings(), group)) if name else Settings)
+    annotation = owner.model_fields[name or group].annotation
+    return {int: "int", float: "float"}.get(cast("type[Any]", annotation), "string")
 
 
 def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
@@ -309,5 +322,6 @@ def _explain(error: ValidationError, environment: Mapping[str, str]) -> str:
         variable = PREFIX + key.replace(".", "__").upper()
         name = variable if environment.get(variable, "") != "" else f"setting {key}"
         meaning = setting_fields().get(key, (None, "no such setting"))[1]
-        lines.append(f"{name}={problem['input']!r}: {problem['msg'].lower()} ({meaning})")
+        said = problem["msg"][:1].lower() + problem["msg"][1:]
+        lines.append(f"{name}={problem['input']!r}: {said} ({meaning})")
     return "\n".join(lines)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, delete, exists, func, or_, select, update
+from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.polls import ensure_polls
+from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import (
     ENDED,
@@ -28,6 +28,8 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.work.task import TaskStatus
 
 Sweep = Callable[[Connection, Settings, datetime], int]
+
+COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
 
 FINISHED = [
     status.value
@@ -85,14 +87,14 @@ def _old_tasks(
     )
     newest = (
         select(tasks.c.id)
-        .where(ENDED, tasks.c.status.in_(statuses))
-        .order_by(tasks.c.updated_at.desc())
+        .where(ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL)
+        .order_by(tasks.c.updated_at.desc(), tasks.c.id.desc())
         .limit(rows)
     )
     statement = delete(tasks).where(
         ENDED,
         tasks.c.status.in_(statuses),
-        tasks.c.kind != "poll",
+        tasks.c.kind != POLL,
         or_(tasks.c.updated_at < now - timedelta(seconds=seconds), tasks.c.id.not_in(newest)),
         ~is_at_work,
     )
@@ -112,7 +114,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
     before = now - timedelta(seconds=settings.retention.snapshots_seconds)
     later = snapshots.alias("later")
     has_later = exists().where(
-        later.c.source_id == snapshots.c.source_id,
+        later.c.source_id.is_not_distinct_from(snapshots.c.source_id),
         later.c.url == snapshots.c.url,
         later.c.id > snapshots.c.id,
     )
@@ -146,25 +148,23 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     hot_until = now - timedelta(seconds=settings.tiers.hot_for_seconds)
     warm_until = hot_until - timedelta(seconds=settings.tiers.warm_for_seconds)
     newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
-    cooled: list[str] = []
-    for tier, to, before in (
-        (Tier.WARM, Tier.COLD, warm_until),
-        (Tier.HOT, Tier.WARM, hot_until),
-    ):
-        statement = (
-            update(sources)
-            .where(
-                and_(sources.c.tier == tier.value, ~sources.c.tier_pinned),
-                sources.c.status == SourceStatus.ACTIVE.value,
-                newest < before,
-            )
-            .values(tier=to.value)
-            .returning(sources.c.id)
-        )
-        cooled += connection.execute(statement).scalars()
-    if cooled:
-        ensure_polls(connection, cooled, now=now)
-    return len(cooled)
+    is_hot = sources.c.tier == Tier.HOT.value
+    is_quiet = and_(
+        ~sources.c.tier_pinned,
+        sources.c.status == SourceStatus.ACTIVE.value,
+        or_(
+            and_(is_hot, newest < hot_until),
+            and_(sources.c.tier == Tier.WARM.value, newest < warm_until),
+        ),
+    )
+    query = select(sources.c.id).where(is_quiet).order_by(sources.c.id).limit(COOLED_AT_ONCE)
+    quiet = list(connection.execute(query).scalars())
+    lock_polls(connection, quiet)
+    colder = case((is_hot, Tier.WARM.value), else_=Tier.COLD.value)
+    statement = update(sources).where(sources.c.id.in_(quiet), is_quiet).values(tier=colder)
+    cooled = connection.execute(statement).rowcount
+    ensure_polls(connection, quiet, now=now)
+    return cooled
 
 
 SWEEPS: dict[str, Sweep] = {

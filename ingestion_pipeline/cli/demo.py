@@ -18,6 +18,7 @@ from ingestion_pipeline.cli.output import Refused, say
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.sources.files import SourceFile
 
 JOBS = ("poll_hot", "poll_warm", "poll_cold")
@@ -38,7 +39,8 @@ def demo() -> None:
 
 @demo.command()
 @click.option("--port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
-def serve(*, port: int) -> None:
+@click.option("--if-registered", is_flag=True, help="Only if the demo's sources are watched.")
+def serve(*, port: int, if_registered: bool) -> None:
     """Run the bundled site until Ctrl-C.
 
     Every command and run that shares its home finds it.
@@ -47,13 +49,19 @@ def serve(*, port: int) -> None:
     from ingestion_pipeline.demo.site import DemoSite
 
     home = _home()
+    if if_registered and not _is_registered():
+        return
     if (running := published_port(home)) is not None:
         raise Refused(f"the demo site of {home} runs already, on port {running}")
+    _serve(DemoSite(home, port))
+
+
+def _serve(demo_site: DemoSite) -> None:
     stop = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # its threads inherit the mask
     try:
-        with DemoSite(home, port) as site:
-            say(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {home}:")
+        with demo_site as site:
+            say(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {site.home}:")
             for name in _names():
                 say(f"  http://{name}")
             say("Ctrl-C stops it")
@@ -61,6 +69,16 @@ def serve(*, port: int) -> None:
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     say("stopped")
+
+
+def _is_registered() -> bool:
+    """Whether a source of the demo is watched and not disabled."""
+    from ingestion_pipeline.sources import SourceStatus
+    from ingestion_pipeline.sources.lookup import sources_by_id
+
+    with opened() as (_, store), store.read() as connection:
+        found = sources_by_id(connection, [one.id for one in demo_file().definitions])
+    return any(one.status is not SourceStatus.DISABLED for one in found.values())
 
 
 def _names() -> list[str]:
@@ -108,9 +126,10 @@ def _prepare(stack: ExitStack) -> datetime:
 
 
 def _run_job(name: str) -> bool:
+    from ingestion_pipeline.definitions import defs
     from ingestion_pipeline.orchestration.execute import run_job
 
-    has_succeeded = run_job(name)
+    has_succeeded = run_job(defs, name)
     say(f"{name}: {'succeeded' if has_succeeded else 'FAILED'}", is_error=not has_succeeded)
     return has_succeeded
 

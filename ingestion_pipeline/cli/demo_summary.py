@@ -82,11 +82,11 @@ def _polled(connection: Connection, source_ids: Sequence[str], *, since: datetim
     from ingestion_pipeline.store.tables import chapter_sources
 
     query = (
-        select(chapter_sources.c.source_id, func.count())
+        select(chapter_sources.c.source_id, func.count().label("records"))
         .where(chapter_sources.c.detected_at >= since)
         .group_by(chapter_sources.c.source_id)
     )
-    new = dict(connection.execute(query).tuples().all())
+    new = {row.source_id: row.records for row in connection.execute(query)}
     found = sources_by_id(connection, source_ids)
     return [
         Polled(source=one, came_to=came_to(one, since=since), new=new.get(one.id, 0))
@@ -100,8 +100,6 @@ def _totals(connection: Connection, *, since: datetime) -> str:
     from ingestion_pipeline.store.tables import chapters, outbox
 
     fresh = func.count().filter(chapters.c.first_detected_at >= since)
-    total, new = (
-        connection.execute(select(func.count(), fresh).select_from(chapters)).tuples().one()
-    )
+    total, new = connection.execute(select(func.count(), fresh).select_from(chapters)).one()
     rows = connection.execute(select(func.count()).select_from(outbox)).scalar_one()
     return f"chapters in all: {total}, new among them: {new}; outbox rows: {rows}"

@@ -6,7 +6,7 @@ import os
 import shutil
 import time
 from collections.abc import Generator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -116,18 +116,19 @@ def _database(
 def _state(
     settings: Settings, store: Store, variables: Mapping[str, str], files: list[SourceFile]
 ) -> Generator[Check]:
-    from ingestion_pipeline.settings import BadSetting, load_settings
+    from ingestion_pipeline.settings import BadSetting, load_settings, setting_fields
     from ingestion_pipeline.store.overrides import overrides
 
     with store.read() as connection:
         now = store.clock.now(connection)
         yield checks.clock(now, datetime.fromtimestamp(time.time(), UTC))
+        changed = overrides(connection)
         try:
-            settings = load_settings(variables, overrides(connection))
+            settings = load_settings(variables, changed)
         except BadSetting as error:
             yield checks.failed("settings table", str(error), "`ingest settings unset KEY`")
         else:
-            yield checks.ok("settings table", "readable")
+            yield checks.settings_table([key for key in changed if key not in setting_fields()])
         yield from _sources(connection, settings, files, now)
         yield from _work(connection, settings, variables, now)
 
@@ -162,15 +163,13 @@ def _work(
 
 def _newest_sign(connection: Connection, settings: Settings) -> datetime | None:
     """When a run of ours last started or gave a heartbeat."""
-    from datetime import timedelta
-
     from sqlalchemy import func, select
 
     from ingestion_pipeline.store.tables import runs
 
     lease = timedelta(seconds=settings.runs.lease_seconds)
     query = select(func.max(runs.c.started_at), func.max(runs.c.lease_until))
-    started_at, lease_until = connection.execute(query).tuples().one()
+    started_at, lease_until = connection.execute(query).one()
     if started_at is None or lease_until is None:
         return None
     return max(started_at, lease_until - lease)

@@ -57,6 +57,14 @@ def variables(unknown: Sequence[str]) -> Check:
     return warning("variables", f"nothing reads {', '.join(unknown)}", cure)
 
 
+def settings_table(unknown: Sequence[str]) -> Check:
+    """Rows of the settings table that nothing reads, as an older version may have left them."""
+    if not unknown:
+        return ok("settings table", "readable")
+    said = f"nothing reads {', '.join(unknown)}"
+    return warning("settings table", said, "`ingest settings unset KEY`")
+
+
 def home(path: Path, *, is_writable: bool, free_bytes: int) -> Check:
     """The folder of database, snapshots and exports."""
     if not is_writable:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO, TextIOWrapper
 from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TextIO, cast
 
 import click
@@ -97,16 +98,11 @@ def say_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> No
 
 
 def say_facts(facts: Mapping[str, object]) -> None:
-    """Names and values, one pair a line; a long value goes on under itself."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1))
-    table.add_column(width=max(map(len, facts), default=1), style="bold")
-    table.add_column(overflow="fold")
+    """Names and values, one pair a line; a long value goes on under itself, words stay whole."""
+    indent = max(map(len, facts), default=0) + 2
     for name, value in facts.items():
-        table.add_row(Text(name), Text(cell(value)))
-    _print(table)
+        lines = wrap(cell(value), WIDTH - indent, break_long_words=False, break_on_hyphens=False)
+        say(name.ljust(indent) + ("\n" + " " * indent).join(lines))
 
 
 def cell(value: object) -> str:
@@ -129,7 +125,7 @@ def distance(moment: datetime | None, now: datetime) -> str:
     if moment is None:
         return "-"
     seconds = (moment - now).total_seconds()
-    return f"in {_span(seconds)}" if seconds > 0 else f"{_span(-seconds)} ago"
+    return f"in {_span(seconds)}" if seconds > 0 else f"{_span(abs(seconds))} ago"
 
 
 def _span(seconds: float) -> str:

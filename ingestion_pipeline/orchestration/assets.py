@@ -47,7 +47,8 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
     """Check and refresh the declaration of every partition asked for."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure("name a source: sources is partitioned", allow_retries=False)
-    keys = list(context.partition_keys)
+    # Dagster refuses to list keys that a temporary instance has not been told of.
+    keys = [context.partition_key] if context.has_partition_key else list(context.partition_keys)
     bad: list[str] = []
     with workshop.open() as shop:
         with shop.store.read() as connection:

@@ -3,19 +3,17 @@
 import dagster as dg
 from dagster._core.errors import DagsterHomeNotSetError
 
-from ingestion_pipeline.definitions import defs
-
 QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
 
 
-def run_job(name: str) -> bool:
+def run_job(definitions: dg.Definitions, name: str) -> bool:
     """Whether the job's run succeeded."""
     try:
         instance = dg.DagsterInstance.get()
     except DagsterHomeNotSetError:
         instance = dg.DagsterInstance.ephemeral()
     with instance:
-        job = defs.resolve_job_def(name)
+        job = definitions.resolve_job_def(name)
         return job.execute_in_process(
             instance=instance, run_config=QUIET, raise_on_error=False
         ).success

@@ -10,14 +10,16 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, RowMapping, delete, select, update
+from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.poll_results import PageRef, PollCounts
+from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
 from ingestion_pipeline.pages.system import Ingested, StoredPage
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
@@ -54,75 +56,99 @@ class Ingestion:
 
 
 def extract_batch(shop: Workshop, worker: Worker, batch_id: str) -> PollCounts:
-    """Every listing of the batch has its reading, or its poll has failed."""
-    counts = PollCounts()
+    """Every listing of the batch has its reading, or its poll has failed or was lost."""
     renewed = time.monotonic()
-    for item in _load(shop, batch_id):
-        try:
-            reading = _read(shop, item)
-        except Exception as error:
-            counts += _fail(shop, item, error)
-            continue
-        with shop.store.begin() as connection:
-            _remember_reading(connection, item, reading)
-        if time.monotonic() - renewed > worker.lease.total_seconds() / 3:
-            worker.renew()
-            renewed = time.monotonic()
+    with _given_back_if_fatal(shop, batch_id):
+        items, counts = _load(shop, batch_id)
+        for item in items:
+            if time.monotonic() - renewed > worker.lease.total_seconds() / 3:
+                worker.renew()
+                renewed = time.monotonic()
+            try:
+                reading = _read(shop, item)
+            except Exception as error:
+                counts += _fail(shop, item, error)
+                continue
+            with shop.store.begin() as connection:
+                _remember_reading(connection, item, reading)
     return counts
 
 
 def ingest_batch(shop: Workshop, worker: Worker, batch_id: str) -> Ingestion:
     """Every reading of the batch is rows, or its poll has failed, or another worker has it now."""
     done: list[Ingested] = []
-    counts = PollCounts()
-    items = [item for item in _load(shop, batch_id) if item.reading is not None]
-    for chunk in _chunks(shop, items):
-        worker.renew()
-        try:
-            result = _ingest(shop, chunk)
-        except Exception as error:
-            if isinstance(classify(error), Fatal):
-                raise
-            # One listing spoils its transaction: each on its own, so that only the culprit fails.
-            log.warning("a batch of %d listings failed; one by one now", len(chunk), exc_info=True)
-            result = _ingest_singly(shop, chunk)
-        done += result.ingested
-        counts += result.counts
+    with _given_back_if_fatal(shop, batch_id):
+        items, counts = _load(shop, batch_id)
+        sized, failed = _sized(shop, [item for item in items if item.reading is not None])
+        counts += failed
+        for chunk in _chunks(sized):
+            worker.renew()
+            result = _ingest_together(shop, chunk)
+            done += result.ingested
+            counts += result.counts
     return Ingestion(ingested=done, counts=counts)
 
 
-def _load(shop: Workshop, batch_id: str) -> list[BatchItem]:
+@contextmanager
+def _given_back_if_fatal(shop: Workshop, batch_id: str) -> Generator[None]:
+    """What the end of a run leaves of its batch is nobody's fault, and waits for nobody's lease."""
+    try:
+        yield
+    except Exception as error:
+        fatal = classify(error)
+        if isinstance(fatal, Fatal):
+            with suppress(SQLAlchemyError), shop.store.begin() as connection:
+                give_back_batch(connection, batch_id, fatal, now=shop.store.clock.now(connection))
+        raise
+
+
+def _load(shop: Workshop, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
+    """The items that are still claimed by this run, and how many are not."""
     with shop.store.read() as connection:
         query = select(batch_items).where(batch_items.c.batch_id == batch_id)
         rows = connection.execute(query.order_by(batch_items.c.task_id)).mappings().all()
         tasks = claims.tasks_by_id(connection, [row["task_id"] for row in rows])
         sources = sources_by_id(connection, [row["source_id"] for row in rows])
-    return [
-        BatchItem(
-            batch_id=batch_id,
-            task=tasks[row["task_id"]],
-            source=sources[row["source_id"]],
-            content_hash=row["fetched"]["content_hash"],
-            reader=row["fetched"]["reader"],
-            pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
-            reading=row["reading"],
-        )
+    items = [
+        _item(row, tasks[row["task_id"]], sources[row["source_id"]])
         for row in rows
         # a claim that was lost meanwhile is somebody else's: its listing is fetched again there
         if row["task_id"] in tasks
         and row["source_id"] in sources
         and tasks[row["task_id"]].fence == row["fence"]
     ]
+    lost = {row["task_id"] for row in rows} - {item.task.id for item in items}
+    if lost:
+        with shop.store.begin() as connection:
+            _drop_items(connection, batch_id, sorted(lost))
+    return items, PollCounts(changed=-len(lost), lost=len(lost))
+
+
+def _item(row: RowMapping, task: Task, source: Source) -> BatchItem:
+    return BatchItem(
+        batch_id=row["batch_id"],
+        task=task,
+        source=source,
+        content_hash=row["fetched"]["content_hash"],
+        reader=row["fetched"]["reader"],
+        pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
+        reading=row["reading"],
+    )
 
 
 def _read(shop: Workshop, item: BatchItem) -> str:
-    pages = [
-        StoredPage(
-            url=page.url, body=shop.content.get(page.content_hash), content_type=page.content_type
-        )
-        for page in item.pages
-    ]
-    return shop.content.put(shop.systems[item.source.kind].read(item.source, pages))
+    with our_own_disk():
+        pages = [
+            StoredPage(
+                url=page.url,
+                body=shop.content.get(page.content_hash),
+                content_type=page.content_type,
+            )
+            for page in item.pages
+        ]
+    reading = shop.systems[item.source.kind].read(item.source, pages)
+    with our_own_disk():
+        return shop.content.put(reading)
 
 
 def _remember_reading(connection: Connection, item: BatchItem, reading: str) -> None:
@@ -134,12 +160,32 @@ def _remember_reading(connection: Connection, item: BatchItem, reading: str) -> 
     claims.set_stage(connection, [(item.task.id, item.task.fence)], "extracted")
 
 
-def _chunks(shop: Workshop, items: Sequence[BatchItem]) -> Iterable[list[BatchItem]]:
+def _stored_reading(shop: Workshop, item: BatchItem) -> bytes:
+    with our_own_disk():
+        return shop.content.get(item.reading or "")
+
+
+def _sized(
+    shop: Workshop, items: Sequence[BatchItem]
+) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
+    """Each listing with about how many rows it is; one whose reading is damaged has failed."""
+    sized: list[tuple[BatchItem, int]] = []
+    counts = PollCounts()
+    for item in sorted(items, key=lambda one: (one.source.kind, one.source.id)):
+        try:
+            size = shop.systems[item.source.kind].size(_stored_reading(shop, item))
+        except Exception as error:
+            counts += _fail(shop, item, error)
+        else:
+            sized.append((item, size))
+    return sized, counts
+
+
+def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]:
     """As many listings as make a transaction of bounded size, of one kind, at least one."""
     chunk: list[BatchItem] = []
     rows = 0
-    for item in sorted(items, key=lambda one: (one.source.kind, one.source.id)):
-        size = shop.systems[item.source.kind].size(shop.content.get(item.reading or ""))
+    for item, size in sized:
         is_other = bool(chunk) and chunk[0].source.kind is not item.source.kind
         if chunk and (is_other or rows + size > ROWS_PER_TRANSACTION):
             yield chunk
@@ -150,10 +196,21 @@ def _chunks(shop: Workshop, items: Sequence[BatchItem]) -> Iterable[list[BatchIt
         yield chunk
 
 
+def _ingest_together(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
+    try:
+        return _ingest(shop, items)
+    except Exception as error:
+        if isinstance(classify(error), Fatal):
+            raise
+        # One listing spoils its transaction: each on its own, so that only the culprit fails.
+        log.warning("a batch of %d listings failed; one by one now", len(items), exc_info=True)
+        return _ingest_singly(shop, items)
+
+
 def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
     """Rows, sources, tasks and the end of the batch items: one transaction, fenced."""
     kind: Kind = items[0].source.kind
-    readings = {item.source.id: shop.content.get(item.reading or "") for item in items}
+    readings = {item.source.id: _stored_reading(shop, item) for item in items}
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         mine = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
@@ -167,7 +224,7 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         by_source = {result.source_id: result for result in results}
         successes = [_success(item, by_source[item.source.id]) for item in kept]
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
-        _drop_items(connection, items)
+        _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost = len(items) - len(kept)
     return Ingestion(ingested=list(results), counts=PollCounts(changed=-lost, lost=lost))
 
@@ -186,7 +243,9 @@ def _success(item: BatchItem, result: Ingested) -> PollSuccess:
         content_hash=item.content_hash,
         reader=item.reader,
         newest_at=result.newest_at,
-        needs_full_read=result.needs_full_read,
+        # a listing that was not believed has not answered what the last good one left open
+        needs_full_read=result.needs_full_read
+        or (result.quarantined and item.source.needs_full_read),
         record_count=result.record_count,
     )
 
@@ -219,7 +278,7 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
         failed = outcomes.fail(
             connection, failures, now=now, settings=shop.settings, random=shop.random
         )
-        _drop_items(connection, [item])
+        _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
         raise failure.error from error
     return PollCounts(
@@ -231,10 +290,9 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
     )
 
 
-def _drop_items(connection: Connection, items: Sequence[BatchItem]) -> None:
-    ids = [item.task.id for item in items]
+def _drop_items(connection: Connection, batch_id: str, task_ids: Sequence[int]) -> None:
     connection.execute(
         delete(batch_items).where(
-            batch_items.c.batch_id == items[0].batch_id, batch_items.c.task_id.in_(ids)
+            batch_items.c.batch_id == batch_id, batch_items.c.task_id.in_(task_ids)
         )
     )

@@ -11,13 +11,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
 from ingestion_pipeline.pages import hosts
-from ingestion_pipeline.pages.hosts import Busy, Leased, Pacer
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pacer
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.listing import Listing
 from ingestion_pipeline.pages.poll import poll_listing
@@ -26,19 +26,23 @@ from ingestion_pipeline.pages.poll_results import (
     Missing,
     PollCounts,
     PollResult,
+    give_back_batch,
     write_results,
 )
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError
+from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
-LONGEST_WAIT = timedelta(seconds=30)  # a host or a retry that wants more is left to a later run
 FLUSH_AFTER = 200  # results written in one transaction
+FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
+CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +54,9 @@ class Fetching:
     counts: PollCounts
 
 
+Item = tuple[Claimed, Listing]
+
+
 class FetchSlice:
     """One run's fetching, under one worker identity."""
 
@@ -59,11 +66,13 @@ class FetchSlice:
         self._fetcher = fetcher
         self._clock = SteadyClock(shop.store.now())
         self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._claim_at = time.monotonic()
+        self._flush_at = self._claim_at + FLUSH_SECONDS
         self._batch_id = str(uuid4())
         self._counts = PollCounts()
         self._results: list[PollResult] = []
-        self._open = 0
-        self._queues: dict[str, deque[tuple[Claimed, Listing]]] = {}
+        self._open: dict[int, Claimed] = {}
+        self._queues: dict[str, deque[Item]] = {}
         self._pacers: dict[str, Pacer] = {}
         self._left: dict[str, Pacer] = {}
         self._yielding: set[str] = set()
@@ -79,48 +88,69 @@ class FetchSlice:
             await self._drain(wanted)
         finally:
             alive.cancel()
-            for visit in self._visits:
-                visit.cancel()
-            await asyncio.gather(*self._visits, return_exceptions=True)
-            self._left |= self._pacers
-            await asyncio.to_thread(self._flush)
+            await self._stop_visits()
+            await self._flush()
         if self._fatal is not None:
+            await asyncio.to_thread(self._give_back_batch, self._fatal)
             raise self._fatal
         batches = [self._batch_id] if self._counts.changed else []
         return Fetching(owner=self._worker.owner, batch_ids=batches, counts=self._counts)
 
     async def _drain(self, wanted: Wanted) -> None:
         while True:
-            if self._has_time():
-                await self._assign(await asyncio.to_thread(self._claim, wanted))
-            if self._visits:
-                done, self._visits = await asyncio.wait(
-                    self._visits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
-                )
-                for visit in done:
-                    visit.result()
-            if not self._visits or len(self._results) >= FLUSH_AFTER:
-                await asyncio.to_thread(self._flush)
-            again: set[str] = set()
-            if not self._visits and not (again := await self._due_retries()):
+            room = self._room_for(wanted)
+            tasks = await self._claim_more(wanted, room) if room else []
+            if wanted.source_ids is not None:
+                # A manual claim ignores due times: nobody is asked for twice.
+                rest = set(wanted.source_ids) - {task.source_id for task in tasks}
+                wanted = replace(wanted, source_ids=rest if len(tasks) == room else ())
+            await self._wait_for_a_visit()
+            if not self._visits or time.monotonic() >= self._flush_at or self._is_much():
+                await self._flush()
+            if self._visits or tasks:
+                continue
+            again = await self._due_retries()
+            if not again:
                 return
             if wanted.source_ids is not None:
-                # A manual claim ignores due times: from now on only what is to be retried.
                 wanted = replace(wanted, source_ids=again)
+
+    async def _wait_for_a_visit(self) -> None:
+        if self._visits:
+            done, self._visits = await asyncio.wait(
+                self._visits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+            )
+            for visit in done:
+                visit.result()
+
+    async def _stop_visits(self) -> None:
+        """Nobody is asked any more; what was not reached is given back, the hosts are left."""
+        for visit in self._visits:
+            visit.cancel()
+        await asyncio.gather(*self._visits, return_exceptions=True)
+        self._left |= self._pacers
+        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        for one in list(self._open.values()):
+            self._settle(_failure(one, stopped))
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._ends and self._fatal is None and self._worker.may_start()
 
-    def _claim(self, wanted: Wanted) -> list[Claimed]:
-        """More sources, as far as there is room; dead and missing ones are dealt with at once."""
-        room = self._shop.settings.polling.batch_size - self._open
-        if room <= 0 or (wanted.source_ids is not None and not wanted.source_ids):
-            return []
-        tasks = self._worker.claim(wanted, limit=room)
-        if not tasks:
-            return []
-        with self._shop.store.read() as connection:
-            known = sources_by_id(connection, {task.source_id or "" for task in tasks})
+    def _is_much(self) -> bool:
+        return len(self._results) >= FLUSH_AFTER
+
+    def _room_for(self, wanted: Wanted) -> int:
+        """How many more may be claimed; none while little has changed since the last claim."""
+        size = self._shop.settings.polling.batch_size
+        room = size - len(self._open)
+        is_soon = bool(self._visits) and (room * 4 < size or time.monotonic() < self._claim_at)
+        is_asked = wanted.source_ids is None or bool(wanted.source_ids)
+        return room if is_asked and not is_soon and self._has_time() else 0
+
+    async def _claim_more(self, wanted: Wanted, room: int) -> list[Task]:
+        """More sources, each in its host's queue; dead and missing ones are dealt with at once."""
+        tasks, known = await asyncio.to_thread(self._claim, wanted, room)
+        self._claim_at = time.monotonic() + (0 if len(tasks) == room else CLAIM_SECONDS)
         usable: list[Claimed] = []
         for task in tasks:
             source = known.get(task.source_id or "")
@@ -130,54 +160,75 @@ class FetchSlice:
                 self._results.append(_worker_lost(Claimed(task=task, source=source)))
             else:
                 usable.append(Claimed(task=task, source=source))
-        self._open += len(usable)
-        return usable
+        self._open |= {one.task.id: one for one in usable}
+        await self._assign(usable)
+        return tasks
+
+    def _claim(self, wanted: Wanted, room: int) -> tuple[list[Task], dict[str, Source]]:
+        tasks = self._worker.claim(wanted, limit=room)
+        with self._shop.store.read() as connection:
+            return tasks, sources_by_id(connection, {task.source_id or "" for task in tasks})
 
     async def _assign(self, claimed: Sequence[Claimed]) -> None:
         """Each poll waits in its host's queue; a host that another run has is left alone."""
-        by_host: dict[str, list[tuple[Claimed, Listing]]] = {}
+        by_host = self._by_host(claimed)
+        # Before anything is awaited: a visit that goes on may end meanwhile.
+        for host in by_host.keys() & self._queues.keys():
+            self._queues[host].extend(by_host.pop(host))
+        for host in by_host.keys() & self._yielding:
+            self._leave(by_host.pop(host), self._handed_on(host))
+        for host in by_host.keys() & self._left.keys():  # still ours, and its pacer knows more
+            self._start_visit(host, by_host.pop(host), self._left.pop(host))
+        leases = await asyncio.to_thread(self._lease, by_host.keys()) if by_host else {}
+        for host, lease in leases.items():
+            match lease:
+                case Leased(next_allowed_at=allowed):
+                    pacer = self._pacer(by_host[host][0][0].source, allowed)
+                    self._start_visit(host, by_host[host], pacer)
+                case Busy(until=until):
+                    said = f"{host} is being visited by another run"
+                    self._leave(by_host[host], Resource(said, until=until, code="host_busy"))
+
+    def _by_host(self, claimed: Sequence[Claimed]) -> dict[str, list[Item]]:
+        by_host: dict[str, list[Item]] = {}
         for one in claimed:
             try:
-                listing = self._shop.systems[one.source.kind].listing(one.source)
+                listing = self._listing(one.source)
                 host = host_of(listing.first_request().url)
-            except (KeyError, ValueError) as error:
+            except ValueError as error:
                 self._settle(_failure(one, Permanent(str(error), code="bad_config")))
                 continue
             by_host.setdefault(host, []).append((one, listing))
-        fresh = by_host.keys() - self._queues.keys()
-        leases = await asyncio.to_thread(self._lease, fresh) if fresh else {}
-        for host, items in by_host.items():
-            lease = leases.get(host)
-            if isinstance(lease, Busy):
-                self._leave(host, items, lease)
-            elif isinstance(lease, Leased):
-                self._start_visit(host, items, lease)
-            else:
-                self._queues[host].extend(items)
+        return by_host
 
-    def _lease(self, wanted: set[str]) -> dict[str, Leased | Busy]:
-        lease = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+    def _listing(self, source: Source) -> Listing:
+        if source.kind not in self._shop.systems:
+            raise ValueError(f"nothing polls sources of kind {source.kind}; disable {source.id}")
+        return self._shop.systems[source.kind].listing(source)
+
+    @property
+    def _host_lease(self) -> timedelta:
+        # The heartbeat that renews it comes every third of the worker's lease.
+        seconds = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+        return max(seconds, self._worker.lease)
+
+    def _lease(self, wanted: Collection[str]) -> dict[str, Leased | Busy]:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
             return hosts.lease_hosts(
-                connection, wanted, owner=self._worker.owner, now=now, lease=lease
+                connection, wanted, owner=self._worker.owner, now=now, lease=self._host_lease
             )
 
-    def _leave(self, host: str, items: Sequence[tuple[Claimed, Listing]], lease: Busy) -> None:
-        busy = Resource(
-            f"{host} is being visited by another run", until=lease.until, code="host_busy"
-        )
-        for one, _ in items:
-            self._settle(_failure(one, busy))
-
-    def _start_visit(
-        self, host: str, items: Sequence[tuple[Claimed, Listing]], lease: Leased
-    ) -> None:
-        source = items[0][0].source
+    def _pacer(self, source: Source, next_allowed_at: datetime | None) -> Pacer:
         pace = self._shop.systems[source.kind].pace(source, self._shop.settings)
-        self._pacers[host] = Pacer(
-            pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now()
-        )
+        return Pacer(pace, next_allowed_at=next_allowed_at, now=self._clock.now())
+
+    def _leave(self, items: Sequence[Item], why: WorkError) -> None:
+        for one, _ in items:
+            self._settle(_failure(one, why))
+
+    def _start_visit(self, host: str, items: Sequence[Item], pacer: Pacer) -> None:
+        self._pacers[host] = pacer
         self._queues[host] = deque(items)
         self._visits.add(asyncio.create_task(self._visit(host)))
 
@@ -203,29 +254,44 @@ class FetchSlice:
 
     def _reason_to_leave(self, host: str, pacer: Pacer) -> WorkError | None:
         now = self._clock.now()
-        if self._fatal is not None or not self._has_time():
+        if not self._has_time():
             return Resource("the run's time was over", until=now, code="slice_over")
         if host in self._yielding:
-            later = now + timedelta(seconds=self._shop.settings.hosts.lease_seconds)
-            return Resource(f"{host} was handed to another run", until=later, code="host_yielded")
+            return self._handed_on(host)
         wait = timedelta(seconds=pacer.wait_seconds())
         if wait > LONGEST_WAIT:
             return Resource(f"{host} asked for a pause", until=now + wait, code="rate_limited")
         return None
 
+    def _handed_on(self, host: str) -> Resource:
+        later = self._clock.now() + timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+        return Resource(f"{host} was handed to another run", until=later, code="host_yielded")
+
     def _settle(self, result: PollResult) -> None:
-        self._open -= 1
+        self._open.pop(result.task.id, None)
         self._results.append(result)
         if isinstance(result, PollFailure) and isinstance(result.error, Fatal):
             self._fatal = result.error
 
-    def _flush(self) -> None:
+    async def _flush(self) -> None:
         """Write what has come in, and free the hosts that were left."""
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+        # Taken here and not in the thread, since visits go on while it writes.
         results, self._results = self._results, []
         left, self._left = self._left, {}
+        if not results and not left:
+            return
+        counts, retry_at = await asyncio.to_thread(self._write, results, left)
+        self._counts += counts
+        self._retry_at |= retry_at
+
+    def _write(
+        self, results: Sequence[PollResult], left: Mapping[str, Pacer]
+    ) -> tuple[PollCounts, Mapping[str, datetime]]:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
-            counts, retry_at = write_results(
+            free = {host: pacer.next_allowed_at(now) for host, pacer in left.items()}
+            written = write_results(
                 connection,
                 results,
                 batch_id=self._batch_id,
@@ -233,10 +299,13 @@ class FetchSlice:
                 settings=self._shop.settings,
                 random=self._shop.random,
             )
-            free = {host: pacer.next_allowed_at(now) for host, pacer in left.items()}
             hosts.release_hosts(connection, free, owner=self._worker.owner)
-        self._counts += counts
-        self._retry_at |= retry_at
+        return written
+
+    def _give_back_batch(self, error: Fatal) -> None:
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            give_back_batch(connection, self._batch_id, error, now=now)
 
     async def _due_retries(self) -> set[str]:
         """The sources of this run that are due again, once the first of them is; none if later."""
@@ -253,18 +322,20 @@ class FetchSlice:
 
     def _renew_hosts(self) -> None:
         """With each heartbeat: the hosts stay ours, unless others have waited long enough."""
-        limits = self._shop.settings.hosts
+        mine = dict(self._pacers)  # a copy, since this is another thread
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
             wanted = hosts.renew_hosts(
                 connection,
                 owner=self._worker.owner,
                 now=now,
-                lease=timedelta(seconds=limits.lease_seconds),
-                next_allowed={host: one.next_allowed_at(now) for host, one in self._pacers.items()},
+                lease=self._host_lease,
+                next_allowed={host: pacer.next_allowed_at(now) for host, pacer in mine.items()},
             )
-        patience = timedelta(seconds=limits.yield_after_seconds)
-        self._yielding |= {host for host, since in wanted.items() if now - since > patience}
+            lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
+        patience = timedelta(seconds=self._shop.settings.hosts.yield_after_seconds)
+        waited = {host for host, since in wanted.items() if now - since > patience}
+        self._yielding |= waited | (lost & self._pacers.keys())
 
 
 def _failure(one: Claimed, error: WorkError) -> PollFailure:

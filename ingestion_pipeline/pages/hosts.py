@@ -8,12 +8,13 @@ rate a burst may run ahead of it.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Text, and_, exists, func, or_, select, update
+from sqlalchemy import Connection, Text, exists, func, or_, select, update
 
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
@@ -43,6 +44,8 @@ class Busy:
     until: datetime
 
 
+LONGEST_WAIT = timedelta(seconds=30)  # a host that wants a longer pause is left to a later run
+
 _ALLOWED = {"host": Text(), "next_allowed_at": UtcDateTime()}
 
 
@@ -58,7 +61,7 @@ def lease_hosts(
     connection.execute(row.on_conflict_do_nothing(index_elements=["host"]))
     _lock(connection, wanted)
     is_free = or_(
-        hosts.c.lease_owner.is_(None), hosts.c.lease_until < now, hosts.c.lease_owner == owner
+        hosts.c.lease_owner.is_(None), hosts.c.lease_until <= now, hosts.c.lease_owner == owner
     )
     taken = connection.execute(
         update(hosts)
@@ -67,7 +70,7 @@ def lease_hosts(
         .returning(hosts.c.host, hosts.c.next_allowed_at)
     )
     found: dict[str, Leased | Busy] = {
-        host: Leased(next_allowed_at=allowed) for host, allowed in taken.tuples()
+        host: Leased(next_allowed_at=allowed) for host, allowed in taken
     }
     return found | _queue_up(connection, set(wanted) - found.keys(), now=now)
 
@@ -82,7 +85,7 @@ def _queue_up(connection: Connection, taken: Collection[str], *, now: datetime) 
         .values(wanted_at=func.coalesce(hosts.c.wanted_at, now))
         .returning(hosts.c.host, hosts.c.lease_until)
     )
-    return {host: Busy(until=until) for host, until in rows.tuples()}
+    return {host: Busy(until=until) for host, until in rows}
 
 
 def _lock(connection: Connection, wanted: Collection[str]) -> None:
@@ -131,12 +134,21 @@ def release_hosts(
 
 def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
     """A dead worker's hosts are free; the spacing it last wrote still holds."""
+    query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
+    held = list(connection.execute(query).scalars())
+    _lock(connection, held)
     statement = (
         update(hosts)
-        .where(and_(hosts.c.lease_owner == owner, hosts.c.lease_until > now))
-        .values(lease_until=now)
+        .where(hosts.c.host.in_(held), hosts.c.lease_owner == owner)
+        .values(lease_owner=None, lease_until=None)
     )
     return connection.execute(statement).rowcount
+
+
+def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> set[str]:
+    """Of these hosts the ones that are no longer the owner's: it was silent for too long."""
+    query = select(hosts.c.host).where(hosts.c.host.in_(list(mine)), hosts.c.lease_owner == owner)
+    return set(mine) - set(connection.execute(query).scalars())
 
 
 def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
@@ -164,14 +176,27 @@ class Pacer:
         self._sleep = sleep
         wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0
         self._arrival = monotonic() + max(wait, 0.0)
+        self._held_until = -math.inf
 
-    async def turn(self) -> None:
-        """Returns when the next request may go out, and books it."""
+    async def turn(self, *, patience_seconds: float = math.inf) -> bool:
+        """True when the next request may go out, and it is booked; False if a pause lasts longer.
+
+        A pause that the host asks for while somebody waits for a turn holds for that one as well.
+        """
+        while self._held_until - self._monotonic() <= patience_seconds:
+            earliest, held_until = self._book(), self._held_until
+            while (wait := earliest - self._monotonic()) > 0:
+                await self._sleep(wait)
+            if held_until == self._held_until:
+                return True
+        return False
+
+    def _book(self) -> float:
+        """The moment of the next request; the one after it comes later."""
         delay = self.pace.delay_seconds
         earliest = self._arrival - (self.pace.burst - 1) * delay
         self._arrival = max(self._monotonic(), self._arrival) + delay
-        while (wait := earliest - self._monotonic()) > 0:
-            await self._sleep(wait)
+        return earliest
 
     def done(self) -> None:
         """A request has ended; without a burst the delay counts from here."""
@@ -182,6 +207,7 @@ class Pacer:
         """The host asked for a pause: nothing goes out before it is over."""
         pause = seconds + (self.pace.burst - 1) * self.pace.delay_seconds
         self._arrival = max(self._arrival, self._monotonic() + pause)
+        self._held_until = max(self._held_until, self._monotonic() + seconds)
 
     def wait_seconds(self) -> float:
         """How long a request that came now would wait."""

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
 from ingestion_pipeline.pages.guard import Guard
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.pages.verdict import verdict
+from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits, verdict
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
@@ -38,6 +38,7 @@ class FetchLimits:
     deadline_seconds: float = 30.0
     max_redirects: int = 5
     connect_seconds: float = 10.0
+    waits: Waits = DEFAULT_WAITS
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +100,7 @@ class HttpFetcher:
 
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         async with self._connections.get(url, self._headers(request)) as raw:
-            error = verdict(raw.status, raw.headers, url, now)
+            error = verdict(raw.status, raw.headers, url, now, self._limits.waits)
             if error is None:
                 return await self._fetched(url, request, raw)
             await _drain(raw)

@@ -73,6 +73,8 @@ async def fetch_listing(
         pages.append(_whole(await fetch(following), following))
     content_hash = listing_hash(pages, reader=reader)
     if content_hash == known.content_hash:
+        if len(pages) > 1:
+            return SameListing(etag=None, last_modified=None)
         return SameListing(etag=answer.etag, last_modified=answer.last_modified)
     return NewListing(pages=tuple(pages), content_hash=content_hash)
 

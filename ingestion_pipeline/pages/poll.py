@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
+from datetime import timedelta
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.hosts import Pacer
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Pacer
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.listing import (
     Fetch,
@@ -19,10 +20,11 @@ from ingestion_pipeline.pages.listing import (
 )
 from ingestion_pipeline.pages.poll_results import Claimed, PageRef, PollResult, StoredListing
 from ingestion_pipeline.pages.request import Answer, Fetched, Request
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Resource, classify
 
 
@@ -36,8 +38,8 @@ async def poll_listing(
     clock: SteadyClock,
 ) -> PollResult:
     """Unchanged, stored for reading, or a classified failure; it does not raise."""
-    reader = shop.systems[one.source.kind].reader(one.source)
     try:
+        reader = shop.systems[one.source.kind].reader(one.source)
         answer = await fetch_listing(
             listing,
             _known(one.source, reader),
@@ -69,7 +71,10 @@ def _known(source: Source, reader: str) -> Known:
 
 def _paced(fetcher: HttpFetcher, pacer: Pacer, clock: SteadyClock) -> Fetch:
     async def fetch(request: Request) -> Answer:
-        await pacer.turn()
+        if not await pacer.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
+            until = clock.now() + timedelta(seconds=pacer.wait_seconds())
+            said = f"{host_of(request.url)} asked for a pause"
+            raise Resource(said, until=until, code="rate_limited")
         try:
             return await fetcher.fetch(request, now=clock.now())
         finally:
@@ -79,18 +84,19 @@ def _paced(fetcher: HttpFetcher, pacer: Pacer, clock: SteadyClock) -> Fetch:
 
 
 def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageRef, ...]:
-    return tuple(
-        PageRef(
-            url=page.url,
-            content_hash=content.put(page.body),
-            content_type=page.content_type,
-            size_bytes=len(page.body),
-            status_code=page.status_code,
-            etag=page.etag,
-            last_modified=page.last_modified,
+    with our_own_disk():
+        return tuple(
+            PageRef(
+                url=page.url,
+                content_hash=content.put(page.body),
+                content_type=page.content_type,
+                size_bytes=len(page.body),
+                status_code=page.status_code,
+                etag=page.etag,
+                last_modified=page.last_modified,
+            )
+            for page in pages
         )
-        for page in pages
-    )
 
 
 def _unchanged(one: Claimed, same: SameListing) -> PollSuccess:

@@ -7,14 +7,15 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from random import Random
 
-from sqlalchemy import Connection, delete, insert
+from sqlalchemy import Connection, delete, insert, select
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.tables import batch_items, snapshots
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.task import Task, TaskStatus, finished
+from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline.work.task import Task, TaskStatus, finished, released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,3 +151,14 @@ def _keep_listings(
         ],
     )
     claims.set_stage(connection, [(one.task.id, one.task.fence) for one in listings], "fetched")
+
+
+def give_back_batch(connection: Connection, batch_id: str, error: Fatal, *, now: datetime) -> None:
+    """What is left of the batch is claimable at once, and the attempt is not counted."""
+    item = (batch_items.c.task_id, batch_items.c.fence)
+    rows = connection.execute(select(*item).where(batch_items.c.batch_id == batch_id))
+    mine = claims.held(connection, [(task_id, fence) for task_id, fence in rows])
+    tasks = claims.tasks_by_id(connection, mine)
+    moves = [released(tasks[task_id], error, not_before=now) for task_id in sorted(mine)]
+    claims.apply(connection, moves, now=now)
+    connection.execute(delete(batch_items).where(batch_items.c.batch_id == batch_id))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
 
@@ -9,6 +11,7 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.system import Systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.work.errors import Fatal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,3 +23,14 @@ class Workshop:
     content: ContentStore
     systems: Systems
     random: Random = field(default_factory=Random)
+
+
+@contextmanager
+def our_own_disk() -> Generator[None]:
+    """A disk of ours that is full, read-only or broken is never a source's fault: it is fatal."""
+    try:
+        yield
+    except FileNotFoundError:  # another process was there first; whoever asks again finds out
+        raise
+    except OSError as error:
+        raise Fatal(f"the content store does not work: {error}", code="storage") from error

@@ -14,6 +14,8 @@ from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.series.numbers import chapter_number, number_text
 from ingestion_pipeline.series.release import Release
 
+MAX_OWN_ID_BYTES = 500  # beyond it a hash stands for it: PostgreSQL indexes no key over 2,700
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chapter:
@@ -123,7 +125,9 @@ def _in_utc(moment: datetime | None) -> datetime | None:
 def _key(release: Release, source_id: str) -> str | None:
     if release.number is not None:
         return number_text(release.number)
-    own_id = release.source_chapter_id or release.url
+    own_id = release.source_chapter_id or release.url or ""
+    if len(own_id.encode()) > MAX_OWN_ID_BYTES:
+        own_id = hashlib.sha256(own_id.encode()).hexdigest()
     return f"{source_id}#{own_id}" if own_id else None
 
 

@@ -30,8 +30,8 @@ def gaps(connection: Connection) -> list[Finding]:
     """Series with whole numbers missing between the first and the latest chapter."""
     found: list[Finding] = []
     for series_id, numbers in chapter_numbers(connection).items():
-        first = int(numbers[0])
-        missing = [number for number in missing_numbers(numbers) if number > first]
+        skipped = max(int(numbers[0]) - 1, 0)  # what lies before its first chapter is no gap
+        missing = [one + skipped for one in missing_numbers([n - skipped for n in numbers])]
         if missing:
             shown = ", ".join(map(str, missing[:SHOWN])) + (", ..." if len(missing) > SHOWN else "")
             found.append(Finding(subject=series_id, message=f"missing: {shown}"))

@@ -9,7 +9,7 @@ deliver the same chapter at the same moment make one chapter, two chapter source
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 
@@ -70,8 +70,17 @@ class _Plan:
         return [chapter for chapter, known in self.changed_links if not known.available]
 
     @property
+    def missing_once(self) -> list[VanishedLink]:
+        return [one for one in self.vanished if not self._is_believed(one)]
+
+    @property
     def withdrawn(self) -> list[VanishedLink]:
-        return [one for one in self.vanished if one.missed_listings + 1 >= BELIEVED_AFTER]
+        return [one for one in self.vanished if self._is_believed(one)]
+
+    def _is_believed(self, one: VanishedLink) -> bool:
+        # An operator's word is the second listing; without it the second would be quarantined.
+        is_accepted = self.listing.source.accepts_drop
+        return is_accepted or one.missed_listings + 1 >= BELIEVED_AFTER
 
 
 def ingest_listings(
@@ -87,9 +96,9 @@ def ingest_listings(
     kept = [plan for plan in plans if plan.quarantine is None]
     chapter_ids, created = _write_chapters(connection, kept, ids, now=now)
     _write_links(connection, kept, chapter_ids, created, now=now)
-    _raise_latest(connection, kept, created, now=now)
+    _raise_latest(connection, kept, now=now)
     _withdraw(connection, kept, now=now)
-    _announce(connection, kept, created, now=now)
+    _announce(connection, kept, set(created), now=now)
     return [_result(plan, now=now) for plan in plans]
 
 
@@ -121,8 +130,10 @@ def _plan(
             if (one.series_id, chapter.key) in ids
         },
     )
-    complete = [one.source.id for one in listings if one.is_complete]
-    listed = {(one.source.id, chapter.key) for one in listings for chapter in one.chapters}
+    complete = {one.source.id: one.series_id for one in listings if one.is_complete}
+    listed = {
+        (one.source.id, one.series_id, chapter.key) for one in listings for chapter in one.chapters
+    }
     vanished = rows.vanished_links(connection, complete, listed)
     plans: list[_Plan] = []
     for one in listings:
@@ -159,8 +170,8 @@ def _write_chapters(
     ids: Mapping[_ChapterKey, int],
     *,
     now: datetime,
-) -> tuple[dict[_ChapterKey, int], set[_ChapterKey]]:
-    """The ids of all chapters that get a link, and which of them are new."""
+) -> tuple[dict[_ChapterKey, int], dict[_ChapterKey, Chapter]]:
+    """The ids of all chapters that get a link, and those of them that are new, as inserted."""
     wanted: dict[_ChapterKey, Chapter] = {}
     for plan in plans:
         for chapter in plan.new_links:
@@ -169,14 +180,14 @@ def _write_chapters(
                 wanted.setdefault(key, chapter)
     created = rows.insert_chapters(connection, wanted, now=now)
     elsewhere = rows.chapter_ids(connection, wanted.keys() - created.keys())
-    return {**ids, **created, **elsewhere}, set(created)
+    return {**ids, **created, **elsewhere}, {key: wanted[key] for key in created}
 
 
 def _write_links(
     connection: Connection,
     plans: Sequence[_Plan],
     chapter_ids: Mapping[_ChapterKey, int],
-    created: set[_ChapterKey],
+    created: Mapping[_ChapterKey, Chapter],
     *,
     now: datetime,
 ) -> None:
@@ -188,26 +199,37 @@ def _write_links(
         for chapter in plan.new_links:
             chapter_id = chapter_ids[series_id, chapter.key]
             new.append(LinkRow(chapter_id=chapter_id, source_id=source_id, chapter=chapter))
-            if (series_id, chapter.key) not in created:
-                facts[chapter_id] = chapter
+            if created.get((series_id, chapter.key)) is not chapter:
+                facts[chapter_id] = _together(facts.get(chapter_id), chapter)
         for chapter, known in plan.changed_links:
             row = LinkRow(chapter_id=known.chapter_id, source_id=source_id, chapter=chapter)
             changed.append(row)
-            facts[known.chapter_id] = chapter
+            facts[known.chapter_id] = _together(facts.get(known.chapter_id), chapter)
     rows.insert_links(connection, new, now=now)
     rows.update_links(connection, changed)
     rows.improve_chapters(connection, facts)
 
 
-def _raise_latest(
-    connection: Connection, plans: Sequence[_Plan], created: set[_ChapterKey], *, now: datetime
-) -> None:
-    """The series' latest chapter is raised by what is new or back, never lowered here."""
+def _together(before: Chapter | None, chapter: Chapter) -> Chapter:
+    """What two sources of one batch say of a chapter: the later word, where there is one."""
+    if before is None:
+        return chapter
+    return replace(
+        chapter,
+        title=chapter.title or before.title,
+        published_at=chapter.published_at or before.published_at,
+    )
+
+
+def _raise_latest(connection: Connection, plans: Sequence[_Plan], *, now: datetime) -> None:
+    """The series' latest chapter is raised by what a source newly has, never lowered here.
+
+    New to the source is enough: a chapter that all others had withdrawn is available again.
+    """
     highest: dict[str, tuple[Decimal, datetime]] = {}
     for plan in plans:
         series_id = plan.listing.series_id
-        fresh = [one for one in plan.new_links if (series_id, one.key) in created]
-        for chapter in [*fresh, *plan.returned]:
+        for chapter in [*plan.new_links, *plan.returned]:
             if chapter.number is None:
                 continue
             at = now if plan.listing.source.synced_at else _past(chapter.published_at, now)
@@ -222,8 +244,7 @@ def _withdraw(connection: Connection, plans: Sequence[_Plan], *, now: datetime) 
     missed = [
         (one, plan.listing.source.last_success_at or now)
         for plan in plans
-        for one in plan.vanished
-        if one not in plan.withdrawn
+        for one in plan.missing_once
     ]
     gone = [one for plan in plans for one in plan.withdrawn]
     rows.note_missing(connection, missed)
@@ -254,9 +275,9 @@ def _result(plan: _Plan, *, now: datetime) -> Ingested:
             source_id=source.id,
             outcome=f"quarantined: {plan.quarantine}; the last good data stays",
             quarantined=True,
+            needs_full_read=source.needs_full_read,
             record_count=source.record_count,
         )
-    first_misses = len(plan.vanished) - len(plan.withdrawn)
     return Ingested(
         source_id=source.id,
         outcome=_outcome(plan),
@@ -264,7 +285,7 @@ def _result(plan: _Plan, *, now: datetime) -> Ingested:
         updated=len(plan.changed_links),
         withdrawn=len(plan.withdrawn),
         newest_at=_newest_at(plan, now=now),
-        needs_full_read=first_misses > 0,
+        needs_full_read=bool(plan.missing_once),
         record_count=source.record_count
         + len(plan.new_links)
         + len(plan.returned)
@@ -277,7 +298,7 @@ def _outcome(plan: _Plan) -> str:
         "new": len(plan.new_links),
         "updated": len(plan.changed_links),
         "withdrawn": len(plan.withdrawn),
-        "missing once": len(plan.vanished) - len(plan.withdrawn),
+        "missing once": len(plan.missing_once),
         "unreadable": plan.listing.problems,
     }
     said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)

@@ -42,7 +42,7 @@ def recompute_latest(connection: Connection, ids: Collection[str]) -> None:
             .order_by(chapters.c.number.desc())
             .limit(1)
         )
-        number, detected_at = connection.execute(query).tuples().one_or_none() or (None, None)
+        number, detected_at = connection.execute(query).one_or_none() or (None, None)
         connection.execute(
             update(series)
             .where(series.c.id == series_id, series.c.latest_chapter.is_distinct_from(number))

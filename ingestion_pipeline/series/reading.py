@@ -17,7 +17,9 @@ def reading_to_bytes(reading: Reading[Release]) -> bytes:
         "problems": [{"where": one.where, "message": one.message} for one in reading.problems],
         "releases": [release_as_dict(release) for release in reading.records],
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode()
+    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
+        errors="surrogatepass"  # as json.loads reads it back; ingestion cleans every text
+    )
 
 
 def reading_from_bytes(stored: bytes) -> Reading[Release]:

@@ -77,7 +77,7 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
         )
         .order_by(sources.c.id)
     )
-    rows = connection.execute(query).tuples()
+    rows = connection.execute(query)
     return [
         SourceReport(
             source_id=source_id,
@@ -113,6 +113,6 @@ def chapter_numbers(connection: Connection) -> dict[str, list[Decimal]]:
         .order_by(chapters.c.series_id, chapters.c.number)
     )
     found: dict[str, list[Decimal]] = {}
-    for series_id, number in connection.execute(query).tuples():
+    for series_id, number in connection.execute(query):
         found.setdefault(series_id, []).append(number)
     return found

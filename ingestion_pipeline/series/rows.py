@@ -109,9 +109,9 @@ def known_links(
 
 
 def vanished_links(
-    connection: Connection, complete: Collection[str], listed: Collection[tuple[str, str]]
+    connection: Connection, complete: Mapping[str, str], listed: Collection[tuple[str, str, str]]
 ) -> dict[str, list[VanishedLink]]:
-    """For each source with a complete listing, its available chapters not listed as (source, key).
+    """For each source with a complete listing of a series, what is not in (source, series, key).
 
     The difference is taken here: joined with the given rows, SQLite compares each with each.
     """
@@ -120,6 +120,7 @@ def vanished_links(
     query = (
         select(
             chapter_sources.c.source_id,
+            chapters.c.series_id,
             chapters.c.key,
             chapter_sources.c.id,
             chapter_sources.c.missed_listings,
@@ -128,8 +129,9 @@ def vanished_links(
         .where(chapter_sources.c.source_id.in_(list(complete)), chapter_sources.c.available)
     )
     found: dict[str, list[VanishedLink]] = defaultdict(list)
-    for source_id, key, link_id, missed in connection.execute(query):
-        if (source_id, key) not in listed:
+    for source_id, series_id, key, link_id, missed in connection.execute(query):
+        is_listed = (source_id, series_id, key) in listed
+        if complete[source_id] == series_id and not is_listed:
             found[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
     return found
 

@@ -49,7 +49,7 @@ def partition_keys(connection: Connection, *, limit: int) -> dict[Kind, list[str
         .order_by(sources.c.created_at, sources.c.id)
     )
     found: dict[Kind, list[str]] = {}
-    for kind, source_id in connection.execute(query).tuples():
+    for kind, source_id in connection.execute(query):
         keys = found.setdefault(Kind(kind), [])
         if len(keys) < limit:
             keys.append(source_id)

@@ -143,30 +143,29 @@ def _texts_of(config: object) -> tuple[list[object], list[str]]:
     texts: list[str] = []
     left = [config]
     while left:
-        match left.pop():
-            case str(text):
-                texts.append(text)
-            case dict(mapping):
-                keys += mapping
-                left += mapping.values()
-            case list(items):
-                left += items
-            case _:
-                pass
+        value = left.pop()
+        if isinstance(value, str):
+            texts.append(value)
+        elif isinstance(value, dict):
+            mapping = cast("dict[object, object]", value)
+            keys += mapping
+            left += mapping.values()
+        elif isinstance(value, list | tuple):
+            left += cast("Sequence[object]", value)
     return keys, texts
 
 
 def _bad_platform(texts: Mapping[str, str], bad: Sequence[BadField]) -> list[BadField]:
     """Nothing, where a bad kind or URL leaves open which platform is meant."""
     platform, wrong = texts.get("platform"), {one.field for one in bad}
-    if "kind" in wrong or (platform is None and "url" in wrong):
+    if "kind" in wrong or (not platform and "url" in wrong):
         return []
     kind = Kind(texts["kind"])
     readers = READERS.get(kind, ())
     if (platform or _recognized(kind, texts["url"])) in readers:
         return []
     there_are = f"for {kind} there are: {', '.join(readers) or 'none yet'}"
-    if platform is None:
+    if not platform:
         said = f"is missing and the URL does not tell it; {there_are}"
         return [BadField("platform", said)]
     return [BadField("platform", f"{platform[:130]!r} is no platform; {there_are}")]

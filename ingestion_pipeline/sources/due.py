@@ -45,7 +45,7 @@ def unscheduled_shards(
         .distinct()
     )
     by_priority = {tier.priority: tier for tier in Tier}
-    found = connection.execute(query).tuples().all()
+    found = connection.execute(query).all()
     return sorted((by_priority[priority], shard) for priority, shard in found)
 
 
@@ -65,7 +65,7 @@ def new_shards(
         .distinct()
     )
     by_priority = {tier.priority: tier for tier in Tier}
-    found = connection.execute(query).tuples().all()
+    found = connection.execute(query).all()
     return sorted((by_priority[priority], shard) for priority, shard in found)
 
 
@@ -79,7 +79,7 @@ def census(connection: Connection) -> tuple[int, int, datetime | None]:
         func.count().filter(sources.c.status == "disabled"),
         func.max(sources.c.created_at),
     ).select_from(sources)
-    total, disabled, newest = connection.execute(query).tuples().one()
+    total, disabled, newest = connection.execute(query).one()
     return total, disabled, newest
 
 

@@ -6,9 +6,10 @@ A file with a problem gives nothing: the good entries of a bad file are not half
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 import yaml
 
@@ -41,6 +42,8 @@ class SourceFile:
     fingerprint: str
     definitions: Sequence[Definition]
     problems: Sequence[FileProblem]
+    lines: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Where each id is declared."""
 
 
 Check = Callable[[Definition], Iterable[BadField]]
@@ -48,16 +51,24 @@ Check = Callable[[Definition], Iterable[BadField]]
 
 def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
     """Every *.yaml and *.yml of the folder; an id that two files declare spoils both."""
-    paths = sorted(path for path in folder.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
-    return _without_shared_ids([read_file(path, check=check) for path in paths])
+    return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
 
 
 def fingerprints(folder: Path) -> dict[str, str]:
     """Each file's name with its size and modification time: cheap to compare at every tick."""
-    return {
-        path.name: f"{path.stat().st_mtime_ns}:{path.stat().st_size}"
-        for path in sorted(folder.glob("*.y*ml"))
-    }
+    return {path.name: _fingerprint(path) for path in _paths(folder)}
+
+
+def _paths(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.glob("*.y*ml") if path.suffix in {".yaml", ".yml"})
+
+
+def _fingerprint(path: Path) -> str:
+    try:
+        stat = path.stat()
+    except OSError as error:  # deleted meanwhile, or a link that leads nowhere
+        return error.strerror or "not readable"
+    return f"{stat.st_mtime_ns}:{stat.st_size}"
 
 
 def read_file(path: Path, *, check: Check) -> SourceFile:
@@ -70,15 +81,13 @@ def read_file(path: Path, *, check: Check) -> SourceFile:
     if len(body) > MAX_FILE_BYTES:
         too_large = f"{len(body)} bytes; split files over {MAX_FILE_BYTES}"
         return _spoiled(path, fingerprint, [_problem(path, 1, "file", too_large)])
-    definitions, problems = _read_document(path, body, check)
+    entries, problems = _read_document(path, body)
     if problems:
         return _spoiled(path, fingerprint, problems)
-    return SourceFile(path=path.name, fingerprint=fingerprint, definitions=definitions, problems=())
+    return _read_entries(path, fingerprint, entries, check)
 
 
-def _read_document(
-    path: Path, body: bytes, check: Check
-) -> tuple[list[Definition], list[FileProblem]]:
+def _read_document(path: Path, body: bytes) -> tuple[list[yaml.Node], list[FileProblem]]:
     try:
         root = compose(body)
     except RecursionError:
@@ -93,7 +102,7 @@ def _read_document(
     entries = _entries(root)
     if isinstance(entries, str):
         return [], [_problem(path, root.start_mark.line + 1, "sources", entries)]
-    return _read_entries(path, entries, check)
+    return entries, []
 
 
 def _entries(root: yaml.Node) -> list[yaml.Node] | str:
@@ -114,22 +123,37 @@ def _entries(root: yaml.Node) -> list[yaml.Node] | str:
 
 
 def _read_entries(
-    path: Path, entries: Sequence[yaml.Node], check: Check
-) -> tuple[list[Definition], list[FileProblem]]:
+    path: Path, fingerprint: str, entries: Sequence[yaml.Node], check: Check
+) -> SourceFile:
     definitions: list[Definition] = []
     problems: list[FileProblem] = []
     lines: dict[str, int] = {}
     for node in entries:
         definition, found = _read_entry(path, node, check)
         problems += found
-        if definition is None:
-            continue
-        line = node.start_mark.line + 1
-        if (first := lines.setdefault(definition.id, line)) != line:
-            twice = f"{definition.id!r} is declared on line {first} already"
-            problems.append(_problem(path, line, "id", twice))
-        definitions.append(definition)
-    return definitions, problems
+        if definition is not None:
+            definitions.append(definition)
+        for declared, line in _declared_ids(node):
+            if declared in lines:
+                twice = f"{declared[:130]!r} is declared on line {lines[declared]} already"
+                problems.append(_problem(path, line, "id", twice))
+            lines.setdefault(declared, line)
+    if problems:
+        return _spoiled(path, fingerprint, problems)
+    return SourceFile(
+        path=path.name, fingerprint=fingerprint, definitions=definitions, problems=(), lines=lines
+    )
+
+
+def _declared_ids(node: yaml.Node) -> list[tuple[str, int]]:
+    """The entry's id and its line, whatever else is wrong with the entry."""
+    if not isinstance(node, yaml.MappingNode):
+        return []
+    return [
+        (value.value, key.start_mark.line + 1)
+        for key, value in node.value
+        if key.value == "id" and isinstance(value, yaml.ScalarNode) and value.value
+    ][:1]
 
 
 def _read_entry(
@@ -138,17 +162,21 @@ def _read_entry(
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
         return None, [_problem(path, line, "entry", "must be a mapping with id, kind and url")]
-    key_lines = {str(key.value): key.start_mark.line + 1 for key, _ in node.value}
-    repeated = [
-        _problem(path, key.start_mark.line + 1, str(key.value), "this key stands twice")
-        for position, (key, _) in enumerate(node.value)
-        if key.value in [other.value for other, _ in node.value[:position]]
-    ]
+    key_lines: dict[str, int] = {}
+    repeated: list[FileProblem] = []
+    for key, _ in node.value:
+        name, key_line = str(key.value), key.start_mark.line + 1
+        if name in key_lines:
+            repeated.append(_problem(path, key_line, name, "this key stands twice"))
+        key_lines[name] = key_line
     try:
-        raw = construct(node)
+        raw: object = construct(node)
     except (yaml.YAMLError, ValueError, TypeError) as error:
-        return None, [_problem(path, line, "entry", str(error).splitlines()[0])]
-    definition, bad = definition_of(raw)
+        said = getattr(error, "problem", None) or str(error).splitlines()[0]
+        return None, [*repeated, _problem(path, line, "entry", said)]
+    if not isinstance(raw, dict):  # a tag such as !!set makes other things of a mapping
+        return None, [_problem(path, line, "entry", "must be a mapping without a tag")]
+    definition, bad = definition_of(cast("dict[str, Any]", raw))
     if definition is not None:
         definition = replace(definition, origin=path.name)
         bad = [*bad, *check(definition)]
@@ -174,7 +202,7 @@ def _spoil_shared(file: SourceFile, shared: dict[str, list[str]]) -> SourceFile:
     problems = [
         FileProblem(
             path=file.path,
-            line=1,
+            line=file.lines.get(one, 1),
             field="id",
             message=f"{one!r} is declared in {' and '.join(shared[one])}",
         )

@@ -7,7 +7,7 @@ takes everything back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -153,7 +153,7 @@ def _write_successes(
         update(sources)
         .where(sources.c.id == given.c.id)
         .values(
-            tier=given.c.tier,
+            tier=_unless_pinned(given.c.tier),
             status=SourceStatus.ACTIVE.value,
             status_reason=None,
             failure_count=0,
@@ -176,6 +176,11 @@ def _write_successes(
         )
     )
     connection.execute(statement)
+
+
+def _unless_pinned(tier: Any) -> Any:  # noqa: ANN401 - SQL expressions
+    """The tier, unless an operator has pinned one while the poll was running."""
+    return case((sources.c.tier_pinned, sources.c.tier), else_=tier)
 
 
 def _if(condition: Any, moment: datetime) -> Any:  # noqa: ANN401 - SQL expressions
@@ -255,9 +260,19 @@ def _give_up(
             )
     if rows:
         _write_failures(connection, rows, now=now)
-        burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in polls]
+        burials = [
+            Burial(task=one.task, error=one.error, stack=_readable(one.stack)) for one in polls
+        ]
         bury(connection, burials, now=now)
     return moves
+
+
+def _readable(stack: str | None) -> str | None:
+    """A stack quotes what it found: NUL and half characters are nothing a database keeps."""
+    if stack is None:
+        return None
+    plain = stack.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return plain.encode(errors="replace").decode()
 
 
 def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...]:
@@ -268,14 +283,20 @@ def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...
         standing.status_reason,
         standing.failure_count,
         standing.next_check_at,
-        f"failed: {one.error}"[:500],
+        f"failed: {one.error.text}"[:500],
         one.error.error_class.value,
     )
 
 
 def _after_strike(one: PollFailure, standing: polling.Standing) -> Move:
     if standing.status is SourceStatus.DISABLED:
-        return finished(one.task, status=TaskStatus.SKIPPED)
+        skipped = finished(one.task, status=TaskStatus.SKIPPED)
+        return replace(
+            skipped,
+            error_class=one.error.error_class.value,
+            error_code=one.error.code,
+            error=f"{standing.status_reason}: {one.error.text}",
+        )
     return rearmed(
         one.task,
         not_before=standing.next_check_at,
@@ -292,7 +313,7 @@ def _write_failures(
         update(sources)
         .where(sources.c.id == given.c.id)
         .values(
-            tier=given.c.tier,
+            tier=_unless_pinned(given.c.tier),
             status=given.c.status,
             status_reason=given.c.status_reason,
             failure_count=given.c.failure_count,

@@ -27,9 +27,11 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.selectable import CTE
 
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-from ingestion_pipeline.sources.polls import ensure_polls, lock_polls
+from ingestion_pipeline.sources.polls import ensure_polls, lock_polls, make_due, restart_polls
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
@@ -62,7 +64,7 @@ _GIVEN = {
 # What a declaration owns, beside the tier when it pins one.
 _OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
 # A change of these means other content: what was fetched before proves nothing about it.
-_CONTENT = ("url", "platform", "config")
+_CONTENT = ("url", "platform", "config", "series_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +83,12 @@ def register(
     added = updated = 0
     for start in range(0, len(definitions), REGISTER_BATCH):
         rows = [_given(one) for one in definitions[start : start + REGISTER_BATCH]]
-        lock_polls(connection, [row[0] for row in rows])
+        ids = [row[0] for row in rows]
+        lock_polls(connection, ids)
+        restart_polls(connection, _redirected(connection, rows), now=now)
         updated += _update_changed(connection, rows, now=now)
         added += _insert_missing(connection, rows, now=now)
-        ensure_polls(connection, [row[0] for row in rows], now=now)
+        ensure_polls(connection, ids, now=now)
     return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
 
 
@@ -130,12 +134,23 @@ def _insert_missing(
     return connection.execute(statement).rowcount
 
 
+def _redirected(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> list[str]:
+    """Of the sources that stand, those whose content is another from now on."""
+    given = row_source(connection, _GIVEN, rows, "given")
+    query = select(sources.c.id).join(given, sources.c.id == given.c.id)
+    return list(connection.execute(query.where(_differs(given, _CONTENT))).scalars())
+
+
+def _differs(given: CTE, names: Sequence[str]) -> ColumnElement[bool]:
+    return or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in names))
+
+
 def _update_changed(
     connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
 ) -> int:
     given = row_source(connection, _GIVEN, rows, "given")
-    content_differs = or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in _CONTENT))
-    owned_differ = or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in _OWNED))
+    content_differs = _differs(given, _CONTENT)
+    is_moved = sources.c.series_id.is_distinct_from(given.c.series_id)
     tier_differs = or_(
         sources.c.tier_pinned != given.c.tier_pinned,
         and_(given.c.tier_pinned, sources.c.tier != given.c.tier),
@@ -150,7 +165,7 @@ def _update_changed(
         update(sources)
         .where(
             sources.c.id == given.c.id,
-            or_(owned_differ, tier_differs, switched_on, switched_off),
+            or_(_differs(given, _OWNED), tier_differs, switched_on, switched_off),
         )
         .values(
             {name: given.c[name] for name in _OWNED}
@@ -169,6 +184,9 @@ def _update_changed(
                     else_=sources.c.status_reason,
                 ),
                 "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
+                # to another series everything is new: its first sync is silent there, too
+                "synced_at": case((is_moved, null()), else_=sources.c.synced_at),
+                "record_count": case((is_moved, 0), else_=sources.c.record_count),
                 "updated_at": now,
             }
         )
@@ -182,12 +200,12 @@ class SourceExists(ValueError):
 
 def add(connection: Connection, definition: Definition, *, actor: str, now: datetime) -> None:
     """One new source, audited; an id that is taken is refused."""
-    if sources_by_id(connection, [definition.id]):
+    taken = bool(sources_by_id(connection, [definition.id]))
+    if taken or register(connection, [definition], now=now).added == 0:
         raise SourceExists(
             f"{definition.id!r} exists already; `ingest sources update` changes it,"
             " `ingest sources show` shows it"
         )
-    register(connection, [definition], now=now)
     detail = {"url": definition.url, "platform": definition.platform}
     audit(
         connection,
@@ -249,6 +267,8 @@ def _set_status(
     if not changed:
         raise UnknownSource(source_id)
     ensure_polls(connection, [source_id], now=now)
+    if status is SourceStatus.ACTIVE:
+        make_due(connection, [source_id], now=now)
     action = "source.enable" if status is SourceStatus.ACTIVE else "source.disable"
     audit(
         connection,

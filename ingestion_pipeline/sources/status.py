@@ -96,7 +96,7 @@ def _polls(connection: Connection, source_id: str | None) -> dict[str, Poll]:
 
 def totals(connection: Connection, *, now: datetime) -> Totals:
     """The counts of this moment."""
-    by_status = select(sources.c.status, func.count()).group_by(sources.c.status)
+    by_status = select(sources.c.status, func.count().label("sources")).group_by(sources.c.status)
     is_pending = tasks.c.status == TaskStatus.PENDING.value
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
     counts = (
@@ -113,7 +113,7 @@ def totals(connection: Connection, *, now: datetime) -> Totals:
     open_letters = select(func.count()).where(dead_letters.c.replayed_at.is_(None))
     unhandled = select(func.count()).where(outbox.c.handled_at.is_(None))
     return Totals(
-        sources=dict(connection.execute(by_status).tuples().all()),
+        sources={row.status: row.sources for row in connection.execute(by_status)},
         due=due,
         in_progress=in_progress,
         abandoned=abandoned,

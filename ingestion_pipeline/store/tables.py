@@ -33,6 +33,7 @@ metadata = MetaData(
 # The same words stand in the partial indexes and in the statements that want them: SQLite uses a
 # partial index only if the query repeats its condition literally.
 ACTIVE = text("status IN ('PENDING', 'PROCESSING')")
+OPEN = text("replayed_at IS NULL")
 ENDED = text("status NOT IN ('PENDING', 'PROCESSING')")
 
 sources = Table(
@@ -243,9 +244,18 @@ dead_letters = Table(
     Column("error", Text, nullable=False),
     Column("stack", Text),
     Column("attempts", Integer, nullable=False),
+    Column("occurrences", Integer, nullable=False, server_default="1"),
     Column("tracking_id", String(36), nullable=False),
-    Column("failed_at", UtcDateTime, nullable=False),
+    Column("failed_at", UtcDateTime, nullable=False, comment="the last time"),
     Column("replayed_at", UtcDateTime),
+    Index(
+        "uq_dead_letters_open",
+        "task_id",
+        "error_code",
+        unique=True,
+        postgresql_where=OPEN,
+        sqlite_where=OPEN,
+    ),
     Index(None, "failed_at"),
     Index(None, "source_id"),
 )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, insert, select, update
+from sqlalchemy import Connection, RowMapping, select, update
 
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.tables import ACTIVE, dead_letters, tasks
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import ACTIVE, OPEN, dead_letters, tasks
+from ingestion_pipeline.work.errors import WorkError, storable
 from ingestion_pipeline.work.task import Task, TaskStatus
 
 
@@ -24,29 +25,42 @@ class Burial:
 
 
 def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) -> None:
-    """One dead letter each, in the transaction that gives the tasks up."""
+    """One dead letter each, in the transaction that gives the tasks up.
+
+    A task that dies of the same error again, as a broken source does at every poll, adds to its
+    open letter: what an operator has to look at is listed once, with how often and when last.
+    """
     if not burials:
         return
-    connection.execute(
-        insert(dead_letters),
-        [
-            {
-                "task_id": one.task.id,
-                "task_kind": one.task.kind,
-                "source_id": one.task.source_id,
-                "payload": {"url": one.task.url, **one.task.payload},
-                "stage": one.task.stage,
-                "error_class": one.error.error_class.value,
-                "error_code": one.error.code,
-                "error": one.error.text,
-                "stack": one.stack,
-                "attempts": one.task.attempts,
-                "tracking_id": one.task.tracking_id,
-                "failed_at": now,
-            }
-            for one in burials
-        ],
+    statement = insert_into(connection, dead_letters).values(
+        [_letter(one, now=now) for one in burials]
     )
+    renewed = ("payload", "stage", "error_class", "error", "stack", "attempts", "failed_at")
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["task_id", "error_code"],
+            index_where=OPEN,
+            set_={name: statement.excluded[name] for name in renewed}
+            | {"occurrences": dead_letters.c.occurrences + 1},
+        )
+    )
+
+
+def _letter(one: Burial, *, now: datetime) -> dict[str, object]:
+    return {
+        "task_id": one.task.id,
+        "task_kind": one.task.kind,
+        "source_id": one.task.source_id,
+        "payload": {"url": one.task.url, **one.task.payload},
+        "stage": one.task.stage,
+        "error_class": one.error.error_class.value,
+        "error_code": one.error.code,
+        "error": one.error.text,
+        "stack": None if one.stack is None else storable(one.stack),
+        "attempts": one.task.attempts,
+        "tracking_id": one.task.tracking_id,
+        "failed_at": now,
+    }
 
 
 def list_letters(

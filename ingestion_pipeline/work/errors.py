@@ -41,8 +41,13 @@ class WorkError(Exception):
     @property
     def text(self) -> str:
         """The message as every database takes it: cut, without NUL and without half characters."""
-        readable = str(self)[:TEXT_LENGTH].replace("\0", "\N{REPLACEMENT CHARACTER}")
-        return readable.encode(errors="replace").decode()
+        return storable(str(self)[:TEXT_LENGTH])
+
+
+def storable(text: str) -> str:
+    """The text without NUL and half characters, which PostgreSQL refuses with the whole batch."""
+    readable = text.replace("\0", "\N{REPLACEMENT CHARACTER}")
+    return readable.encode(errors="replace").decode()
 
 
 class Transient(WorkError):

@@ -43,8 +43,8 @@ class Model:
 
 def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
     """The new task's id; None while an active task has the same kind and dedupe key."""
-    key = (new.kind, new.dedupe_key)
-    if any(t.status.is_active and (t.kind, t.dedupe_key) == key for t in model.tasks.values()):
+    active = [(t.kind, t.dedupe_key) for t in model.tasks.values() if t.status.is_active]
+    if (new.kind, new.dedupe_key) in active:
         return None
     task = Task(
         **{one.name: getattr(new, one.name) for one in fields(NewTask)},
@@ -179,8 +179,7 @@ def invariants(model: Model, *, policy: Work) -> list[str]:
 
 
 def _claimable(task: Task, wanted: Wanted, *, now: datetime) -> bool:
-    is_free = task.lease_until is None or task.lease_until < now
-    is_due = task.not_before <= now
+    is_free, is_due = task.lease_until is None or task.lease_until < now, task.not_before <= now
     return (
         (task.status.is_active and is_free and task.kind == wanted.kind)
         and (is_due if wanted.source_ids is None else task.source_id in wanted.source_ids)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,11 +14,8 @@ from ingestion_pipeline_tests.orchestration.house import House
 
 @pytest.fixture
 def house(tmp_path: Path, sqlite_template: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    """An empty database and an empty folder of source files, named by the environment."""
-    made = House(home=tmp_path / "home", sources=tmp_path / "sources")
-    made.home.mkdir(mode=0o700)
-    made.sources.mkdir()
-    shutil.copy(sqlite_template, made.home / "ingestion.db")
+    """The house that the environment names."""
+    made = House.build(tmp_path, sqlite_template)
     for name, value in made.environment.items():
         monkeypatch.setenv(name, value)
     return made

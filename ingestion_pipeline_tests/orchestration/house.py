@@ -1,7 +1,9 @@
-"""A house of one's own for a test of Dagster: home, source files, and short ways to look at rows."""
+"""A house of its own for each test of Dagster: home, source files, short ways to look at rows."""
 
 from __future__ import annotations
 
+import logging
+import shutil
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -9,11 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import yaml
+from dagster import AddDynamicPartitionsRequest
 from sqlalchemy import func, select, update
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.execute import QUIET
+from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.files import read_file
@@ -41,6 +46,15 @@ class House:
 
     home: Path
     sources: Path
+
+    @classmethod
+    def build(cls, folder: Path, template: Path) -> House:
+        """An empty database, copied from a migrated one, and an empty folder of source files."""
+        made = cls(home=folder / "home", sources=folder / "sources")
+        made.home.mkdir(mode=0o700)
+        made.sources.mkdir()
+        shutil.copy(template, made.home / "ingestion.db")
+        return made
 
     @property
     def environment(self) -> dict[str, str]:
@@ -72,11 +86,17 @@ class House:
         with self.open() as shop, shop.store.read() as connection:
             return sources_by_id(connection, [source_id])[source_id]
 
-    def poll_task(self, source_id: str) -> Mapping[str, Any]:
+    def set_source(self, source_id: str, **values: Any) -> None:
+        """The source's row as its history would have left it."""
+        with self.open() as shop, shop.store.begin() as connection:
+            where = tables.sources.c.id == source_id
+            assert connection.execute(update(tables.sources).where(where).values(values)).rowcount
+
+    def poll_task(self, source_id: str) -> dict[str, Any]:
         """The row of the source's poll."""
         query = select(tables.tasks).where(tables.tasks.c.source_id == source_id)
         with self.open() as shop, shop.store.read() as connection:
-            return connection.execute(query).mappings().one()
+            return dict(connection.execute(query).mappings().one())
 
     def set_poll_task(self, source_id: str, **values: Any) -> None:
         """The row of the source's poll as some accident would have left it."""
@@ -84,9 +104,10 @@ class House:
             where = tables.tasks.c.source_id == source_id
             assert connection.execute(update(tables.tasks).where(where).values(values)).rowcount
 
-    def rows(self, table: str) -> list[Mapping[str, Any]]:
+    def rows(self, table: str) -> list[dict[str, Any]]:
         with self.open() as shop, shop.store.read() as connection:
-            return list(connection.execute(select(tables.metadata.tables[table])).mappings())
+            found = connection.execute(select(tables.metadata.tables[table])).mappings()
+            return [dict(row) for row in found]
 
     def chapters_of(self, source_id: str) -> int:
         """How many chapters the source lists."""
@@ -151,8 +172,6 @@ def why_it_failed(result: dg.ExecuteInProcessResult) -> str:
 
 def a_file(entries: Iterable[Mapping[str, Any]]) -> str:
     """The text of a source file."""
-    import yaml
-
     return yaml.safe_dump({"sources": [dict(one) for one in entries]}, sort_keys=False)
 
 
@@ -167,3 +186,42 @@ def an_entry(source_id: str = LIGHTHOUSE, **changes: Any) -> dict[str, Any]:
         "series": "lighthouse",
     }
     return values | changes
+
+
+def tick_sensor(
+    name: str,
+    instance: dg.DagsterInstance,
+    *,
+    cursor: str | None = None,
+    heard: list[str] | None = None,
+) -> Any:
+    """What the sensor answers to a tick; its partitions are added and removed, as the daemon does.
+
+    `heard` takes what the sensor says on its log, each with its level.
+    """
+    repository = defs.get_repository_def()
+    context = dg.build_sensor_context(
+        instance=instance,
+        cursor=cursor,
+        repository_def=repository,
+        resources={"workshop": WorkshopResource()},
+    )
+    if heard is not None:
+        context.log.addHandler(_Listener(heard))
+    data = repository.get_sensor_def(name).evaluate_tick(context)
+    for request in data.dynamic_partitions_requests or []:
+        for key in request.partition_keys:
+            if isinstance(request, AddDynamicPartitionsRequest):
+                instance.add_dynamic_partitions(request.partitions_def_name, [key])
+            else:
+                instance.delete_dynamic_partition(request.partitions_def_name, key)
+    return data
+
+
+class _Listener(logging.Handler):
+    def __init__(self, heard: list[str]) -> None:
+        super().__init__()
+        self._heard = heard
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._heard.append(f"{record.levelname}: {record.getMessage()}")

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from pathlib import Path
-from threading import Barrier
 from typing import Any
 
 import dagster as dg
@@ -17,10 +14,10 @@ import yaml
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, TOLD_BY_POLLS
-from ingestion_pipeline.orchestration.partitions import SETS, differences, register_keys, set_names
 from ingestion_pipeline.orchestration.schedules import TICKS
-from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
@@ -118,15 +115,13 @@ def test_an_asset_has_checks_and_each_says_what_it_promises(name: str) -> None:
 
 
 def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
-    from ingestion_pipeline.store.tables import metadata
-
     for name in ASSETS:
         columns = spec(name).metadata["dagster/column_schema"].columns
         assert {column.name for column in columns} <= set(metadata.tables[name].columns.keys())
 
 
 def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
-    """`no_gaps` reads every chapter number there is; told by each poll, a poll grew with history."""
+    """`no_gaps` reads every chapter number there is: told by each poll, polls grew with history."""
     assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"}
 
 
@@ -157,33 +152,6 @@ def test_a_partition_key_is_never_a_url(source_id: str) -> None:
     assert [problem.field for problem in problems] == ["id"]
 
 
-def test_a_series_source_is_in_the_set_of_all_and_in_its_own() -> None:
-    assert set_names(Kind.SERIES) == ["sources", "series_sources"]
-    assert {kind for kind in Kind if kind in SETS} == {Kind.SERIES}
-
-
-def test_differences_of_partitions_are_what_came_and_what_went() -> None:
-    assert differences(["b", "a", "c"], ["c", "d"]) == (["a", "b"], ["d"])
-
-
-def test_keys_are_registered_once_however_many_runs_do_it_at_a_time(tmp_path: Path) -> None:
-    """On SQLite Dagster raises IntegrityError when two runs add the same key at the same moment."""
-    rounds = [[f"series:s{turn}-{number}" for number in range(5)] for turn in range(20)]
-    start = Barrier(4)
-
-    def register_all(instance: dg.DagsterInstance) -> None:
-        for keys in rounds:
-            start.wait(10)
-            register_keys(instance, "series_sources", keys)
-
-    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance, ThreadPoolExecutor(4) as pool:
-        for done in [pool.submit(register_all, instance) for _ in range(4)]:
-            done.result()
-        found = instance.get_dynamic_partitions("series_sources")
-
-    assert sorted(found) == sorted(key for keys in rounds for key in keys)
-
-
 def test_the_limits_of_dagster_yaml_speak_of_the_tags_that_runs_bear() -> None:
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
@@ -201,11 +169,3 @@ def test_a_run_that_hangs_is_ended_and_nobody_is_phoned() -> None:
     assert limits["run_monitoring"]["max_resume_run_attempts"] == 0
     assert limits["telemetry"] == {"enabled": False}
     assert "storage" not in limits
-
-
-def test_a_moment_in_a_run_key_is_written_to_the_minute() -> None:
-    from ingestion_pipeline.orchestration.schedules import run_for
-
-    request = run_for(Tier.HOT, 1, key=f"{datetime(2026, 3, 1, 12, 5, tzinfo=UTC):%Y%m%dT%H%M}")
-
-    assert request.run_key == "hot:1:20260301T1205"

@@ -287,6 +287,28 @@ def test_reading_does_not_wait_for_a_writer(store: Store, now: datetime) -> None
     assert counted == [0, 1]
 
 
+def test_who_has_read_may_write_whatever_others_write_meanwhile(
+    store: Store, now: datetime
+) -> None:
+    """A transaction that takes SQLite's lock only at its first write may be refused there."""
+
+    def write(subject: str) -> None:
+        with store.begin() as connection:
+            connection.execute(select(audit_log.c.id)).all()
+            if subject == "first":
+                other.start()
+                other.join(timeout=0.3)
+            audit(connection, actor="me", action="test", subject=subject, now=now)
+
+    other = threading.Thread(target=write, args=["second"])
+    write("first")
+    other.join(timeout=10)
+
+    with store.read() as connection:
+        subjects = set(connection.execute(select(audit_log.c.subject)).scalars())
+    assert subjects == {"first", "second"}
+
+
 def test_the_clock_of_a_store_is_the_one_it_was_given(
     store: Store, clock: FixedClock, now: datetime
 ) -> None:

@@ -19,7 +19,11 @@ GONE = Permanent("'https://a.test/feed' answered 410 Gone", code="http_410")
 
 
 def buried(
-    store: Store, now: datetime, new: NewTask | None = None, error: WorkError = GONE
+    store: Store,
+    now: datetime,
+    new: NewTask | None = None,
+    error: WorkError = GONE,
+    stack: str = "Traceback: ...",
 ) -> Task:
     """A task that failed and has its dead letter."""
     with store.begin() as connection:
@@ -34,7 +38,7 @@ def buried(
         )
         claims.set_stage(connection, [(task.id, task.fence)], "fetch")
         task = claims.tasks_by_id(connection, [task.id])[task.id]
-        bury(connection, [Burial(task=task, error=error, stack="Traceback: ...")], now=now)
+        bury(connection, [Burial(task=task, error=error, stack=stack)], now=now)
         claims.apply(connection, [failed(task, error)], now=now)
     return task
 
@@ -74,11 +78,13 @@ def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> 
 def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
     store: Store, now: datetime
 ) -> None:
-    buried(store, now, error=Permanent("the body began with \0\ud800", code="x" * 99))
+    error = Permanent("the body began with \0\ud800", code="x" * 99)
+    buried(store, now, error=error, stack=f"Permanent: {error}")
 
     with store.read() as connection:
         [found] = list_letters(connection)
     assert found["error"] == "the body began with \N{REPLACEMENT CHARACTER}?"
+    assert found["stack"] == f"Permanent: {found['error']}"
     assert found["error_code"] == "x" * 40
 
 

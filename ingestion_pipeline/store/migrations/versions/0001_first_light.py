@@ -50,13 +50,22 @@ def upgrade() -> None:
         sa.Column("error", sa.Text(), nullable=False),
         sa.Column("stack", sa.Text(), nullable=True),
         sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("occurrences", sa.Integer(), server_default="1", nullable=False),
         sa.Column("tracking_id", sa.String(length=36), nullable=False),
-        sa.Column("failed_at", UtcDateTime(), nullable=False),
+        sa.Column("failed_at", UtcDateTime(), nullable=False, comment="the last time"),
         sa.Column("replayed_at", UtcDateTime(), nullable=True),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_dead_letters")),
     )
     op.create_index(op.f("ix_dead_letters_failed_at"), "dead_letters", ["failed_at"], unique=False)
     op.create_index(op.f("ix_dead_letters_source_id"), "dead_letters", ["source_id"], unique=False)
+    op.create_index(
+        "uq_dead_letters_open",
+        "dead_letters",
+        ["task_id", "error_code"],
+        unique=True,
+        postgresql_where=sa.text("replayed_at IS NULL"),
+        sqlite_where=sa.text("replayed_at IS NULL"),
+    )
     op.create_table(
         "hosts",
         sa.Column("host", sa.Text(), nullable=False),

@@ -1,0 +1,78 @@
+"""`ingest` in this process, on a home of its own, and the store it works on."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ingestion_pipeline.cli import main
+from ingestion_pipeline.store import Store, open_store
+
+
+class Ingest:
+    """The command, with an environment of its own; calling it types a line."""
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self.environment = dict(environment)
+
+    def __call__(self, *arguments: str, stdin: bytes = b"", **variables: str) -> Result:
+        return self.under(variables, *arguments, stdin=stdin)
+
+    def under(self, variables: Mapping[str, str], *arguments: str, stdin: bytes = b"") -> Result:
+        """The same with other variables."""
+        runner = CliRunner(env={**self.environment, **variables})
+        return runner.invoke(main, list(arguments), input=stdin)
+
+    def done(self, *arguments: str) -> str:
+        """What a command printed that must succeed."""
+        result = self(*arguments)
+        assert result.exit_code == 0, result.output
+        return result.stdout
+
+    def json(self, *arguments: str) -> Any:
+        """What a listing printed, as data."""
+        return json.loads(self.done(*arguments, "--json"))
+
+    def refused(self, *arguments: str, **variables: str) -> str:
+        """What a command said on stderr that must refuse its input."""
+        result = self.under(variables, *arguments)
+        assert result.exit_code == 2, result.output
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        return result.stderr
+
+
+@pytest.fixture
+def home(tmp_path: Path, sqlite_template: Path) -> Path:
+    """A home with a migrated SQLite in it."""
+    folder = tmp_path / "home"
+    folder.mkdir(mode=0o700)
+    shutil.copy(sqlite_template, folder / "ingestion.db")
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The folder of source files."""
+    made = tmp_path / "sources"
+    made.mkdir()
+    return made
+
+
+@pytest.fixture
+def ingest(home: Path, folder: Path) -> Ingest:
+    return Ingest({"INGESTION_HOME": str(home), "INGESTION_SOURCES": str(folder)})
+
+
+@pytest.fixture
+def database(home: Path) -> Iterator[Store]:
+    """The store that `ingest` works on, at the real time."""
+    opened = open_store(f"sqlite:///{home / 'ingestion.db'}")
+    yield opened
+    opened.close()

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import insert, select, update
+
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import audit_log, dead_letters, tasks
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+
+@pytest.fixture
+def letter(ingest: Ingest, database: Store) -> int:
+    """A dead letter of a source whose poll waits for tomorrow."""
+    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
+    return bury(database, error_class="permanent")
+
+
+def bury(database: Store, *, error_class: str) -> int:
+    with database.begin() as connection:
+        statement = insert(dead_letters).values(
+            task_id=connection.execute(select(tasks.c.id)).scalar_one(),
+            task_kind="poll",
+            source_id="series:solo",
+            payload={"url": "https://a.test/feed"},
+            stage="fetched",
+            error_class=error_class,
+            error_code=f"{error_class}_404",
+            error="answered 404",
+            stack="Traceback: here",
+            attempts=1,
+            tracking_id="t",
+            failed_at=database.clock.now(connection),
+        )
+        return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
+
+
+def test_letters_are_listed_by_class_and_source(
+    ingest: Ingest, database: Store, letter: int
+) -> None:
+    other = bury(database, error_class="transient")
+
+    def listed(*filters: str) -> list[int]:
+        return [one["id"] for one in ingest.json("dead-letters", "list", *filters)]
+
+    assert listed() == [other, letter]
+    assert listed("--class", "permanent") == [letter]
+    assert listed("--source", "series:solo") == [other, letter]
+    assert "answered 404" in ingest.done("dead-letters", "list")
+
+
+def test_a_letter_is_shown_with_payload_and_stack(ingest: Ingest, letter: int) -> None:
+    shown = ingest.json("dead-letters", "show", str(letter))
+
+    assert shown["payload"] == {"url": "https://a.test/feed"}
+    assert (shown["stage"], shown["stack"]) == ("fetched", "Traceback: here")
+    assert "Traceback: here" in ingest.done("dead-letters", "show", str(letter))
+
+
+def test_a_replayed_letter_is_open_no_more(ingest: Ingest, letter: int) -> None:
+    assert f"{letter}: queued" in ingest.done("dead-letters", "replay", str(letter))
+
+    assert ingest.json("dead-letters", "list") == []
+    assert [one["id"] for one in ingest.json("dead-letters", "list", "--replayed")] == [letter]
+
+
+def test_letters_are_replayed_by_class(ingest: Ingest, database: Store, letter: int) -> None:
+    other = bury(database, error_class="transient")
+
+    ingest.done("dead-letters", "replay", "--class", "permanent")
+
+    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [other]
+
+
+def test_letters_are_replayed_by_source(ingest: Ingest, letter: int) -> None:
+    ingest.done("dead-letters", "replay", "--source", "series:solo")
+
+    assert ingest.json("dead-letters", "list") == []
+
+
+def test_a_dry_run_tells_and_changes_nothing(ingest: Ingest, database: Store, letter: int) -> None:
+    said = ingest.done("dead-letters", "replay", str(letter), "--dry-run")
+
+    assert f"{letter}: would be queued" in said
+    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [letter]
+    with database.read() as connection:
+        actions = connection.execute(select(audit_log.c.action)).scalars().all()
+    assert "dead_letter.replay" not in actions
+
+
+def test_a_letter_that_cannot_run_again_stays_open_and_fails_the_command(
+    ingest: Ingest, letter: int
+) -> None:
+    ingest.done("sources", "disable", "series:solo")
+
+    result = ingest("dead-letters", "replay", str(letter))
+
+    assert result.exit_code == 1
+    assert "its source is disabled" in result.stdout
+    assert len(ingest.json("dead-letters", "list")) == 1
+
+
+def test_one_unknown_id_replays_nothing(ingest: Ingest, letter: int) -> None:
+    assert "no dead letter 99" in ingest.refused("dead-letters", "replay", str(letter), "99")
+    assert len(ingest.json("dead-letters", "list")) == 1
+
+
+def test_what_to_replay_must_be_said_in_one_way(ingest: Ingest, letter: int) -> None:
+    assert "say which" in ingest.refused("dead-letters", "replay")
+    both = ("dead-letters", "replay", str(letter), "--class", "permanent")
+    assert "say which" in ingest.refused(*both)
+
+
+def test_unknown_letters_sources_and_classes_are_refused(ingest: Ingest) -> None:
+    assert "no dead letter 7" in ingest.refused("dead-letters", "show", "7")
+    assert "'series:no'" in ingest.refused("dead-letters", "list", "--source", "series:no")
+    assert "'series:no'" in ingest.refused("dead-letters", "replay", "--source", "series:no")
+    assert "permanent" in ingest.refused("dead-letters", "list", "--class", "odd")
+
+
+def test_a_replayed_task_is_due_with_all_its_attempts(
+    ingest: Ingest, database: Store, letter: int
+) -> None:
+    with database.begin() as connection:
+        connection.execute(
+            update(tasks).values(attempts=2, not_before=database.clock.now(connection))
+        )
+
+    ingest.done("dead-letters", "replay", str(letter))
+
+    assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, text, update
+
+from ingestion_pipeline.cli import doctor_checks as checks
+from ingestion_pipeline.sources.files import FileProblem, SourceFile
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import runs, settings, sources, tasks
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.sources.test_status import a_source
+
+ENTRY = 'sources:\n  - {id: "series:filed", kind: series, url: "https://a.test/feed"}\n'
+
+
+def examined(ingest: Ingest, **variables: str) -> tuple[int, dict[str, Any]]:
+    result = ingest.under(variables, "doctor", "--json")
+    return result.exit_code, {one["name"]: one for one in json.loads(result.stdout)["checks"]}
+
+
+def states(found: dict[str, Any], *expected: str) -> set[str]:
+    return {name for name, one in found.items() if one["state"] in expected}
+
+
+def test_a_fresh_installation_is_in_order(ingest: Ingest) -> None:
+    exit_code, found = examined(ingest)
+
+    assert exit_code == 0
+    assert states(found, "warning", "failed") == set()
+
+
+def test_a_database_that_is_not_there_yet_is_not_made(ingest: Ingest, tmp_path: Path) -> None:
+    exit_code, found = examined(ingest, INGESTION_HOME=str(tmp_path / "new"))
+
+    assert exit_code == 0
+    assert found["database"]["cure"] == "`ingest init` creates it"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("url", ["postgresql://me:hush@127.0.0.1:1/x", "nonsense:hush"])
+def test_an_unreachable_database_fails_without_its_password(ingest: Ingest, url: str) -> None:
+    exit_code, found = examined(ingest, INGESTION_DATABASE_URL=url)
+
+    assert exit_code == 1
+    assert states(found, "failed") == {"database"}
+    assert "hush" not in str(found)
+
+
+def test_a_database_of_a_newer_program_fails(ingest: Ingest, database: Store) -> None:
+    with database.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    exit_code, found = examined(ingest)
+
+    assert exit_code == 1
+    assert "newer version" in found["database"]["found"]
+
+
+def test_bad_settings_fail_and_unknown_variables_warn(ingest: Ingest) -> None:
+    exit_code, found = examined(ingest, INGESTION_POLLING__SHARDS="x", INGESTION_SHARDS="2")
+
+    assert exit_code == 1
+    assert "INGESTION_POLLING__SHARDS" in found["settings"]["found"]
+    assert found["variables"]["found"] == "nothing reads INGESTION_SHARDS"
+
+
+def test_a_bad_row_of_the_settings_table_fails(ingest: Ingest, database: Store) -> None:
+    with database.begin() as connection:
+        row = {"key": "polling.shards", "value": "x", "value_type": "int", "description": ""}
+        now = database.clock.now(connection)
+        connection.execute(insert(settings).values(updated_at=now, **row))
+
+    exit_code, found = examined(ingest)
+
+    assert exit_code == 1
+    assert states(found, "failed") == {"settings table"}
+
+
+def test_a_bad_source_file_fails_with_its_line(ingest: Ingest, folder: Path) -> None:
+    (folder / "bad.yaml").write_text("sources:\n  - id: x\n")
+
+    exit_code, found = examined(ingest)
+
+    assert exit_code == 1
+    assert "bad.yaml:2: kind: is missing" in found["source files"]["found"]
+
+
+def test_an_entry_that_left_its_file_is_named_until_it_is_removed(
+    ingest: Ingest, folder: Path
+) -> None:
+    (folder / "mine.yaml").write_text(ENTRY)
+    ingest.done("sources", "import")
+    assert examined(ingest)[1]["declarations"]["state"] == "ok"
+
+    (folder / "mine.yaml").write_text("sources: []\n")
+    _, found = examined(ingest)
+    ingest.done("sources", "remove", "series:filed")
+    _, afterwards = examined(ingest)
+
+    assert "series:filed (mine.yaml)" in found["declarations"]["found"]
+    assert found["declarations"]["state"] == "warning"
+    assert afterwards["declarations"]["state"] == "ok"
+
+
+def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:
+    filed = a_source(origin="mine.yaml")
+    mistake = FileProblem(path="mine.yaml", line=1, field="id", message="is missing")
+    spoiled = SourceFile(path="mine.yaml", fingerprint="", definitions=(), problems=[mistake])
+
+    assert checks.undeclared([filed], [spoiled]).state == "ok"
+    assert checks.undeclared([filed], []).state == "warning"
+
+
+def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(
+    ingest: Ingest, database: Store
+) -> None:
+    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        long_ago = now - timedelta(days=30)
+        connection.execute(update(sources).values(created_at=long_ago))
+        connection.execute(update(tasks).values(status="PROCESSING", lease_until=long_ago))
+        run = {"run_id": "r1", "lease_owner": "w", "job": "poll_hot", "started_at": long_ago}
+        connection.execute(insert(runs).values(lease_until=long_ago, **run))
+
+    exit_code, found = examined(ingest)
+
+    assert exit_code == 0
+    assert states(found, "warning") == {"freshness", "claims", "runs"}
+    assert "series:old" in found["freshness"]["found"]
+    assert "r1" in found["runs"]["found"]
+
+
+def test_a_silent_daemon_is_warned_of_while_work_is_due(ingest: Ingest, tmp_path: Path) -> None:
+    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
+
+    _, with_daemon = examined(ingest, DAGSTER_HOME=str(tmp_path))
+    _, without = examined(ingest)
+
+    assert with_daemon["daemon"]["state"] == "warning"
+    assert "daemon" not in without
+
+
+@pytest.mark.parametrize(
+    ("minutes", "due", "state"),
+    [(1, 5, "ok"), (14, 5, "ok"), (16, 5, "warning"), (16, 0, "ok")],
+)
+def test_a_daemon_is_silent_after_a_quarter_of_an_hour(minutes: int, due: int, state: str) -> None:
+    newest = NOON - timedelta(minutes=minutes)
+
+    assert checks.daemon(newest, due=due, now=NOON).state == state
+
+
+def test_a_daemon_that_never_ran_is_no_trouble_while_nothing_is_due() -> None:
+    assert checks.daemon(None, due=0, now=NOON).state == "ok"
+    assert checks.daemon(None, due=1, now=NOON).state == "warning"
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0, "ok"), (-5, "ok"), (6, "warning")])
+def test_clocks_may_differ_by_five_seconds(seconds: int, state: str) -> None:
+    assert checks.clock(NOON + timedelta(seconds=seconds), NOON).state == state
+
+
+def test_a_home_needs_room_and_a_writer() -> None:
+    home = Path("home")
+
+    assert checks.home(home, is_writable=True, free_bytes=10**9).state == "ok"
+    assert checks.home(home, is_writable=True, free_bytes=10**8).state == "failed"
+    assert checks.home(home, is_writable=False, free_bytes=10**9).state == "failed"
+
+
+def test_people_get_a_table_with_the_cures(ingest: Ingest, folder: Path) -> None:
+    folder.rmdir()
+
+    printed = ingest.done("doctor")
+
+    assert "1 warning, 0 failed" in printed
+    assert max(map(len, printed.splitlines())) <= 100

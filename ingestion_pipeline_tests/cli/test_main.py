@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from ingestion_pipeline.cli.main import explain, main
+from ingestion_pipeline.cli.opening import actor, shown_database, without_password
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+INGEST = Path(sys.executable).parent / "ingest"
+
+
+def test_help_loads_nothing_heavy() -> None:
+    heavy = "{'dagster', 'sqlalchemy', 'httpx', 'feedparser', 'pydantic', 'rich', 'yaml'}"
+    script = f"import sys, ingestion_pipeline.cli; print(sorted({heavy} & sys.modules.keys()))"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
+
+    assert done.stdout.strip() == b"[]"
+
+
+def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> None:
+    environment = {"INGESTION_HOME": str(tmp_path / "home"), "PATH": ""}
+
+    def run(*line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [INGEST, *line],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    assert run("init").returncode == 0
+    assert "no sources yet" in run("status").stdout
+    refused = run("sources", "show", "series:nope")
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert refused.stderr.startswith("Error: there is no source 'series:nope'")
+
+
+def test_every_command_has_a_summary_that_is_not_cut_off(ingest: Ingest) -> None:
+    for line in ([], ["sources"], ["settings"], ["dead-letters"], ["demo"]):
+        summaries = ingest.done(*line, "--help").split("Commands:")[1]
+        assert "..." not in summaries
+
+
+def test_every_command_of_the_contract_is_there() -> None:
+    nouns = {"init", "sources", "settings", "status", "dead-letters", "read", "doctor", "demo"}
+
+    assert nouns <= main.commands.keys()
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://me:hush@127.0.0.1:1/x", "postgresql+psycopg2://me:***@127.0.0.1:1/x"),
+        ("postgresql://127.0.0.1:1/x?user=me&password=hush", "127.0.0.1:1/x?user=me"),
+        ("hush hush", "INGESTION_DATABASE_URL"),
+        ("mysql://me:hush@db/x", "takes sqlite:///FILE and postgresql://"),
+        ("sqlite://", "name a file"),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_named_without_its_password(
+    ingest: Ingest, url: str, expected: str
+) -> None:
+    said = ingest.refused("status", INGESTION_DATABASE_URL=url)
+
+    assert expected in said
+    assert "hush" not in said
+
+
+def test_a_file_that_is_no_database_is_named(ingest: Ingest, home: Path) -> None:
+    (home / "ingestion.db").write_text("not a database " * 100)
+
+    assert "ingestion.db cannot be opened" in ingest.refused("status")
+
+
+def test_a_bad_variable_is_named(ingest: Ingest) -> None:
+    assert "INGESTION_LOG_LEVEL" in ingest.refused("status", INGESTION_LOG_LEVEL="LOUD")
+
+
+def test_a_newer_schema_is_refused_with_the_cure(ingest: Ingest, database: Store) -> None:
+    with database.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+
+    assert "upgrade ingestion_pipeline" in ingest.refused("status")
+
+
+def test_a_mistake_of_ours_keeps_its_trace() -> None:
+    assert explain(KeyError("x")) is None
+    assert explain(ValueError("some library's")) is None
+
+
+def test_a_file_that_cannot_be_written_fails_by_name() -> None:
+    said = explain(PermissionError(13, "Permission denied", "/root/x"))
+
+    assert said is not None
+    assert (said.exit_code, said.message) == (1, "/root/x: Permission denied")
+
+
+def test_passwords_are_struck_out_of_a_drivers_message() -> None:
+    url = "postgresql://me:p%40ss@db/x"
+
+    assert without_password(url, "bad: p@ss") == "bad: ***"
+    assert shown_database(url) == "postgresql://me:***@db/x"
+
+
+def test_the_actor_is_the_login_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+
+    assert actor() == "cli:ann"

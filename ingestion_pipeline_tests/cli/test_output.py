@@ -1,0 +1,102 @@
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.cli.output import (
+    Column,
+    cell,
+    distance,
+    harmless,
+    say_facts,
+    say_json,
+    say_table,
+    shortened,
+)
+from ingestion_pipeline.sources import Tier
+from ingestion_pipeline_tests.builders import NOON
+
+
+def test_json_has_utc_times_and_decimals_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    east = datetime(2026, 3, 1, 13, tzinfo=timezone(timedelta(hours=1)))
+
+    say_json({"at": east, "number": Decimal("10.50"), "tier": Tier.HOT, "at_home": Path("x")})
+
+    assert json.loads(capsys.readouterr().out) == {
+        "at": "2026-03-01T12:00:00+00:00",
+        "number": "10.50",
+        "tier": "hot",
+        "at_home": "x",
+    }
+
+
+def test_json_survives_half_a_character(capsys: pytest.CaptureFixture[str]) -> None:
+    say_json({"title": "\ud83d"})
+
+    assert json.loads(capsys.readouterr().out) == {"title": "\ud83d"}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        (0, "0s ago"),
+        (-59, "59s ago"),
+        (-90, "2m ago"),
+        (119 * 60, "in 119m"),
+        (2 * 3_600, "in 2h"),
+        (47 * 3_600, "in 47h"),
+        (-3 * 86_400, "3d ago"),
+    ],
+)
+def test_a_distance_is_short(seconds: int, expected: str) -> None:
+    assert distance(NOON + timedelta(seconds=seconds), NOON) == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (None, "-"),
+        (0, "0"),
+        (True, "yes"),
+        ({"a": [1]}, '{"a": [1]}'),
+        (datetime(2026, 3, 1, 12, tzinfo=UTC), "2026-03-01 12:00:00 UTC"),
+    ],
+)
+def test_a_cell_is_for_people(value: object, expected: str) -> None:
+    assert cell(value) == expected
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    assert harmless("a\x1b]0;x\x07\x9bb\nc\td") == "a�]0;x��b\nc\td"
+
+
+def test_a_shortened_text_is_one_line() -> None:
+    assert shortened("a  b\nc", 10) == "a b c"
+    assert shortened("abcdef", 4) == "abc…"
+
+
+def test_a_fact_is_wrapped_but_a_path_stays_whole(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "/home/" + "x" * 120
+
+    say_facts({"path": path, "why": "because " * 20})
+
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == f"path  {path}"
+    assert rest[0].startswith("why   because")
+    assert rest[1].startswith("      because")
+    assert max(map(len, rest)) <= 100
+
+
+def test_wide_characters_keep_the_table_within_the_page(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say_table([Column("id"), Column("title", is_flexible=True)], [["x" * 60, "第" * 100]])
+
+    printed = capsys.readouterr().out
+    assert printed.count("x") == 60
+    assert printed.count("第") == 100
+    assert max(len(line) + line.count("第") for line in printed.splitlines()) <= 100

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.cli.read import kind_for
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.samples import sample
+
+FEED = b"""<rss version="2.0"><channel><title>Solo</title>
+<item><title>Chapter 1.50</title><link>/c/1</link><guid>g1</guid>
+<pubDate>Sun, 01 Mar 2026 13:00:00 +0100</pubDate></item></channel></rss>"""
+EMPTY = b'<rss version="2.0"><channel><title>Solo</title></channel></rss>'
+SERIES = ("--platform", "rss", "--kind", "series")
+
+
+@pytest.fixture
+def ingest(tmp_path: Path) -> Ingest:
+    """`ingest read` must work where no database can be."""
+    return Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
+
+
+def test_a_saved_feed_is_read_into_releases_of_exactly_these_fields(ingest: Ingest) -> None:
+    result = ingest("read", "-", *SERIES, "--url", "https://a.test/feed", "--json", stdin=FEED)
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {
+        "records": [
+            {
+                "number": "1.5",
+                "title": "Chapter 1.50",
+                "url": "https://a.test/c/1",
+                "language": None,
+                "scanlation_group": None,
+                "source_chapter_id": "g1",
+                "volume": None,
+                "published_at": "2026-03-01T12:00:00+00:00",
+            }
+        ],
+        "problems": [],
+    }
+
+
+def test_the_config_reaches_the_reader(ingest: Ingest) -> None:
+    config = ("--config", '{"language": "en"}')
+
+    result = ingest("read", "-", *SERIES, *config, "--json", stdin=FEED)
+
+    assert json.loads(result.stdout)["records"][0]["language"] == "en"
+
+
+def test_people_get_a_table(ingest: Ingest) -> None:
+    result = ingest("read", "-", *SERIES, stdin=FEED)
+
+    assert "Chapter 1.50" in result.stdout
+    assert "1 records, 0 problems" in result.stdout
+
+
+def test_a_body_that_is_no_listing_is_a_problem_and_fails(ingest: Ingest) -> None:
+    result = ingest("read", "-", *SERIES, "--json", stdin=b"<html><title>Oops</title></html>")
+
+    assert result.exit_code == 1
+    (problem,) = json.loads(result.stdout)["problems"]
+    assert problem["code"] == "not_a_feed"
+    assert "Oops" in problem["message"]
+
+
+def test_a_legitimately_empty_body_is_no_failure(ingest: Ingest) -> None:
+    result = ingest("read", "-", *SERIES, "--json", stdin=EMPTY)
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"records": [], "problems": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (("--platform", "rss"), "--kind series"),
+        (("--platform", "nope"), "mangadex, rss"),
+        (("--platform", "mangadex", "--kind", "catalog"), "it is read as: series"),
+        ((*SERIES, "--config", '{"nope": 1}'), "nope is 1"),
+        ((*SERIES, "--config", "{"), "not JSON"),
+        ((*SERIES, "--entity", "course"), "--entity"),
+        ((*SERIES, "--url", "ftp://a.test"), "url"),
+    ],
+)
+def test_bad_input_is_refused_with_the_cure(
+    ingest: Ingest, arguments: tuple[str, ...], expected: str
+) -> None:
+    assert expected in ingest.refused("read", "-", *arguments)
+
+
+def test_a_missing_file_is_refused_by_name(ingest: Ingest, tmp_path: Path) -> None:
+    assert "gone.xml" in ingest.refused("read", str(tmp_path / "gone.xml"), *SERIES)
+    assert "directory" in ingest.refused("read", str(tmp_path), *SERIES)
+
+
+def test_the_kind_follows_from_a_platform_that_has_one() -> None:
+    assert kind_for("mangadex", None) is Kind.SERIES
+    assert kind_for("rss", Kind.SERIES) is Kind.SERIES
+
+
+def test_every_sample_feed_gives_json(ingest: Ingest) -> None:
+    for path in sorted(sample("feeds").iterdir()):
+        result = ingest("read", str(path), *SERIES, "--url", "https://a.test/x", "--json")
+        reading = json.loads(result.stdout)
+        assert reading["records"] or reading["problems"], path.name
+        assert result.exit_code == (0 if reading["records"] else 1), path.name

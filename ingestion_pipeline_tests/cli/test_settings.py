@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import insert, select
+
+from ingestion_pipeline.cli.settings import setting_rows
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import audit_log, settings
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+
+def row(ingest: Ingest, key: str) -> dict[str, Any]:
+    return next(one for one in ingest.json("settings", "list") if one["key"] == key)
+
+
+def test_a_setting_says_where_its_value_comes_from() -> None:
+    environment = {"INGESTION_HOSTS__DELAY_SECONDS": "7"}
+    table = {"hosts.delay_seconds": "5", "polling.shards": "3"}
+
+    rows = {one["key"]: (one["value"], one["from"]) for one in setting_rows(environment, table)}
+
+    assert rows["hosts.delay_seconds"] == ("7", "environment")
+    assert rows["polling.shards"] == ("3", "table")
+    assert rows["work.max_attempts"] == ("3", "default")
+
+
+def test_the_list_never_shows_a_password() -> None:
+    environment = {"INGESTION_DATABASE_URL": "postgresql://me:hush@db/x?password=hush2"}
+
+    rows = {one["key"]: one["value"] for one in setting_rows(environment, {})}
+
+    assert rows["database_url"] == "postgresql://me:***@db/x"
+
+
+def test_a_value_is_set_audited_and_unset(ingest: Ingest, database: Store) -> None:
+    ingest.done("settings", "set", "polling.shards", "3")
+    assert row(ingest, "polling.shards")["value"] == "3"
+
+    ingest.done("settings", "unset", "polling.shards")
+
+    assert row(ingest, "polling.shards")["from"] == "default"
+    with database.read() as connection:
+        actions = connection.execute(select(audit_log.c.action, audit_log.c.actor)).all()
+    assert [action for action, _ in actions] == ["settings.set", "settings.unset"]
+    assert all(actor.startswith("cli:") for _, actor in actions)
+
+
+def test_a_bad_value_or_key_is_refused(ingest: Ingest) -> None:
+    assert "polling.shards='many'" in ingest.refused("settings", "set", "polling.shards", "many")
+    assert "'-1'" in ingest.refused("settings", "set", "hosts.delay_seconds", "-1")
+    assert "'polling.nope'" in ingest.refused("settings", "set", "polling.nope", "1")
+    assert "INGESTION_HOME" in ingest.refused("settings", "set", "home", "/elsewhere")
+    assert "'polling.nope'" in ingest.refused("settings", "unset", "polling.nope")
+
+
+def test_a_value_that_the_environment_overrides_is_set_with_a_warning(ingest: Ingest) -> None:
+    result = ingest("settings", "set", "polling.shards", "3", INGESTION_POLLING__SHARDS="4")
+
+    assert result.exit_code == 0
+    assert "INGESTION_POLLING__SHARDS" in result.stderr
+
+
+def test_a_table_that_cannot_be_used_can_be_shown_and_mended(
+    ingest: Ingest, database: Store
+) -> None:
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        extra = {"value_type": "int", "description": "", "updated_at": now}
+        connection.execute(insert(settings).values(key="polling.shards", value="many", **extra))
+        connection.execute(insert(settings).values(key="old.name", value="1", **extra))
+
+    assert "`ingest settings unset KEY`" in ingest.refused("status")
+    assert row(ingest, "polling.shards")["value"] == "many"
+    assert "no such setting" in row(ingest, "old.name")["meaning"]
+    ingest.done("settings", "unset", "polling.shards")
+    ingest.done("settings", "unset", "old.name")
+    ingest.done("status")
+
+
+def test_the_table_of_settings_fits_the_page(ingest: Ingest) -> None:
+    printed = ingest.done("settings", "list")
+
+    assert "interval.series_hot" in printed
+    assert max(map(len, printed.splitlines())) <= 100

@@ -1,0 +1,146 @@
+"""A run that lives keeps what it holds, and a run that fails gives it back at once."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.pages import hosts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, House
+
+POLL = Wanted(kind="poll")
+HOST = "feeds.demo.test"
+
+
+@pytest.fixture(autouse=True)
+def short_leases(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
+    """The shortest there are; a heartbeat comes every third of the shorter one."""
+    monkeypatch.setenv("INGESTION_WORK__LEASE_SECONDS", "1")
+    monkeypatch.setenv("INGESTION_RUNS__LEASE_SECONDS", "5")
+    house.add_demo(LIGHTHOUSE)
+
+
+def opened() -> AbstractContextManager[Workshop]:
+    """The workshop with this test's leases."""
+    return open_workshop()
+
+
+def wait_until(shop: Workshop, moment: datetime) -> None:
+    """Let real time pass: what is tested is a thread's own clock."""
+    pause = threading.Event()
+    while shop.store.now() <= moment:
+        pause.wait(0.05)
+
+
+def lease_host(shop: Workshop, owner: str) -> hosts.Leased | hosts.Busy:
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        lease = timedelta(seconds=60)
+        return hosts.lease_hosts(connection, [HOST], owner=owner, now=now, lease=lease)[HOST]
+
+
+def test_a_run_that_works_keeps_its_claims_beyond_their_lease(house: House) -> None:
+    with opened() as shop:
+        other = Worker(shop.store, lease_seconds=1)
+        with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+            [task] = worker.claim(POLL, limit=1)
+            assert task.lease_until is not None
+            begun = house.rows("runs")[0]["lease_until"]
+
+            wait_until(shop, task.lease_until)
+
+            assert other.claim(POLL, limit=1) == []
+            assert worker.may_start()
+            assert house.rows("runs")[0]["lease_until"] > begun
+
+
+def test_a_step_that_ends_well_leaves_the_run_alive_for_the_next(house: House) -> None:
+    with opened() as shop:
+        with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+            worker.claim(POLL, limit=1)
+        [run] = house.rows("runs")
+        assert run["ended_at"] is None
+
+        with heartbeat.working(shop, run_id="run-1", job="poll_hot", owner=worker.owner) as again:
+            assert again.owner == worker.owner
+            assert again.renew() == 1
+        heartbeat.end(shop.store, run_id="run-1")
+
+    assert house.rows("runs")[0]["ended_at"] is not None
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()], ids=type)
+def test_a_step_that_raises_gives_everything_back(house: House, error: BaseException) -> None:
+    with opened() as shop:
+
+        def step() -> None:
+            with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+                worker.claim(POLL, limit=1)
+                lease_host(shop, worker.owner)
+                raise error
+
+        with pytest.raises(type(error)):
+            step()
+
+        assert house.rows("runs")[0]["ended_at"] is not None
+        assert len(Worker(shop.store, lease_seconds=1).claim(POLL, limit=1)) == 1
+        assert isinstance(lease_host(shop, "another"), hosts.Leased)
+
+
+def hold_the_lock(shop: Workshop, held: threading.Event) -> None:
+    """Keep every writer waiting for longer than there is between two heartbeats."""
+    with shop.store.begin():
+        held.set()
+        threading.Event().wait(shop.settings.work.lease_seconds * 0.6)
+
+
+def test_no_heartbeat_comes_after_what_was_given_back(house: House) -> None:
+    """A beat that waited for the database came after the claims were given back, and took them."""
+    held = threading.Event()
+    with opened() as shop:
+        writer = threading.Thread(target=hold_the_lock, args=(shop, held))
+
+        def step() -> None:
+            with heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+                worker.claim(POLL, limit=1)
+                writer.start()
+                assert held.wait(10)
+                raise RuntimeError("broken")
+
+        with pytest.raises(RuntimeError):
+            step()
+        writer.join()
+
+        assert house.poll_task(LIGHTHOUSE)["lease_until"] <= shop.store.now()
+
+
+def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(house: House) -> None:
+    """The thread died of its first error, and ninety seconds later the live run was called dead."""
+    with opened() as shop, heartbeat.working(shop, run_id="run-1", job="poll_hot") as worker:
+        worker.claim(POLL, limit=1)
+        with shop.store.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE runs RENAME TO runs_away")
+            now = shop.store.clock.now(connection)
+        wait_until(shop, now + worker.lease / 2)  # at least one beat finds no table
+        with shop.store.begin() as connection:
+            connection.exec_driver_sql("ALTER TABLE runs_away RENAME TO runs")
+            connection.execute(update(tasks).values(lease_until=now))
+        back_at = shop.store.now()
+        wait_until(shop, back_at + worker.lease)
+
+        assert house.poll_task(LIGHTHOUSE)["lease_until"] > back_at + worker.lease
+
+
+def test_a_run_that_is_not_known_has_nothing_to_give_back(house: House) -> None:
+    with opened() as shop:
+        assert heartbeat.give_back(shop.store, run_id="run-of-nobody") == 0

@@ -1,0 +1,243 @@
+"""The jobs do what their names say: in process, on the demo site, on an instance that forgets."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.state import mutate, read_state, write_state
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.orchestration.house import (
+    BROKEN,
+    FLAKY,
+    LIGHTHOUSE,
+    SALT,
+    House,
+    checked,
+    run_job,
+    told,
+    why_it_failed,
+)
+
+NUMBERS = ["new_chapters", "available_chapters", "latest_chapter", "dagster/partition_row_count"]
+
+
+def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
+
+    result = run_job("poll_hot", instance)
+
+    events = told(result)
+    assert events.keys() == {LIGHTHOUSE, "series:lighthouse-mangadex"}
+    assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [10, 10, 22.0, 10]
+    assert events[LIGHTHOUSE]["outcome"] == "first sync: 10 new"
+
+
+def test_a_quiet_poll_costs_no_event(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    run_job("poll_hot", instance)
+    house.make_due(LIGHTHOUSE)
+
+    second = run_job("poll_hot", instance)
+
+    assert second.success
+    assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 2
+    assert (told(second), checked(second)) == ({}, {})
+
+
+def test_a_new_chapter_is_an_event_that_counts_it(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    run_job("poll_hot", instance)
+    write_state(house.home, mutate(read_state(house.home)))
+    house.make_due(LIGHTHOUSE)
+
+    events = told(run_job("poll_hot", instance))
+
+    assert events[LIGHTHOUSE]["new_chapters"] == 1
+    assert events[LIGHTHOUSE]["latest_chapter"] == 23.0
+
+
+def test_a_job_polls_its_own_tier_alone(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, SALT)
+
+    events = told(run_job("poll_warm", instance))
+
+    assert events.keys() == {SALT}
+    assert house.source(LIGHTHOUSE).last_checked_at is None
+
+
+def test_a_run_of_one_shard_leaves_the_other_alone(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    other = 1 - house.source(LIGHTHOUSE).shard % 2
+
+    tags = {"ingestion/tier": "hot", "ingestion/shard": f"hot:{other}"}
+    result = run_job("poll_hot", instance, tags=tags)
+
+    assert result.success
+    assert house.source(LIGHTHOUSE).last_checked_at is None
+
+
+def test_a_failing_source_does_not_fail_the_run(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, BROKEN)
+
+    result = run_job("poll_hot", instance)
+
+    assert result.success
+    assert told(result).keys() == {LIGHTHOUSE}
+    assert house.source(BROKEN).failure_count == 1
+
+
+def test_every_source_failing_fails_the_run_and_says_where_to_look(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(BROKEN)
+
+    said = why_it_failed(run_job("poll_hot", instance))
+
+    assert "all 1 polled sources failed; `ingest dead-letters list` shows why" in said
+
+
+def test_a_run_with_nothing_to_do_succeeds(house: House, instance: dg.DagsterInstance) -> None:
+    assert run_job("poll_cold", instance).success
+
+
+def test_an_overloaded_site_is_asked_again_within_the_run(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(FLAKY)
+
+    result = run_job("poll_hot", instance)
+
+    assert site.requests["flaky.demo.test", "/orchard.xml"] == 3
+    assert told(result)[FLAKY]["available_chapters"] == 8
+
+
+def test_two_runs_at_a_time_poll_no_source_twice(house: House, site: DemoSite) -> None:
+    """Two daemons on one database are not excluded by Dagster: the claim is the guard."""
+    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex")
+
+    def poll(_: int) -> bool:
+        with dg.DagsterInstance.ephemeral() as instance:
+            return run_job("poll_hot", instance).success
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(poll, range(2))) == [True, True]
+
+    assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 1
+
+
+def test_events_beyond_the_limit_of_a_run_follow_in_the_next(
+    house: House,
+    site: DemoSite,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INGESTION_POLLING__REPORTED_EVENTS", "2")
+    house.add_demo(LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY)
+
+    first, second, third = [told(run_job("poll_hot", instance)).keys() for _ in range(3)]
+
+    assert len(first) == 2
+    assert first | second == {LIGHTHOUSE, "series:lighthouse-mangadex", FLAKY}
+    assert not first & second
+    assert not third
+
+
+def test_a_finished_run_holds_nothing(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, BROKEN)
+
+    result = run_job("poll_hot", instance)
+
+    [run] = house.rows("runs")
+    assert (run["run_id"], run["job"]) == (result.run_id, "poll_hot")
+    assert run["ended_at"] is not None
+    assert {task["status"] for task in house.rows("tasks")} == {"PENDING"}
+    assert {host["lease_owner"] for host in house.rows("hosts")} == {None}
+
+
+GOOD = {
+    "id": "series:tides",
+    "kind": "series",
+    "url": "http://feeds.demo.test/lighthouse.xml",
+    "platform": "rss",
+}
+
+
+def adding(**values: Any) -> dict[str, Any]:
+    return {"ops": {"register": {"config": values}}}
+
+
+def test_add_source_lists_every_mistake_and_adds_nothing(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    bad = {"id": "Tides, the", "kind": "serial", "url": "ftp://a.test", "tier": "tepid"}
+
+    said = why_it_failed(run_job("add_source", instance, config=adding(**bad)))
+
+    assert "the source was not added" in said
+    assert all(f"{field}: " in said for field in ("id", "kind", "url", "tier"))
+    assert house.rows("sources") == []
+    assert instance.get_dynamic_partitions("sources") == []
+
+
+def test_add_source_names_what_the_platform_has_against_it(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    wrong = GOOD | {"platform": "mangadex", "config": {"limit": -5}}
+
+    said = why_it_failed(run_job("add_source", instance, config=adding(**wrong)))
+
+    assert "config: " in said
+    assert house.rows("sources") == []
+
+
+def test_add_source_corrected_has_a_row_partitions_and_a_poll_that_is_due(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    assert run_job("add_source", instance, config=adding(**GOOD, tier="hot")).success
+
+    assert house.source("series:tides").platform == "rss"
+    assert house.poll_task("series:tides")["status"] == "PENDING"
+    assert instance.get_dynamic_partitions("sources") == ["series:tides"]
+    assert instance.get_dynamic_partitions("series_sources") == ["series:tides"]
+    assert told(run_job("poll_hot", instance)).keys() == {"series:tides"}
+
+
+def test_add_source_refuses_an_id_that_is_taken_and_names_the_cure(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    house.add(a_definition(id="series:tides", url="https://a.test/other"))
+
+    said = why_it_failed(run_job("add_source", instance, config=adding(**GOOD)))
+
+    assert "`ingest sources update`" in said
+    assert house.source("series:tides").url == "https://a.test/other"
+
+
+def test_maintain_keeps_house_and_tells_every_check(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    first, second = run_job("maintain", instance), run_job("maintain", instance)
+
+    names = ("no_gaps", "not_empty_after_full", "sources_fresh", "files_readable")
+    assert first.success
+    assert checked(first) == dict.fromkeys(names, True)
+    assert checked(second) == {}

@@ -1,0 +1,57 @@
+"""Dagster's partition sets follow our store, whoever writes them at the same moment."""
+
+from __future__ import annotations
+
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.orchestration.partitions import SETS, differences, register_keys, set_names
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline_tests.processes import SPAWN, Child
+
+NAME = "series_sources"
+ROUNDS = [[f"series:s{turn}-{number}" for number in range(3)] for turn in range(10)]
+
+
+def register_in_step(folder: str, barrier: Barrier) -> None:
+    """Register the keys of each round in the same moment as the others."""
+    with dg.DagsterInstance.local_temp(folder) as instance:
+        for keys in ROUNDS:
+            barrier.wait(60)
+            register_keys(instance, NAME, keys)
+
+
+def test_a_series_source_is_in_the_set_of_all_and_in_its_own() -> None:
+    assert set_names(Kind.SERIES) == ["sources", NAME]
+    assert set(SETS) == {Kind.SERIES}
+
+
+def test_differences_are_what_came_and_what_went() -> None:
+    assert differences(["b", "a", "c"], ["c", "d"]) == (["a", "b"], ["d"])
+
+
+def test_keys_that_are_known_are_left_alone(instance: dg.DagsterInstance) -> None:
+    register_keys(instance, NAME, ["series:a"])
+
+    register_keys(instance, NAME, ["series:b", "series:a", "series:b"])
+
+    assert instance.get_dynamic_partitions(NAME) == ["series:a", "series:b"]
+
+
+@pytest.mark.slow
+def test_two_runs_that_register_the_same_keys_at_the_same_moment_both_succeed(
+    tmp_path: Path,
+) -> None:
+    """On SQLite Dagster looks and then inserts: every third such pair raised IntegrityError."""
+    with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+        instance.get_dynamic_partitions(NAME)  # the tables are there
+        barrier = SPAWN.Barrier(2)
+
+        for child in [Child(register_in_step, str(tmp_path), barrier) for _ in range(2)]:
+            child.result()
+
+        found = instance.get_dynamic_partitions(NAME)
+    assert sorted(found) == sorted(key for keys in ROUNDS for key in keys)

@@ -1,0 +1,138 @@
+"""A tick asks which shards have due sources, and requests a run for each shard, not each source."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.sources.source import shard_of
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.orchestration.house import House
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def tick(name: str, at: datetime = NOON) -> dg.ScheduleExecutionData:
+    schedule = defs.get_repository_def().get_schedule_def(name)
+    with dg.DagsterInstance.ephemeral() as instance:
+        context = dg.build_schedule_context(
+            instance=instance,
+            scheduled_execution_time=at,
+            repository_def=defs.get_repository_def(),
+            resources={"workshop": WorkshopResource()},
+        )
+        return schedule.evaluate_tick(context)
+
+
+def host_in_shard(shard: int) -> str:
+    """A host whose sources are polled by this one of two shards."""
+    names = (f"h{number}.test" for number in range(100))
+    return next(name for name in names if shard_of(name) % 2 == shard)
+
+
+def add(house: House, tier: Tier, *, shard: int, count: int = 1) -> None:
+    host = host_in_shard(shard)
+    house.add(
+        *(
+            a_definition(
+                id=f"series:{tier}{shard}-{number}", url=f"https://{host}/{number}", tier=tier
+            )
+            for number in range(count)
+        )
+    )
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_a_tick_with_nothing_due_skips_and_says_why(house: House, tier: Tier) -> None:
+    data = tick(f"{tier}_polling")
+
+    assert data.run_requests == []
+    assert data.skip_message == f"no {tier.upper()} source is due"
+
+
+def test_many_due_sources_are_one_run_per_shard(house: House) -> None:
+    add(house, Tier.HOT, shard=0, count=3)
+    add(house, Tier.HOT, shard=1, count=2)
+
+    data = tick("hot_polling")
+
+    assert data.skip_message is None
+    assert [one.run_key for one in data.run_requests or []] == [
+        "hot:0:20260301T1200",
+        "hot:1:20260301T1200",
+    ]
+
+
+def test_a_shard_without_due_sources_gets_no_run(house: House) -> None:
+    add(house, Tier.HOT, shard=1)
+
+    assert [one.run_key for one in tick("hot_polling").run_requests or []] == [
+        "hot:1:20260301T1200"
+    ]
+
+
+def test_a_tick_looks_at_its_own_tier_alone(house: House) -> None:
+    add(house, Tier.WARM, shard=0)
+
+    assert not tick("hot_polling").run_requests
+    assert not tick("cold_polling").run_requests
+    assert len(tick("warm_polling").run_requests or []) == 1
+
+
+def test_a_source_that_is_not_due_yet_gets_no_run(house: House) -> None:
+    add(house, Tier.HOT, shard=0)
+    with house.open() as shop:
+        later = shop.store.now() + timedelta(minutes=10)
+    house.set_poll_task("series:hot0-0", not_before=later)
+
+    assert tick("hot_polling").skip_message == "no HOT source is due"
+
+
+def test_a_source_that_is_being_polled_gets_no_second_run(house: House) -> None:
+    add(house, Tier.HOT, shard=0)
+    with house.open() as shop:
+        later = shop.store.now() + timedelta(minutes=1)
+    house.set_poll_task("series:hot0-0", status="PROCESSING", lease_owner="x", lease_until=later)
+
+    assert tick("hot_polling").skip_message == "no HOT source is due"
+
+
+@pytest.mark.parametrize(
+    ("tier", "priority"), [(Tier.HOT, "-1"), (Tier.WARM, "-2"), (Tier.COLD, "-3")]
+)
+def test_a_run_bears_its_tier_its_shard_and_its_priority(
+    house: House, tier: Tier, priority: str
+) -> None:
+    add(house, tier, shard=1)
+
+    [request] = tick(f"{tier}_polling").run_requests or []
+
+    ours = {name: value for name, value in request.tags.items() if not name.startswith("dagster/s")}
+    assert ours == {
+        "ingestion/tier": tier.value,
+        "ingestion/shard": f"{tier.value}:1",
+        "dagster/priority": priority,
+    }
+
+
+def test_another_tick_gives_other_keys(house: House) -> None:
+    """Dagster never forgets a run key, not even a failed run's."""
+    add(house, Tier.HOT, shard=0)
+
+    first = tick("hot_polling").run_requests or []
+    second = tick("hot_polling", NOON + timedelta(minutes=5)).run_requests or []
+
+    assert [one.run_key for one in first] == ["hot:0:20260301T1200"]
+    assert [one.run_key for one in second] == ["hot:0:20260301T1205"]
+
+
+def test_maintenance_requests_its_job_at_every_tick(house: House) -> None:
+    schedule = defs.get_repository_def().get_schedule_def("maintenance")
+
+    assert schedule.job_name == "maintain"
+    assert len(tick("maintenance").run_requests or []) == 1

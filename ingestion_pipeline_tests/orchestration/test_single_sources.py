@@ -1,0 +1,221 @@
+"""One source, by hand: `ingest_series` and the assets, with the keys a run was asked for."""
+
+from __future__ import annotations
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.orchestration.execute import QUIET
+from ingestion_pipeline.sources.registry import disable
+from ingestion_pipeline_tests.orchestration.house import (
+    BROKEN,
+    LIGHTHOUSE,
+    PARTITION,
+    SALT,
+    House,
+    a_file,
+    an_entry,
+    checked,
+    run_job,
+    told,
+    why_it_failed,
+)
+
+RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
+
+
+def materialize(
+    asset: str, instance: dg.DagsterInstance, *, tags: dict[str, str]
+) -> dg.ExecuteInProcessResult:
+    """As the button does it: the asset and its checks."""
+    job = defs.get_repository_def().get_implicit_job_def_for_assets([dg.AssetKey(asset)])
+    assert job is not None
+    return job.get_subset(asset_selection={dg.AssetKey(asset)}).execute_in_process(
+        instance=instance, tags=tags, run_config=QUIET, raise_on_error=False
+    )
+
+
+def test_one_source_is_polled_although_it_is_not_due(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, SALT)
+    run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+
+    again = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+
+    assert told(again).keys() == {LIGHTHOUSE}
+    assert told(again)[LIGHTHOUSE]["outcome"] == "unchanged"
+    assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 2
+    assert house.source(SALT).last_checked_at is None
+
+
+def test_one_source_registers_its_own_key_on_an_instance_that_knows_none(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+
+    assert run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}).success
+
+    assert instance.get_dynamic_partitions("series_sources") == [LIGHTHOUSE]
+    assert instance.get_dynamic_partitions("sources") == [LIGHTHOUSE]
+
+
+def test_one_source_tells_checks_when_they_change_and_plans_none(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+
+    first = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+    second = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+
+    assert checked(first) == {"not_empty_after_full": True, "sources_fresh": True}
+    assert checked(second) == {}
+
+
+@pytest.mark.parametrize(
+    ("tags", "cure"),
+    [
+        ({}, """--tags '{"dagster/partition": "series:..."}'"""),
+        ({PARTITION: "series:nobody"}, "`ingest sources list` shows all"),
+    ],
+    ids=["without a partition", "with an unknown key"],
+)
+def test_one_source_refuses_and_names_the_cure(
+    house: House, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
+) -> None:
+    said = why_it_failed(run_job("ingest_series", instance, tags=tags))
+
+    assert cure in said
+    assert instance.get_dynamic_partitions("series_sources") == []
+
+
+def test_one_source_that_is_disabled_is_refused_with_who_did_it_and_the_cure(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    with house.open() as shop, shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        disable(connection, LIGHTHOUSE, actor="cli:ada", reason="too loud", now=now)
+
+    said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
+
+    assert "cli:ada: too loud" in said
+    assert "`ingest sources enable ID`" in said
+    assert not site.requests
+
+
+def test_one_source_that_fails_fails_its_run_with_what_happened(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(BROKEN)
+
+    result = run_job("ingest_series", instance, tags={PARTITION: BROKEN})
+
+    assert f"{BROKEN}: failed: " in why_it_failed(result)
+    assert told(result) == {}
+
+
+def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    """It said "no source got through. series:...: first sync: 10 new"."""
+    house.add_demo(LIGHTHOUSE)
+    run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
+    with house.open() as shop:
+        from ingestion_pipeline.work.claims import Wanted
+        from ingestion_pipeline.work.worker import Worker
+
+        other = Worker(shop.store, lease_seconds=60)
+        assert other.claim(Wanted(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
+
+    said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
+
+    assert "another run has it" in said
+    assert "first sync" not in said
+
+
+def test_a_range_gives_one_event_per_key(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    keys = [LIGHTHOUSE, SALT, "series:salt-feed"]
+    house.add_demo(*keys)
+    instance.add_dynamic_partitions("series_sources", keys)
+
+    result = run_job("ingest_series", instance, tags=dict(zip(RANGE, keys[::2], strict=True)))
+
+    assert result.success
+    assert told(result).keys() == set(keys)
+
+
+def test_a_range_with_a_failing_source_tells_of_the_others(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    keys = [LIGHTHOUSE, BROKEN]
+    house.add_demo(*keys)
+    instance.add_dynamic_partitions("series_sources", keys)
+
+    result = run_job("ingest_series", instance, tags=dict(zip(RANGE, keys, strict=True)))
+
+    assert result.success
+    assert told(result).keys() == {LIGHTHOUSE}
+
+
+def test_sources_checks_the_declaration_and_does_not_poll(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+
+    result = materialize("sources", instance, tags={PARTITION: LIGHTHOUSE})
+
+    assert result.success
+    assert told(result)[LIGHTHOUSE] == {
+        "platform": "rss",
+        "status": "active",
+        "problems": 0,
+        "records": 0,
+        "failures_in_a_row": 0,
+    }
+    assert checked(result) == {"files_readable": True}
+    assert not site.requests
+
+
+def test_sources_refreshes_the_row_from_its_file(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    file = house.sources / "mine.yaml"
+    file.write_text(a_file([an_entry(name="Old")]))
+    with house.open() as shop:
+        from ingestion_pipeline.sources.arrivals import import_files
+        from ingestion_pipeline.systems import check_definition
+
+        import_files(shop.store, house.sources, check=check_definition)
+    file.write_text(a_file([an_entry(name="New")]))
+
+    assert materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}).success
+
+    assert house.source(LIGHTHOUSE).name == "New"
+
+
+def test_sources_says_what_is_wrong_with_the_file_and_where(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    house.set_source(LIGHTHOUSE, origin="mine.yaml")
+    (house.sources / "mine.yaml").write_text(a_file([an_entry(tier="tepid")]))
+
+    said = why_it_failed(materialize("sources", instance, tags={PARTITION: LIGHTHOUSE}))
+
+    assert "mine.yaml:6: tier: 'tepid' is no tier" in said
+
+
+@pytest.mark.parametrize("tags", [{}, {PARTITION: "series:nobody"}], ids=["no key", "unknown"])
+def test_sources_makes_no_partition_for_a_slip_of_the_pen(
+    house: House, instance: dg.DagsterInstance, tags: dict[str, str]
+) -> None:
+    """The key was registered first, and stayed as a partition that no source belongs to."""
+    said = why_it_failed(materialize("sources", instance, tags=tags))
+
+    assert "`ingest sources list` shows all" in said or "name a source" in said
+    assert instance.get_dynamic_partitions("sources") == []

@@ -1,0 +1,365 @@
+"""What becomes of a claimed poll while it is fetched: on both databases, from a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    dead_letters,
+    metadata,
+    snapshots,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests import pollers
+from ingestion_pipeline_tests.builders import a_definition, a_new_task
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, drop, redirect
+from ingestion_pipeline_tests.pollers import (
+    GoingClock,
+    a_feed,
+    a_shop,
+    changed,
+    fetch,
+    fetch_async,
+    given_sources,
+    poll,
+    rows,
+    settings_of,
+    source_row,
+    task_row,
+    wait_until,
+)
+from ingestion_pipeline_tests.processes import POLLS, Child
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb() as web:
+        yield web
+
+
+@pytest.fixture
+def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+    return a_shop(store, settings_of(tmp_path / "home", database_url))
+
+
+@pytest.fixture
+def going(store: Store, now: datetime) -> GoingClock:
+    """The store's time goes on, from noon: for what is waited for inside a run."""
+    store.clock = GoingClock(now)
+    return store.clock
+
+
+def a_source(name: str = "solo", **changes: Any) -> Definition:
+    values = {"id": f"series:{name}", "url": f"http://a.test/{name}", "series": name}
+    return a_definition(**(values | changes))
+
+
+def letter(store: Store) -> Any:
+    [found] = rows(store, dead_letters)
+    return found
+
+
+def set_source(store: Store, **values: Any) -> None:
+    with store.begin() as connection:
+        connection.execute(update(sources).values(**values))
+
+
+def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"', "Content-Type": "text/xml"})
+
+    worker, fetched = fetch(shop, web)
+
+    assert (fetched.counts.changed, fetched.owner) == (1, worker.owner)
+    [item] = rows(store, batch_items)
+    task, [snapshot] = task_row(store), rows(store, snapshots)
+    assert [item.batch_id] == fetched.batch_ids
+    assert (item.task_id, item.fence) == (task.id, task.fence)
+    assert (task.status, task.lease_owner, task.stage) == ("PROCESSING", worker.owner, "fetched")
+    assert (snapshot.etag, snapshot.content_type) == ('"v1"', "text/xml")
+    assert shop.content.get(snapshot.content_hash) == a_feed(1)
+    assert source_row(store).last_checked_at is None
+
+
+@pytest.mark.parametrize("has_etag", [True, False], ids=["by 304", "by equal hash"])
+def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, has_etag: bool
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v1"'} if has_etag else {})
+    poll(shop, web)
+    before = everything(store)
+    later = clock.advance(days=1)
+
+    polled = poll(shop, web)
+
+    after = everything(store)
+    assert polled.counts.unchanged == 1
+    assert {name for name in after if after[name] != before[name]} == {"sources", "tasks", "hosts"}
+    assert (web.requests[1].headers.get("if-none-match") == '"v1"') is has_etag
+    source, task = source_row(store), task_row(store)
+    assert (source.last_checked_at, source.last_outcome) == (later, "unchanged")
+    assert source.last_changed_at == later - DAY
+    assert (task.status, task.attempts, task.not_before) == ("PENDING", 0, source.next_check_at)
+
+
+def everything(store: Store) -> dict[str, list[Any]]:
+    return {name: rows(store, table) for name, table in metadata.tables.items()}
+
+
+def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
+    shop: Workshop, store: Store, web: FakeWeb, going: GoingClock
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = [drop, a_feed(1)]
+
+    _, fetched = fetch(changed(shop, work__backoff_base_seconds="0.3"), web)
+
+    assert (fetched.counts.retried, fetched.counts.changed) == (1, 1)
+    first, second = web.requests
+    assert 0.3 <= second.at - first.at < 1.5
+    assert task_row(store).attempts == 2
+
+
+def test_the_third_failure_is_a_dead_letter_and_one_strike(
+    shop: Workshop, store: Store, web: FakeWeb, going: GoingClock
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = 500
+
+    _, fetched = fetch(shop, web)
+
+    assert (fetched.counts.retried, fetched.counts.failed, len(web.requests)) == (2, 1, 3)
+    assert (letter(store).error_code, letter(store).attempts) == ("http_500", 3)
+    assert "fetch_listing" in letter(store).stack
+    assert source_row(store).failure_count == 1
+    task = task_row(store)
+    assert (task.status, task.attempts) == ("PENDING", 0)
+    assert task.not_before == source_row(store).next_check_at
+
+
+def test_a_permanent_failure_is_a_dead_letter_at_once(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = 410
+
+    _, fetched = fetch(shop, web)
+
+    assert (fetched.counts.failed, len(web.requests)) == (1, 1)
+    assert (letter(store).error_class, letter(store).error_code) == ("permanent", "http_410")
+
+
+def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = redirect(web.url("/secret"))
+
+    fetch(shop, web)
+
+    assert web.paths == ["/solo"]
+    assert letter(store).error_code == "blocked_address"
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"platform": "geocities"}, "no series platform is called 'geocities'"),
+        ({"config": {"colour": "red"}}, "colour is 'red'"),
+        ({"id": "website:x", "kind": Kind.WEBSITE}, "nothing polls sources of kind website"),
+    ],
+    ids=["platform", "config", "kind"],
+)
+def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
+    shop: Workshop, store: Store, web: FakeWeb, changes: dict[str, Any], said: str
+) -> None:
+    given_sources(store, a_source(**changes))
+
+    fetch(shop, web)
+
+    assert web.requests == []
+    assert letter(store).error_code == "bad_config"
+    assert said in letter(store).error
+
+
+def test_a_poll_whose_source_is_gone_is_skipped(shop: Workshop, store: Store, web: FakeWeb) -> None:
+    with store.begin() as connection:
+        insert_tasks(connection, [a_new_task()], now=store.clock.now(connection))
+
+    _, fetched = fetch(shop, web)
+
+    assert (fetched.counts.skipped, task_row(store).status) == (1, "SKIPPED")
+
+
+def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    given_sources(store, a_source("poison"))
+    for _ in range(3):
+        assert len(Worker(store, lease_seconds=60).claim(POLLS, limit=1)) == 1
+        with store.begin() as connection:
+            connection.execute(update(tasks).values(stage="fetched"))
+        clock.advance(minutes=2)
+    given_sources(store, a_source("other"))
+    web.routes |= {"/poison": a_feed(1), "/other": a_feed(1)}
+
+    _, fetched = fetch(shop, web)
+
+    assert web.paths == ["/other"]
+    assert (fetched.counts.failed, fetched.counts.changed) == (1, 1)
+    assert (letter(store).error_code, letter(store).stage) == ("worker_lost", "fetched")
+    assert "died 3 times" in letter(store).error
+    assert (source_row(store, "series:poison").failure_count) == 1
+
+
+def test_every_due_source_is_polled_however_small_the_batches_are(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """A run ended as soon as all its visits had, whatever else was due."""
+    names = ["one", "two", "three", "four", "five"]
+    given_sources(store, *map(a_source, names))
+    web.routes |= {f"/{name}": a_feed(1) for name in names}
+
+    _, fetched = fetch(changed(shop, polling__batch_size="2"), web)
+
+    assert fetched.counts.changed == 5
+    assert sorted(web.paths) == sorted(f"/{name}" for name in names)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [{"needs_full_read": True}, {"reader": "rss:0:{}"}],
+    ids=["needs a full read", "was read by another reader"],
+)
+def test_a_source_that_must_be_read_again_is_asked_unconditionally(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, known: dict[str, Any]
+) -> None:
+    given_sources(store, a_source())
+    web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"'})
+    poll(shop, web)
+    set_source(store, **known)
+    clock.advance(days=1)
+
+    _, fetched = fetch(shop, web)
+
+    assert "if-none-match" not in web.requests[1].headers
+    assert fetched.counts.changed == 1
+
+
+def test_who_is_asked_for_by_hand_is_polled_although_not_due_and_nobody_else(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    given_sources(store, a_source("one"), a_source("two"))
+    web.routes |= {"/one": a_feed(1), "/two": a_feed(1)}
+    poll(shop, web)
+    given_sources(store, a_source("due"))
+
+    polled = poll(shop, web, Wanted(kind="poll", source_ids=["series:two"]))
+
+    assert web.paths[2:] == ["/two"]
+    assert polled.counts.unchanged == 1
+
+
+def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """The first claim took a batch of them, and nobody asked for the rest."""
+    names = ["one", "two", "three", "four", "five"]
+    given_sources(store, *map(a_source, names))
+    web.routes |= {f"/{name}": a_feed(1) for name in names}
+    wanted = Wanted(kind="poll", source_ids=[f"series:{name}" for name in names])
+
+    fetch(changed(shop, polling__batch_size="2"), web, wanted)
+
+    assert sorted(web.paths) == sorted(f"/{name}" for name in names)
+
+
+def test_by_hand_only_what_failed_is_tried_again(
+    shop: Workshop, store: Store, web: FakeWeb, going: GoingClock
+) -> None:
+    given_sources(store, a_source("one"), a_source("two"))
+    web.routes |= {"/one": a_feed(1), "/two": [500, a_feed(1)]}
+    wanted = Wanted(kind="poll", source_ids=["series:one", "series:two"])
+
+    fetch(shop, web, wanted)
+
+    assert web.paths == ["/one", "/two", "/two"]
+
+
+def test_a_run_that_is_stopped_gives_back_what_it_had(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_sources(store, a_source("one"), a_source("two"), a_source("three"))
+    web.routes |= {"/one": pollers.slowly(b"", 30)}
+
+    async def stop() -> None:
+        run = asyncio.create_task(fetch_async(shop, web.port))
+        await asyncio.to_thread(wait_until, lambda: bool(web.requests))
+        run.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await run
+
+    asyncio.run(stop())
+
+    assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
+    assert {task.error for task in rows(store, tasks)} == {"the run was stopped"}
+
+
+def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everything_back(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """It is our own disk: no attempt counts, no source gets a strike."""
+    given_sources(store, a_source("one"), a_source("two", url="http://b.test/two"))
+    web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
+    shop.settings.home.mkdir(exist_ok=True)
+    (shop.settings.home / "content").write_text("a file where a folder should be")
+
+    with pytest.raises(Fatal, match="content store"):
+        fetch(shop, web)
+
+    assert {(task.status, task.attempts) for task in rows(store, tasks)} == {("PENDING", 0)}
+    assert {source.failure_count for source in rows(store, sources)} == {0}
+    assert rows(store, dead_letters) == []
+
+
+@pytest.mark.slow
+def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """A real limit on the size of files, in a process of its own."""
+    given_sources(store, a_source("1-small"), a_source("2-large"), a_source("3-never"))
+    noise = os.urandom(4_000_000).hex().encode()
+    web.routes |= {"/1-small": a_feed(1), "/2-large": noise, "/3-never": a_feed(1)}
+    arguments = (shop.settings.store_url, str(shop.settings.home), web.port, 3_000_000)
+
+    said = Child(pollers.poll_on_a_full_disk, *arguments).result()
+
+    assert said.startswith("Fatal: the content store does not work: [Errno 27] File too large")
+    assert web.paths == ["/1-small", "/2-large"]
+    found = {task.source_id: task for task in rows(store, tasks)}
+    assert {(task.status, task.attempts) for task in found.values()} == {("PENDING", 0)}
+    assert found["series:2-large"].error_code == "storage"
+    assert rows(store, batch_items) == rows(store, dead_letters) == []
+    assert list((shop.settings.home / "content").rglob("*.tmp")) == []

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pytest
+
+from ingestion_pipeline.pages.listing import (
+    Known,
+    NewListing,
+    SameListing,
+    fetch_listing,
+    listing_hash,
+)
+from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.work.errors import Permanent
+
+URL = "https://a.test/list"
+
+
+@dataclass
+class Pages:
+    """A listing whose pages name the next one, and the site that serves them."""
+
+    bodies: Mapping[str, str]
+    etag: str | None = '"v1"'
+    asked: list[Request] = field(default_factory=list[Request])
+
+    def first_request(self) -> Request:
+        return Request(url=URL, accept="text/plain")
+
+    def next_request(self, body: bytes) -> Request | None:
+        following = body.decode().partition(" next: ")[2]
+        return Request(url=following) if following else None
+
+    async def fetch(self, request: Request) -> Answer:
+        self.asked.append(request)
+        if self.etag is not None and request.etag == self.etag:
+            return Unchanged(url=request.url, etag=self.etag, last_modified="today")
+        return a_page(self.bodies[request.url], url=request.url, etag=self.etag)
+
+    def read(
+        self, known: Known | None = None, *, reader: str = "rss:1", max_pages: int = 5
+    ) -> SameListing | NewListing:
+        return asyncio.run(
+            fetch_listing(
+                self, known or Known(), reader=reader, fetch=self.fetch, max_pages=max_pages
+            )
+        )
+
+
+def a_page(body: str, *, url: str = URL, etag: str | None = '"v1"') -> Fetched:
+    return Fetched(
+        url=url,
+        final_url=url,
+        status_code=200,
+        body=body.encode(),
+        content_type="text/plain",
+        etag=etag,
+        last_modified="yesterday",
+    )
+
+
+def three_pages(last: str = "three") -> Pages:
+    return Pages(
+        {URL: "one next: https://a.test/2", "https://a.test/2": "two next: /3", "/3": last}
+    )
+
+
+def known_from(listing: NewListing, *, etag: str | None = None) -> Known:
+    return Known(content_hash=listing.content_hash, etag=etag)
+
+
+def new(answer: SameListing | NewListing) -> NewListing:
+    assert isinstance(answer, NewListing)
+    return answer
+
+
+def test_a_listing_is_followed_to_its_last_page() -> None:
+    pages = three_pages()
+
+    listing = new(pages.read())
+
+    assert [page.body.partition(b" ")[0] for page in listing.pages] == [b"one", b"two", b"three"]
+    assert [request.url for request in pages.asked] == [URL, "https://a.test/2", "/3"]
+
+
+def test_only_the_first_page_is_asked_for_conditionally() -> None:
+    pages = three_pages()
+
+    pages.read(Known(content_hash="0" * 64, etag='"old"', last_modified="last week"))
+
+    conditions = [(request.etag, request.last_modified) for request in pages.asked]
+    assert conditions == [('"old"', "last week"), (None, None), (None, None)]
+    assert pages.asked[0].accept == "text/plain"
+
+
+def test_an_unchanged_answer_is_the_same_listing_with_its_new_validators() -> None:
+    pages = Pages({URL: "one"})
+
+    same = pages.read(Known(content_hash="0" * 64, etag='"v1"'))
+
+    assert same == SameListing(etag='"v1"', last_modified="today")
+
+
+def test_equal_pages_are_the_same_listing_although_the_server_sent_them_again() -> None:
+    pages = Pages({URL: "one"})
+    before = new(pages.read())
+
+    same = pages.read(known_from(before, etag='"v0"'))
+
+    assert same == SameListing(etag='"v1"', last_modified="yesterday")
+
+
+def test_many_equal_pages_are_the_same_listing_and_keep_no_validators() -> None:
+    """With the first page's etag a 304 on page one would have hidden what page two had new."""
+    before = new(three_pages().read())
+
+    same = three_pages().read(known_from(before))
+
+    assert same == SameListing(etag=None, last_modified=None)
+
+
+def test_a_change_on_the_last_page_is_seen() -> None:
+    before = new(three_pages().read())
+
+    after = three_pages(last="more").read(known_from(before))
+
+    assert new(after).content_hash != before.content_hash
+
+
+@pytest.mark.parametrize("reader", ["rss:2", "rss:1:{}"], ids=["version", "configuration"])
+def test_another_reader_makes_the_same_pages_a_new_listing(reader: str) -> None:
+    pages = Pages({URL: "one"})
+    before = new(pages.read())
+
+    assert isinstance(pages.read(known_from(before), reader=reader), NewListing)
+
+
+def test_the_hash_knows_where_one_page_ends_and_the_next_begins() -> None:
+    one = listing_hash([a_page("ab"), a_page("c")], reader="r")
+    other = listing_hash([a_page("a"), a_page("bc")], reader="r")
+
+    assert one != other
+
+
+def test_the_hash_knows_where_the_reader_ends() -> None:
+    assert listing_hash([], reader="ab") != listing_hash([a_page("b")], reader="a")
+
+
+def test_as_many_pages_as_allowed_are_read() -> None:
+    assert len(new(three_pages().read(max_pages=3)).pages) == 3
+
+
+def test_more_pages_than_allowed_are_refused_with_the_name_of_the_setting() -> None:
+    pages = three_pages()
+
+    with pytest.raises(Permanent, match=r"more than 2 pages.*fetch\.max_pages") as refused:
+        pages.read(max_pages=2)
+
+    assert refused.value.code == "too_many_pages"
+    assert len(pages.asked) == 2
+
+
+def test_a_listing_that_leads_to_itself_ends_at_the_limit() -> None:
+    pages = Pages({URL: f"one next: {URL}"})
+
+    with pytest.raises(Permanent, match="more than 5 pages"):
+        pages.read()
+
+
+def test_a_later_page_that_claims_to_be_unchanged_is_refused() -> None:
+    class Odd(Pages):
+        async def fetch(self, request: Request) -> Answer:
+            if request.url == URL:
+                return await super().fetch(request)
+            return Unchanged(url=request.url, etag=None, last_modified=None)
+
+    with pytest.raises(Permanent, match="304") as refused:
+        Odd(three_pages().bodies).read()
+
+    assert refused.value.code == "bad_304"

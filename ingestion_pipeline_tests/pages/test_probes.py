@@ -1,0 +1,98 @@
+"""An open breaker: one probe after a day, whoever is asked to send it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import (
+    a_feed,
+    a_shop,
+    fetch,
+    fetch_async,
+    given_sources,
+    poll,
+    settings_of,
+    source_row,
+    task_row,
+)
+
+DAY = timedelta(days=1)
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb() as web:
+        yield web
+
+
+@pytest.fixture
+def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+    return a_shop(store, settings_of(tmp_path / "home", database_url))
+
+
+def opened_breaker(shop: Workshop, web: FakeWeb, clock: FixedClock) -> datetime:
+    """Five failed polls of one source; when its probe may be."""
+    given_sources(shop.store, a_definition(url="http://a.test/1"))
+    web.routes["/1"] = 404
+    for _ in range(5):
+        clock.advance(days=2)
+        fetch(shop, web)
+    assert source_row(shop.store).status == "open"
+    web.requests.clear()
+    return clock.at + DAY
+
+
+def probe_with_twenty_workers(shop: Workshop, web: FakeWeb) -> None:
+    async def probe() -> None:
+        await asyncio.gather(*(fetch_async(shop, web.port) for _ in range(20)))
+
+    asyncio.run(probe())
+
+
+def test_an_open_breaker_lets_nothing_through_for_a_day(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    probe_at = opened_breaker(shop, web, clock)
+    clock.at = probe_at - timedelta(seconds=1)
+
+    probe_with_twenty_workers(shop, web)
+
+    assert web.requests == []
+
+
+def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_another_day(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    opened_breaker(shop, web, clock)
+    web.routes["/1"] = 500  # transient: a poll would try three times, a probe does not
+    probed_at = clock.advance(days=1, hours=3)
+
+    probe_with_twenty_workers(shop, web)
+
+    assert web.paths == ["/1"]
+    source = source_row(store)
+    assert (source.status, source.failure_count) == ("open", 6)
+    assert source.next_check_at >= probed_at + DAY
+    assert task_row(store).not_before == source.next_check_at
+
+
+def test_a_probe_that_succeeds_closes_the_breaker(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    opened_breaker(shop, web, clock)
+    web.routes["/1"] = a_feed(1)
+    clock.advance(days=1, hours=3)
+
+    poll(shop, web)
+
+    source = source_row(store)
+    assert (source.status, source.failure_count, len(web.requests)) == ("active", 0, 1)

@@ -1,0 +1,249 @@
+"""A whole poll, fetch to rows, against a web on loopback: in this process, or in one that dies."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from sqlalchemy import Connection, Table, func, select
+
+from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
+from ingestion_pipeline.pages.guard import Endpoint, Guard, Resolver, system_resolver
+from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.poll_results import PollCounts
+from ingestion_pipeline.pages.system import Ingested
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline.systems import POLLED
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
+from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS
+
+# Fast enough for tests: no spacing, and backoffs that a run waits for.
+FAST = {"hosts.delay_seconds": "0", "work.backoff_base_seconds": "0.05"}
+
+
+class GoingClock:
+    """A store's time that begins where it is told and goes on; it may be moved ahead."""
+
+    def __init__(self, at: datetime) -> None:
+        self._at = at
+        self._started = time.monotonic()
+
+    def now(self, connection: Connection) -> datetime:
+        return self._at + timedelta(seconds=time.monotonic() - self._started)
+
+    def advance(self, **units: float) -> None:
+        self._at += timedelta(**units)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Polled:
+    """What one run came to, all parts together."""
+
+    fetched: PollCounts
+    counts: PollCounts
+    ingested: Sequence[Ingested]
+    owner: str
+
+
+def settings_of(home: Path, url: str, **changes: str) -> Settings:
+    """Fast settings; a change is named `group__name`."""
+    overrides = FAST | {name.replace("__", "."): text for name, text in changes.items()}
+    environment = {"INGESTION_HOME": str(home), "INGESTION_DATABASE_URL": url}
+    return load_settings(environment, overrides)
+
+
+def a_shop(store: Store, settings: Settings) -> Workshop:
+    content = ContentStore(settings.home / "content")
+    return Workshop(
+        store=store, settings=settings, content=content, systems=POLLED, random=Random(7)
+    )
+
+
+def changed(shop: Workshop, **changes: str) -> Workshop:
+    """The same workshop under other settings."""
+    old = shop.settings
+    return replace(shop, settings=settings_of(old.home, old.database_url, **changes))
+
+
+def names_of(port: int) -> Resolver:
+    """Every name that ends in .test is the web on that port; the rest is as the system says."""
+
+    async def resolve(host: str, asked_port: int) -> Sequence[Endpoint]:
+        if host.endswith(".test"):
+            return [Endpoint(LOOPBACK, port, is_exempt=True)]
+        return await system_resolver(host, asked_port)
+
+    return resolve
+
+
+def a_fetcher(settings: Settings, port: int) -> HttpFetcher:
+    limits = FetchLimits(
+        max_bytes=settings.fetch.max_bytes, deadline_seconds=settings.fetch.deadline_seconds
+    )
+    return HttpFetcher("tests", limits, Guard(settings.allowed_hosts, names_of(port)))
+
+
+async def fetch_async(
+    shop: Workshop, port: int, wanted: Wanted = POLLS, worker: Worker | None = None
+) -> tuple[Worker, Fetching]:
+    worker = worker or Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+    async with a_fetcher(shop.settings, port) as fetcher:
+        return worker, await FetchSlice(shop, worker, fetcher).run(wanted)
+
+
+def fetch(shop: Workshop, web: FakeWeb, wanted: Wanted = POLLS) -> tuple[Worker, Fetching]:
+    """The first part of a run."""
+    return asyncio.run(fetch_async(shop, web.port, wanted))
+
+
+def ingest(shop: Workshop, worker: Worker, fetching: Fetching) -> Polled:
+    """The rest of it."""
+    counts = fetching.counts
+    ingested: list[Ingested] = []
+    for batch_id in fetching.batch_ids:
+        counts += extract_batch(shop, worker, batch_id)
+        ingestion = ingest_batch(shop, worker, batch_id)
+        counts += ingestion.counts
+        ingested += ingestion.ingested
+    return Polled(fetched=fetching.counts, counts=counts, ingested=ingested, owner=fetching.owner)
+
+
+def poll(shop: Workshop, web: FakeWeb, wanted: Wanted = POLLS) -> Polled:
+    """One whole run."""
+    return ingest(shop, *fetch(shop, web, wanted))
+
+
+def a_feed(*numbers: int, note: str = "") -> bytes:
+    """An RSS feed of these chapters, newest first as feeds have it."""
+    items = "".join(
+        f"<item><title>Chapter {number}{note}</title><guid>c{number}</guid>"
+        f"<link>http://a.test/c/{number}</link></item>"
+        for number in sorted(numbers, reverse=True)
+    )
+    return f'<rss version="2.0"><channel><title>S</title>{items}</channel></rss>'.encode()
+
+
+def slowly(body: bytes, seconds: float) -> Raw:
+    """A good answer that takes its time."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        await asyncio.sleep(seconds)
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+
+    return answer
+
+
+def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
+    """Return when it is so; for what happens in other threads and processes."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        if time.monotonic() > deadline:
+            raise TimeoutError("it never came to that")
+        time.sleep(0.01)
+
+
+def given_sources(store: Store, *definitions: Definition) -> None:
+    with store.begin() as connection:
+        register(connection, definitions, now=store.clock.now(connection))
+
+
+def rows(store: Store, table: Table) -> list[Any]:
+    with store.read() as connection:
+        return list(connection.execute(select(table).order_by(*table.primary_key)))
+
+
+def source_row(store: Store, source_id: str = "series:solo") -> Any:
+    return next(row for row in rows(store, sources) if row.id == source_id)
+
+
+def task_row(store: Store, source_id: str = "series:solo") -> Any:
+    return next(row for row in rows(store, tasks) if row.source_id == source_id)
+
+
+def poll_until_done(
+    url: str, home: str, port: int, changes: Mapping[str, str], days_off: int = 0
+) -> int:
+    """Poll as runs do until every source was polled once; how many this process ingested."""
+    with _clock_off(days_off):
+        store = open_store(url)
+        shop = a_shop(store, settings_of(Path(home), url, **changes))
+        ingested, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+        while _unpolled(store) and time.monotonic() < deadline:
+            worker, fetching = asyncio.run(fetch_async(shop, port))
+            ingested += len(ingest(shop, worker, fetching).ingested)
+            time.sleep(0.02)
+        store.close()
+    return ingested
+
+
+def _clock_off(days: int) -> Any:
+    import time_machine
+
+    moment = datetime.now(UTC) + timedelta(days=days)
+    return time_machine.travel(moment) if days else nullcontext()
+
+
+def _unpolled(store: Store) -> int:
+    with store.read() as connection:
+        query = select(func.count()).select_from(sources).where(sources.c.last_success_at.is_(None))
+        return connection.execute(query).scalar_one()
+
+
+def stop_between_fetch_and_ingest(
+    url: str, home: str, port: int, changes: Mapping[str, str]
+) -> dict[str, int]:
+    """Fetch, stand still with the batch in hand, and go on as if nothing had happened."""
+    from ingestion_pipeline_tests.processes import stop_here
+
+    store = open_store(url)
+    shop = a_shop(store, settings_of(Path(home), url, **changes))
+    worker, fetching = asyncio.run(fetch_async(shop, port))
+    batch_id = fetching.batch_ids[0]
+    extract_batch(shop, worker, batch_id)
+    stop_here()
+    ingestion = ingest_batch(shop, worker, batch_id)
+    store.close()
+    return {"fetched": fetching.counts.changed, "ingested": len(ingestion.ingested)}
+
+
+def poll_on_a_full_disk(url: str, home: str, port: int, limit_bytes: int) -> str:
+    """The error of a run whose files may not grow beyond the limit."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+    store = open_store(url)
+    shop = a_shop(store, settings_of(Path(home), url))
+    try:
+        asyncio.run(fetch_async(shop, port))
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        store.close()
+    return "no error"
+
+
+def die_while_reading(url: str, home: str, port: int, changes: Mapping[str, str]) -> None:
+    """Fetch everything, and be killed by the first listing that is read."""
+    store = open_store(url)
+    shop = a_shop(store, settings_of(Path(home), url, **changes))
+    asyncio.run(fetch_async(shop, port))
+    os.kill(os.getpid(), 9)

@@ -1,0 +1,134 @@
+"""From a mapping to a definition: what is accepted, what is filled in, what no row could hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources.source import Definition, Kind, Tier, shard_of
+
+
+def declared(**changes: Any) -> dict[str, Any]:
+    return {"id": "series:solo", "kind": "series", "url": "https://a.test/feed"} | changes
+
+
+def accepted(**changes: Any) -> Definition:
+    definition, bad = definition_of(declared(**changes))
+    assert bad == []
+    assert definition is not None
+    return definition
+
+
+def test_what_is_not_said_is_filled_in() -> None:
+    assert accepted() == Definition(
+        id="series:solo",
+        kind=Kind.SERIES,
+        url="https://a.test/feed",
+        name=None,
+        platform="rss",
+        tier=None,
+        config={},
+        enabled=True,
+        series="solo",
+        company=None,
+        origin="row",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "tier"),
+    [("hot", Tier.HOT), ("warm", Tier.WARM), ("cold", Tier.COLD), ("auto", None), (None, None)],
+)
+def test_a_tier_is_pinned_unless_it_is_auto(given: str | None, tier: Tier | None) -> None:
+    assert accepted(tier=given).tier is tier
+
+
+def test_a_series_is_named_by_its_source_unless_it_has_its_own_name() -> None:
+    assert accepted(id="series:solo:en").series == "solo:en"
+    assert accepted(series="solo-leveling").series == "solo-leveling"
+
+
+def test_a_platform_that_is_named_wins_over_the_url() -> None:
+    definition = accepted(
+        url="https://mirror.test/feed", platform="mangadex", config={"manga_id": "x"}
+    )
+
+    assert definition.platform == "mangadex"
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        pytest.param({"id": None}, "id", "is missing", id="no id"),
+        pytest.param({"url": None}, "url", "is missing", id="no url"),
+        pytest.param({"kind": None}, "kind", "is missing", id="no kind"),
+        pytest.param({"id": 7}, "id", "must be text, not int", id="number as id"),
+        pytest.param({"id": "solo"}, "id", "write kind:name", id="no kind in id"),
+        pytest.param({"id": "series:a,b"}, "id", "write kind:name", id="comma"),
+        pytest.param({"id": "series:Ä"}, "id", "write kind:name", id="beyond ascii"),
+        pytest.param({"id": "series:a\n"}, "id", "write kind:name", id="newline"),
+        pytest.param({"id": "series:" + "a" * 114}, "id", "at most 120", id="121 characters"),
+        pytest.param({"id": "catalog:a"}, "id", "must begin with its kind", id="other kind"),
+        pytest.param({"kind": "comic"}, "kind", "'comic' is no kind; there are:", id="kind"),
+        pytest.param({"tier": "tepid"}, "tier", "'tepid' is no tier; there are: hot", id="tier"),
+        pytest.param({"enabled": "no"}, "enabled", "must be true or false", id="enabled"),
+        pytest.param({"series": "A B"}, "series", "is no series id", id="series"),
+        pytest.param({"company": "A B"}, "company", "is no company id", id="company"),
+        pytest.param({"company": "a" * 121}, "company", "at most 120", id="long company"),
+        pytest.param({"url": "/feed"}, "url", "is no web address", id="relative url"),
+        pytest.param({"url": "http://"}, "url", "no usable host", id="no host"),
+        pytest.param({"url": "https://a.test/a b"}, "url", "space", id="space in url"),
+        pytest.param({"platform": "mangadx"}, "platform", "mangadex, rss", id="platform"),
+        pytest.param({"url": "https://a.test/"}, "platform", "does not tell it", id="untold"),
+        pytest.param({"config": "a"}, "config", "must be a mapping, not str", id="text config"),
+        pytest.param({"config": {"a": {1, 2}}}, "config", "must be plain data", id="set"),
+        pytest.param({"config": {"a": float("nan")}}, "config", "plain data", id="nan"),
+        pytest.param({"config": {1: "a", "b": 2}}, "config", "keys must be text", id="mixed keys"),
+        pytest.param({"config": {"a": [{2: 3}]}}, "config", "keys must be text", id="inner key"),
+        pytest.param({"config": {"a": ["x\0"]}}, "config", "NUL", id="NUL in config"),
+        pytest.param({"config": {"\ud800": 1}}, "config", "half a character", id="half in config"),
+        pytest.param({"name": "So\0lo"}, "name", "NUL", id="NUL in name"),
+        pytest.param({"name": "\ud800"}, "name", "half a character", id="half a character"),
+        pytest.param({"colour": "red"}, "colour", "unknown key; there are: id, kind", id="key"),
+    ],
+)
+def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, said: str) -> None:
+    definition, bad = definition_of(declared(**changes))
+
+    assert definition is None
+    assert [one.field for one in bad] == [field]
+    assert said in bad[0].message
+
+
+def test_an_id_of_120_characters_is_accepted() -> None:
+    longest = "series:" + "a" * 113
+
+    assert accepted(id=longest).id == longest
+
+
+def test_a_config_nested_beyond_reason_is_refused() -> None:
+    deep: Any = {}
+    for _ in range(100_000):
+        deep = {"a": deep}
+
+    _, bad = definition_of(declared(config=deep))
+
+    assert [one.field for one in bad] == ["config"]
+
+
+def test_all_that_is_wrong_is_said_at_once() -> None:
+    _, bad = definition_of({"id": "x", "kind": "series", "url": "x", "tier": 1, "colour": 1})
+
+    assert {one.field for one in bad} == {"id", "url", "tier", "colour"}
+
+
+def test_a_platform_is_not_asked_for_where_the_kind_or_the_url_is_the_mistake() -> None:
+    for mistake in ({"kind": "comic"}, {"url": "nowhere"}):
+        _, bad = definition_of(declared(**mistake))
+        assert [one.field for one in bad] == list(mistake)
+
+
+def test_every_process_puts_a_host_into_the_same_shard() -> None:
+    assert [shard_of(host) for host in ("a.test", "b.test")] == [19753, 16263]

@@ -1,0 +1,164 @@
+"""What is due: which shards a tick, a retry or a new source wants a run for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import event, insert, text, update
+
+from ingestion_pipeline.sources import due, registry
+from ingestion_pipeline.sources.source import Tier, shard_of
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline_tests.builders import NOON, a_definition
+
+HOUR = timedelta(hours=1)
+SHARDS = 4
+
+
+def given_source(store: Store, name: str, *, tier: Tier = Tier.WARM, **poll: Any) -> int:
+    """A source on a host of its own, with what its poll shall say; the host's shard."""
+    source_id = f"series:{name}"
+    definition = a_definition(id=source_id, url=f"https://{name}.test/feed", tier=tier)
+    with store.begin() as connection:
+        registry.register(connection, [definition], now=NOON)
+        if poll:
+            mine = tasks.c.source_id == source_id
+            connection.execute(update(tasks).where(mine).values(**poll))
+    return shard_of(f"{name}.test") % SHARDS
+
+
+def due_shards(store: Store, tier: Tier, now: datetime = NOON) -> list[int]:
+    with store.read() as connection:
+        return due.due_shards(connection, tier, now=now, shards=SHARDS)
+
+
+def test_a_tick_wants_the_shards_of_its_tier_that_have_a_source_due(store: Store) -> None:
+    shards = {given_source(store, name, tier=Tier.HOT) for name in ("a", "b", "c", "d")}
+    warm = given_source(store, "w")
+    given_source(store, "later", tier=Tier.COLD, not_before=NOON + HOUR)
+
+    assert due_shards(store, Tier.HOT) == sorted(shards)
+    assert due_shards(store, Tier.WARM) == [warm]
+    assert due_shards(store, Tier.COLD) == []
+    assert len(due_shards(store, Tier.COLD, NOON + HOUR)) == 1
+
+
+def test_a_running_poll_is_due_only_once_its_lease_is_over(store: Store) -> None:
+    shard = given_source(store, "a", status="PROCESSING", lease_until=NOON, lease_owner="w")
+
+    assert due_shards(store, Tier.WARM, NOON) == []
+    assert due_shards(store, Tier.WARM, NOON + timedelta(seconds=1)) == [shard]
+
+
+def test_what_is_disabled_is_never_due(store: Store) -> None:
+    given_source(store, "a")
+    with store.begin() as connection:
+        registry.disable(connection, "series:a", actor="ann", reason="slow", now=NOON)
+
+    assert due_shards(store, Tier.WARM) == []
+
+
+def test_retries_and_dead_workers_polls_are_remembered_between_ticks(store: Store) -> None:
+    retry = given_source(store, "retry", tier=Tier.HOT, attempts=1)
+    dead = given_source(
+        store,
+        "dead",
+        tier=Tier.COLD,
+        attempts=1,
+        status="PROCESSING",
+        lease_until=NOON - HOUR,
+        lease_owner="w",
+    )
+    given_source(store, "fresh")
+    given_source(store, "later", attempts=1, not_before=NOON + HOUR)
+    given_source(store, "runs", attempts=1, status="PROCESSING", lease_until=NOON, lease_owner="w")
+
+    with store.read() as connection:
+        found = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
+
+    assert sorted(found) == sorted([(Tier.HOT, retry), (Tier.COLD, dead)])
+
+
+def test_new_sources_are_those_that_came_since_and_were_never_checked(store: Store) -> None:
+    old = given_source(store, "old")
+    given_source(store, "checked")
+    new = given_source(store, "new", tier=Tier.HOT)
+    given_source(store, "off")
+    with store.begin() as connection:
+        for name, values in {
+            "old": {"created_at": NOON - HOUR},
+            "checked": {"last_checked_at": NOON},
+        }.items():
+            row = update(sources).where(sources.c.id == f"series:{name}")
+            connection.execute(row.values(**values))
+        registry.disable(connection, "series:off", actor="ann", reason="x", now=NOON)
+
+    with store.read() as connection:
+        since = due.new_shards(connection, since=NOON - HOUR, now=NOON, shards=SHARDS)
+        ever = due.new_shards(connection, since=None, now=NOON, shards=SHARDS)
+
+    assert since == [(Tier.HOT, new)]
+    assert sorted(ever) == sorted([(Tier.HOT, new), (Tier.WARM, old)])
+
+
+def test_the_census_counts_all_and_disabled_and_knows_the_newest(store: Store) -> None:
+    with store.read() as connection:
+        assert due.census(connection) == (0, 0, None)
+
+    given_source(store, "a")
+    given_source(store, "b")
+    with store.begin() as connection:
+        registry.disable(connection, "series:a", actor="ann", reason="slow", now=NOON)
+
+    with store.read() as connection:
+        assert due.census(connection) == (2, 1, NOON)
+
+
+def plan_of(store: Store, *, tier: Tier) -> str:
+    """How the database finds the due shards: the very statement, explained."""
+    statements: list[tuple[str, Any]] = []
+
+    def remember(*args: Any) -> None:
+        statements.append((args[2], args[3]))
+
+    event.listen(store.engine, "before_cursor_execute", remember)
+    with store.read() as connection:
+        due.due_shards(connection, tier, now=NOON, shards=SHARDS)
+    event.remove(store.engine, "before_cursor_execute", remember)
+    [(statement, parameters)] = statements
+    explain = "EXPLAIN QUERY PLAN" if store.engine.dialect.name == "sqlite" else "EXPLAIN"
+    with store.read() as connection:
+        rows = connection.exec_driver_sql(f"{explain} {statement}", parameters)
+        return "\n".join(str(row) for row in rows)
+
+
+@pytest.mark.parametrize("tier", [Tier.HOT])
+def test_a_tick_among_twenty_thousand_sources_reads_the_index_of_what_is_due(
+    store: Store, tier: Tier
+) -> None:
+    rows = [
+        {
+            "kind": "poll",
+            "dedupe_key": f"series:{number}",
+            "source_id": f"series:{number}",
+            "payload": {},
+            "status": "PENDING",
+            "priority": number % 3 + 1,
+            "shard": number,
+            "not_before": NOON + HOUR * (1 if number % 1_000 else -1),
+            "tracking_id": "t",
+            "ancestry": [],
+            "created_at": NOON,
+            "updated_at": NOON,
+        }
+        for number in range(20_000)
+    ]
+    with store.begin() as connection:
+        connection.execute(insert(tasks), rows)
+        connection.execute(text("ANALYZE"))
+
+    assert "ix_tasks_due" in plan_of(store, tier=tier)
+    assert len(due_shards(store, tier)) > 0

@@ -1,0 +1,385 @@
+"""Source files: every mistake at once, where an editor can jump to it; nothing half-imported."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources.files import (
+    MAX_FILE_BYTES,
+    SourceFile,
+    fingerprints,
+    read_file,
+    read_folder,
+)
+from ingestion_pipeline.sources.source import Definition, Kind, Tier
+from ingestion_pipeline.systems import check_definition
+
+GOOD = """\
+sources:
+  - id: series:solo
+    kind: series
+    url: https://a.test/feed
+    platform: rss
+"""
+
+
+def nothing_against(_: Definition) -> Iterable[BadField]:
+    return ()
+
+
+def written(folder: Path, text: str | bytes, name: str = "a.yaml") -> Path:
+    file = folder / name
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return file
+
+
+def read(folder: Path, text: str | bytes) -> SourceFile:
+    return read_file(written(folder, text), check=nothing_against)
+
+
+def problem_places(file: SourceFile) -> set[tuple[str, int, str]]:
+    return {(one.path, one.line, one.field) for one in file.problems}
+
+
+def test_a_declared_source_becomes_a_definition(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        """\
+sources:
+  - id: series:solo
+    kind: series
+    url: https://a.test/chapters
+    name: Solo
+    platform: rss
+    tier: hot
+    config: {language: en}
+    enabled: false
+    series: solo-leveling
+""",
+    )
+
+    assert file.problems == ()
+    assert file.definitions == [
+        Definition(
+            id="series:solo",
+            kind=Kind.SERIES,
+            url="https://a.test/chapters",
+            name="Solo",
+            platform="rss",
+            tier=Tier.HOT,
+            config={"language": "en"},
+            enabled=False,
+            series="solo-leveling",
+            origin="a.yaml",
+        )
+    ]
+
+
+MISTAKES = """\
+sources:
+  - id: series:fine
+    kind: series
+    url: https://a.test/feed
+  - id: series:unknown-key
+    kind: series
+    url: https://a.test/feed
+    colour: red
+  - id: Series Bad Id
+    kind: series
+    url: https://a.test/feed
+  - id: series:bad-url
+    kind: series
+    url: ftp://a.test/feed
+    platform: rss
+  - id: series:bad-kind
+    kind: comic
+    url: https://a.test/feed
+  - id: series:bad-platform
+    kind: series
+    url: https://a.test/feed
+    platform: mangadx
+  - id: series:fine
+    kind: series
+    url: https://b.test/feed
+  - id: series:wrong-type
+    kind: series
+    url: https://a.test/feed
+    tier: 3
+  - just text
+"""
+
+
+def test_every_mistake_of_a_file_is_listed_with_line_and_field(tmp_path: Path) -> None:
+    file = read(tmp_path, MISTAKES)
+
+    assert problem_places(file) == {
+        ("a.yaml", 8, "colour"),
+        ("a.yaml", 9, "id"),
+        ("a.yaml", 14, "url"),
+        ("a.yaml", 17, "kind"),
+        ("a.yaml", 22, "platform"),
+        ("a.yaml", 23, "id"),
+        ("a.yaml", 29, "tier"),
+        ("a.yaml", 30, "entry"),
+    }
+    assert file.definitions == ()
+
+
+def test_a_problem_reads_as_an_editor_wants_it(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD.replace("rss", "mangadx"))
+
+    assert [str(one) for one in file.problems] == [
+        "a.yaml:5: platform: 'mangadx' is no platform; for series there are: mangadex, rss"
+    ]
+
+
+def test_every_mistake_of_one_entry_is_listed(tmp_path: Path) -> None:
+    file = read(
+        tmp_path,
+        """\
+sources:
+  - id: Nope
+    kind: series
+    url: nowhere
+    platform: mangadx
+    tier: tepid
+    series: Not A Slug
+    company: [acme]
+    enabled: maybe
+    config: [1]
+    colour: red
+""",
+    )
+
+    assert {one.field for one in file.problems} == {
+        *("id", "url", "platform", "tier", "series", "company", "enabled", "config", "colour")
+    }
+
+
+def test_an_id_is_declared_twice_though_one_of_its_entries_is_wrong(tmp_path: Path) -> None:
+    twice = GOOD + "  - {id: series:solo, kind: series, url: nowhere}\n"
+
+    file = read(tmp_path, twice)
+
+    assert problem_places(file) == {("a.yaml", 6, "id"), ("a.yaml", 6, "url")}
+    assert any("is declared on line 2 already" in one.message for one in file.problems)
+
+
+def test_an_id_is_declared_twice_on_one_line(tmp_path: Path) -> None:
+    entry = "{id: series:solo, kind: series, url: 'https://a.test/feed'}"
+
+    file = read(tmp_path, f"sources: [{entry}, {entry}]")
+
+    assert problem_places(file) == {("a.yaml", 1, "id")}
+
+
+def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+    file = read(tmp_path, GOOD + "    url: https://b.test/feed\n")
+
+    assert problem_places(file) == {("a.yaml", 6, "url")}
+
+
+def test_a_bad_file_does_not_spoil_the_others(tmp_path: Path) -> None:
+    written(tmp_path, GOOD, "good.yaml")
+    written(tmp_path, MISTAKES, "bad.yml")
+    written(tmp_path, "sources: [nonsense", "notes.txt")
+
+    bad, good = read_folder(tmp_path, check=nothing_against)
+
+    assert (bad.path, bad.definitions) == ("bad.yml", ())
+    assert [one.id for one in good.definitions] == ["series:solo"]
+
+
+def test_an_id_in_two_files_spoils_both_and_no_third(tmp_path: Path) -> None:
+    written(tmp_path, GOOD, "one.yaml")
+    written(tmp_path, "# a comment\n" + GOOD, "two.yaml")
+    written(tmp_path, GOOD.replace("solo", "other"), "three.yaml")
+
+    files = {file.path: file for file in read_folder(tmp_path, check=nothing_against)}
+
+    said = "'series:solo' is declared in one.yaml and two.yaml"
+    assert [str(one) for one in files["one.yaml"].problems] == [f"one.yaml:2: id: {said}"]
+    assert [str(one) for one in files["two.yaml"].problems] == [f"two.yaml:3: id: {said}"]
+    assert [len(file.definitions) for file in files.values()] == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "field", "said"),
+    [
+        pytest.param("sources: [", 1, "yaml", "not readable as YAML", id="cut off"),
+        pytest.param("sources:\n\t- a", 2, "yaml", "not readable as YAML", id="tab"),
+        pytest.param(b"sources: \xff\xfe", 1, "yaml", "not readable as YAML", id="not utf-8"),
+        pytest.param("a: \x00", 1, "yaml", "not readable as YAML", id="NUL"),
+        pytest.param("[" * 5_000, 1, "yaml", "nested too deeply", id="too deep"),
+        pytest.param("- id: series:a", 1, "sources", "a list under `sources:`", id="bare list"),
+        pytest.param("source: []", 1, "sources", "found source", id="misspelt"),
+        pytest.param("{}", 1, "sources", "found none", id="no key"),
+        pytest.param("sources: {a: b}", 1, "sources", "must be a list", id="mapping"),
+        pytest.param("sources: []\nmore: 1", 1, "sources", "found sources, more", id="more keys"),
+        pytest.param("sources: [!!set {a, b}]", 1, "entry", "without a tag", id="set"),
+        pytest.param("sources: [!!python/object:x.Y {}]", 1, "entry", "tag", id="python object"),
+        pytest.param("sources: [{? [a] : b}]", 1, "entry", "unhashable", id="list as key"),
+        pytest.param("sources: [{id: 2001-99-99}]", 1, "entry", "month", id="no such day"),
+    ],
+)
+def test_what_is_no_source_file_is_one_problem(
+    tmp_path: Path, text: str | bytes, line: int, field: str, said: str
+) -> None:
+    file = read(tmp_path, text)
+
+    assert [(one.line, one.field) for one in file.problems] == [(line, field)]
+    assert said in file.problems[0].message
+
+
+@pytest.mark.parametrize("text", ["", "\n# nothing yet\n", "sources:\n", "sources: []\n"])
+def test_a_file_that_declares_nothing_is_no_problem(tmp_path: Path, text: str) -> None:
+    file = read(tmp_path, text)
+
+    assert (list(file.definitions), file.problems) == ([], ())
+
+
+def test_aliases_are_refused_before_they_grow(tmp_path: Path) -> None:
+    laughs = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{after}: &{after} [{', '.join([f'*{name}'] * 9)}]\n"
+        for name, after in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+
+    file = read(tmp_path, laughs)
+
+    assert [(one.line, one.field) for one in file.problems] == [(2, "yaml")]
+    assert "aliases (*name) are not accepted" in file.problems[0].message
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:hunter2@a.test/feed",
+        "https://hunter2@a.test/feed",
+        "https://me:hunter2/x@a.test/feed",
+        "ftp://me:hunter2@a.test/",
+        "https://me:hunter2@[bad/feed",
+    ],
+)
+def test_a_password_is_refused_and_never_repeated(tmp_path: Path, url: str) -> None:
+    written(tmp_path, GOOD.replace("https://a.test/feed", f"'{url}'"))
+
+    [file] = read_folder(tmp_path, check=check_definition)
+
+    assert [one.field for one in file.problems] == ["url"]
+    assert "hunter2" not in str(file.problems[0])
+
+
+def test_what_the_system_has_against_a_definition_is_a_problem_of_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD + "    config: {limt: 5}\n")
+
+    file = read_file(path, check=check_definition)
+
+    assert [(one.line, one.field) for one in file.problems] == [(6, "config")]
+    assert "limt" in file.problems[0].message
+    assert file.definitions == ()
+
+
+def test_a_file_beyond_all_reason_is_not_even_parsed(tmp_path: Path) -> None:
+    file = read(tmp_path, b"#" * (MAX_FILE_BYTES + 1))
+
+    assert [(one.field, one.line) for one in file.problems] == [("file", 1)]
+
+
+def test_what_cannot_be_opened_is_a_problem_and_no_crash(tmp_path: Path) -> None:
+    (tmp_path / "folder.yaml").mkdir()
+    (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere")
+
+    files = read_folder(tmp_path, check=nothing_against)
+
+    assert [one.field for file in files for one in file.problems] == ["file", "file"]
+    assert set(fingerprints(tmp_path)) == {"folder.yaml", "gone.yaml"}
+
+
+def test_fingerprints_change_with_their_file_and_speak_of_the_files_that_are_read(
+    tmp_path: Path,
+) -> None:
+    file = written(tmp_path, GOOD)
+    written(tmp_path, GOOD, "other.yml")
+    written(tmp_path, GOOD, "not_read.yxml")
+    before = fingerprints(tmp_path)
+
+    file.write_text(GOOD + "\n")
+
+    after = fingerprints(tmp_path)
+    assert after.keys() == {"a.yaml", "other.yml"}
+    assert after["a.yaml"] != before["a.yaml"]
+    assert after["other.yml"] == before["other.yml"]
+
+
+def test_a_folder_that_is_not_there_holds_no_files(tmp_path: Path) -> None:
+    assert read_folder(tmp_path / "sources", check=nothing_against) == []
+    assert fingerprints(tmp_path / "sources") == {}
+
+
+def test_ten_thousand_sources_are_read_in_bounded_time(tmp_path: Path) -> None:
+    entry = "  - {{id: series:s{0}, kind: series, url: 'https://a.test/{0}.rss'}}\n"
+    body = "sources:\n" + "".join(entry.format(number) for number in range(10_000))
+    started = time.process_time()
+
+    file = read(tmp_path, body)
+
+    assert len(file.definitions) == 10_000
+    assert time.process_time() - started < 25  # 6 s on a quiet machine; quadratic is minutes
+
+
+# T30: whatever stands under `sources:`, the answer is definitions or problems.
+STRANGE_TEXTS = st.text(max_size=8) | st.sampled_from(
+    ["series:a", "series", "rss", "https://a.test/feed", "http://a\\]", "hot", "auto", "a\0b"]
+)
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | STRANGE_TEXTS
+    | st.dates()
+    | st.datetimes()
+    | st.binary(max_size=4)
+)
+ANYTHING = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(STRANGE_TEXTS | st.integers() | st.booleans(), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+GOOD_ENTRY = {"id": "series:a", "kind": "series", "url": "https://a.test/feed"}
+KEYS = ["id", "kind", "url", "name", "platform", "tier", "config", "enabled", "series", "company"]
+ENTRIES = st.dictionaries(st.sampled_from(KEYS) | STRANGE_TEXTS, ANYTHING, max_size=6).map(
+    lambda changed: GOOD_ENTRY | changed
+)
+
+
+@given(entries=st.lists(ENTRIES | ANYTHING, max_size=4) | ANYTHING)
+@example(entries=[GOOD_ENTRY])
+@example(entries=[GOOD_ENTRY | {"config": {1: "a", "b": "c"}}])
+@example(entries=[GOOD_ENTRY | {"url": "https://a.test\\]/feed"}])
+@settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+def test_arbitrary_data_is_definitions_or_problems_and_never_raises(
+    tmp_path: Path, entries: Any
+) -> None:
+    body = yaml.safe_dump({"sources": entries}, allow_unicode=False).encode(errors="surrogatepass")
+
+    file = read_file(written(tmp_path, body), check=check_definition)
+
+    assert not (file.definitions and file.problems)
+    expected = len(entries) if isinstance(entries, list) else 0
+    assert len(file.definitions) == expected or file.problems
+    assert all(one.line >= 1 and one.message for one in file.problems)

@@ -1,0 +1,296 @@
+"""The rows of `sources` and their poll tasks: declared, re-declared, switched on and off."""
+
+from __future__ import annotations
+
+import dataclasses
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import RowMapping, func, select, update
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import outcomes, registry
+from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
+from ingestion_pipeline.sources.outcomes import PollSuccess
+from ingestion_pipeline.sources.registry import BY_FILE, Registered, SourceExists
+from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import audit_log, sources, tasks
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.errors import Transient
+from ingestion_pipeline.work.task import Task, retried
+from ingestion_pipeline_tests.builders import NOON, a_definition
+
+HOUR = timedelta(hours=1)
+SOLO = "series:solo"
+
+
+def register(store: Store, *definitions: Definition) -> Registered:
+    with store.begin() as connection:
+        return registry.register(connection, definitions, now=store.clock.now(connection))
+
+
+def the_source(store: Store) -> RowMapping:
+    with store.read() as connection:
+        return connection.execute(select(sources)).mappings().one()
+
+
+def the_poll(store: Store) -> RowMapping:
+    with store.read() as connection:
+        return connection.execute(select(tasks)).mappings().one()
+
+
+def set_source(store: Store, **values: Any) -> None:
+    with store.begin() as connection:
+        connection.execute(update(sources).values(**values))
+
+
+def claimed(store: Store) -> Task:
+    with store.begin() as connection:
+        [task] = claims.claim(
+            connection,
+            Wanted(kind="poll", source_ids=[SOLO]),
+            owner="worker",
+            now=store.clock.now(connection),
+            lease=HOUR,
+            limit=1,
+        )
+    return task
+
+
+def finish(store: Store, task: Task, settings: Settings, random: Random) -> None:
+    with store.begin() as connection:
+        source = sources_by_id(connection, [SOLO])[SOLO]
+        done = PollSuccess(task=task, source=source, outcome="x", etag="old", last_modified=None)
+        outcomes.succeed(connection, [done], now=NOON, settings=settings, random=random)
+
+
+def audited(store: Store) -> list[tuple[str, str, str]]:
+    with store.read() as connection:
+        query = select(audit_log.c.actor, audit_log.c.action, audit_log.c.subject)
+        return [(a, b, c) for a, b, c in connection.execute(query.order_by(audit_log.c.id))]
+
+
+def test_a_new_source_has_its_row_and_one_poll_that_is_due_now(store: Store, now: datetime) -> None:
+    assert register(store, a_definition()) == Registered(added=1, updated=0, unchanged=0)
+
+    source, poll = the_source(store), the_poll(store)
+    assert (source["status"], source["tier"], source["tier_pinned"]) == ("active", "warm", False)
+    assert (source["host"], source["next_check_at"]) == ("a.test", now)
+    assert (poll["kind"], poll["dedupe_key"], poll["source_id"]) == ("poll", SOLO, SOLO)
+    assert (poll["status"], poll["not_before"], poll["priority"]) == ("PENDING", now, 2)
+    assert (poll["shard"], poll["tracking_id"]) == (source["shard"], source["tracking_id"])
+
+
+def test_an_unchanged_declaration_changes_not_a_byte(store: Store, clock: FixedClock) -> None:
+    definition = a_definition(config={"b": 1, "a": [2, {"c": None}]}, name="Solo")
+    register(store, definition)
+    task = claimed(store)
+    pause = clock.at + 3 * HOUR
+    with store.begin() as connection:  # it waits for a retry, as the other side has asked
+        claims.apply(connection, [retried(task, Transient("429"), not_before=pause)], now=clock.at)
+    source, poll = the_source(store), the_poll(store)
+    clock.advance(hours=1)
+
+    again = dataclasses.replace(definition, config={"a": [2, {"c": None}], "b": 1})
+
+    assert register(store, again) == Registered(added=0, updated=0, unchanged=1)
+    assert the_source(store) == source
+    assert the_poll(store) == poll
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param({"url": "https://b.test/feed"}, id="url"),
+        pytest.param({"platform": "mangadex"}, id="platform"),
+        pytest.param({"config": {"language": "de"}}, id="config"),
+    ],
+)
+def test_other_content_is_fetched_at_once_without_what_was_known(
+    store: Store, clock: FixedClock, change: dict[str, Any], settings: Settings, random: Random
+) -> None:
+    register(store, a_definition())
+    finish(store, claimed(store), settings, random)
+    set_source(store, content_hash="h", last_modified="m", synced_at=NOON, record_count=9)
+    later = clock.advance(minutes=5)
+
+    assert register(store, a_definition(**change)).updated == 1
+
+    source, poll = the_source(store), the_poll(store)
+    assert (source["etag"], source["last_modified"], source["content_hash"]) == (None, None, None)
+    assert (source["next_check_at"], poll["not_before"]) == (later, later)
+    assert (poll["url"], poll["shard"]) == (source["url"], source["shard"])
+    assert (source["synced_at"], source["record_count"]) == (NOON, 9)
+
+
+def test_a_running_poll_of_the_old_address_loses_its_claim(
+    store: Store, clock: FixedClock, settings: Settings, random: Random
+) -> None:
+    register(store, a_definition())
+    running = claimed(store)
+
+    register(store, a_definition(url="https://b.test/feed"))
+
+    with pytest.raises(LostClaim):
+        finish(store, running, settings, random)
+    assert the_source(store)["etag"] is None
+    assert (the_poll(store)["status"], the_poll(store)["attempts"]) == ("PENDING", 0)
+    assert the_poll(store)["url"] == "https://b.test/feed"
+
+
+def test_a_source_that_moves_to_another_series_is_read_again_and_silently(
+    store: Store, clock: FixedClock
+) -> None:
+    register(store, a_definition(series="sloo"))
+    set_source(store, content_hash="h", synced_at=NOON, record_count=9)
+
+    register(store, a_definition(series="solo"))
+
+    source = the_source(store)
+    assert (source["series_id"], source["content_hash"]) == ("solo", None)
+    assert (source["synced_at"], source["record_count"]) == (None, 0)
+
+
+def test_another_name_is_written_and_nothing_is_fetched_for_it(
+    store: Store, clock: FixedClock
+) -> None:
+    register(store, a_definition())
+    set_source(store, etag="e", content_hash="h", next_check_at=NOON + HOUR)
+    clock.advance(minutes=5)
+
+    assert register(store, a_definition(name="Solo")).updated == 1
+
+    source = the_source(store)
+    assert (source["name"], source["etag"], source["content_hash"]) == ("Solo", "e", "h")
+    assert (source["next_check_at"], source["updated_at"]) == (NOON + HOUR, clock.at)
+
+
+def test_a_tier_is_pinned_and_unpinned_by_the_declaration(store: Store) -> None:
+    register(store, a_definition())
+    set_source(store, tier="cold")
+
+    register(store, a_definition(tier=Tier.HOT))
+    assert (the_source(store)["tier"], the_source(store)["tier_pinned"]) == ("hot", True)
+    assert the_poll(store)["priority"] == 1
+
+    register(store, a_definition(tier=None))
+    assert (the_source(store)["tier"], the_source(store)["tier_pinned"]) == ("hot", False)
+    assert register(store, a_definition()).unchanged == 1
+
+
+def test_a_file_switches_its_source_off_and_on_again(store: Store, clock: FixedClock) -> None:
+    register(store, a_definition(enabled=False))
+    with store.read() as connection:
+        assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == 0
+    assert the_source(store)["status_reason"] == BY_FILE
+
+    register(store, a_definition())
+    assert (the_source(store)["status"], the_source(store)["status_reason"]) == ("active", None)
+    assert the_poll(store)["status"] == "PENDING"
+
+    register(store, a_definition(enabled=False))
+    assert (the_source(store)["status"], the_poll(store)["status"]) == ("disabled", "SKIPPED")
+
+    later = clock.advance(hours=1)
+    register(store, a_definition())
+    assert (the_poll(store)["status"], the_poll(store)["not_before"]) == ("PENDING", later)
+
+
+def test_an_operators_disable_survives_a_new_import(store: Store, now: datetime) -> None:
+    register(store, a_definition())
+    with store.begin() as connection:
+        registry.disable(connection, SOLO, actor="ann", reason="too slow", now=now)
+
+    register(store, a_definition())
+    register(store, a_definition(url="https://b.test/feed"))
+
+    source = the_source(store)
+    assert (source["status"], source["status_reason"]) == ("disabled", "ann: too slow")
+    assert (source["url"], the_poll(store)["status"]) == ("https://b.test/feed", "SKIPPED")
+
+
+def test_a_disabled_poll_loses_its_claim_and_its_results(
+    store: Store, now: datetime, settings: Settings, random: Random
+) -> None:
+    register(store, a_definition())
+    running = claimed(store)
+    with store.begin() as connection:
+        registry.disable(connection, SOLO, actor="ann", reason="too slow", now=now)
+
+    with pytest.raises(LostClaim):
+        finish(store, running, settings, random)
+
+    poll = the_poll(store)
+    assert (poll["status"], poll["error"], poll["lease_owner"]) == (
+        "SKIPPED",
+        "source disabled",
+        None,
+    )
+    assert poll["fence"] == running.fence + 1
+    assert (the_source(store)["status"], the_source(store)["etag"]) == ("disabled", None)
+
+
+def test_enabling_forgets_the_failures_and_makes_it_due(store: Store, clock: FixedClock) -> None:
+    register(store, a_definition())
+    set_source(store, status="open", status_reason="breaker open", failure_count=5)
+    with store.begin() as connection:
+        connection.execute(update(tasks).values(not_before=NOON + 24 * HOUR))
+    later = clock.advance(minutes=1)
+
+    with store.begin() as connection:
+        registry.enable(connection, SOLO, actor="ann", now=later, reason="fixed")
+
+    source = the_source(store)
+    assert (source["status"], source["status_reason"]) == ("active", None)
+    assert (source["failure_count"], source["next_check_at"]) == (0, later)
+    assert the_poll(store)["not_before"] == later
+
+
+def test_every_switch_and_every_new_source_is_audited(store: Store, now: datetime) -> None:
+    with store.begin() as connection:
+        registry.add(connection, a_definition(), actor="ann", now=now)
+        registry.disable(connection, SOLO, actor="ben", reason="slow", now=now)
+        registry.enable(connection, SOLO, actor="cat", now=now)
+        registry.remove(connection, SOLO, actor="dan", now=now)
+
+    assert audited(store) == [
+        ("ann", "source.add", SOLO),
+        ("ben", "source.disable", SOLO),
+        ("cat", "source.enable", SOLO),
+        ("dan", "source.disable", SOLO),
+    ]
+    with store.read() as connection:
+        [removed] = list_sources(connection)
+    assert (removed.status, removed.status_reason) == (SourceStatus.DISABLED, registry.REMOVED)
+
+
+def test_an_id_is_added_once_and_an_unknown_one_cannot_be_switched(
+    store: Store, now: datetime
+) -> None:
+    register(store, a_definition())
+    before = the_source(store)
+
+    with pytest.raises(SourceExists, match="'series:solo' exists already"), store.begin() as c:
+        registry.add(c, a_definition(url="https://b.test/feed"), actor="ann", now=now)
+    for switch in (registry.enable, registry.remove):
+        with pytest.raises(UnknownSource, match="no source 'series:gone'"), store.begin() as c:
+            switch(c, "series:gone", actor="ann", now=now)
+
+    assert the_source(store) == before
+    assert audited(store) == []
+
+
+def test_more_definitions_than_fit_a_batch_are_registered_in_one_call(store: Store) -> None:
+    many = [
+        a_definition(id=f"series:s{number}", url=f"https://h{number % 50}.test/{number}/feed")
+        for number in range(registry.REGISTER_BATCH + 1)
+    ]
+
+    assert register(store, *many).added == len(many)
+    assert register(store, *many).unchanged == len(many)
+    with store.read() as connection:
+        assert connection.execute(select(func.count()).select_from(tasks)).scalar_one() == len(many)

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.sources import Kind, Source, SourceStatus, Tier
+from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, disable, register
+from ingestion_pipeline.sources.status import (
+    Poll,
+    Watched,
+    reason,
+    totals,
+    watched_source,
+    watched_sources,
+)
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline.work.claims import Wanted, claim
+from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline_tests.builders import NOON, a_definition
+
+LATER = NOON + timedelta(minutes=15)
+EARLIER = NOON - timedelta(minutes=15)
+
+
+def a_source(**changes: Any) -> Source:
+    values: dict[str, Any] = dict.fromkeys(Source.__dataclass_fields__) | {
+        "id": "series:solo",
+        "kind": Kind.SERIES,
+        "url": "https://a.test/feed",
+        "config": {},
+        "origin": "row",
+        "host": "a.test",
+        "shard": 0,
+        "tier": Tier.WARM,
+        "tier_pinned": False,
+        "status": SourceStatus.ACTIVE,
+        "failure_count": 0,
+        "record_count": 0,
+        "created_at": NOON,
+    }
+    return Source(**(values | changes))
+
+
+def a_poll(**changes: Any) -> Poll:
+    values: dict[str, Any] = dict.fromkeys(Poll.__dataclass_fields__) | {
+        "status": TaskStatus.PENDING,
+        "attempts": 0,
+        "not_before": LATER,
+        "updated_at": NOON,
+    }
+    return Poll(**(values | changes))
+
+
+def why(source: Source, poll: Poll | None) -> str:
+    return reason(source, poll, now=NOON, max_attempts=3)
+
+
+RESOURCE = {"error_class": "resource", "error": "quota used up"}
+TRANSIENT = {"error_class": "transient", "error_code": "http_503", "error": "answered 503"}
+
+
+@pytest.mark.parametrize(
+    ("source", "poll", "expected"),
+    [
+        pytest.param({}, {}, "never polled; waiting until 12:15:00 UTC", id="new"),
+        pytest.param(
+            {"last_outcome": "unchanged"},
+            {},
+            "unchanged; waiting until 12:15:00 UTC",
+            id="waiting",
+        ),
+        pytest.param(
+            {"last_outcome": "unchanged"},
+            {"not_before": EARLIER},
+            "unchanged; due since 11:45:00 UTC",
+            id="due",
+        ),
+        pytest.param(
+            {"last_outcome": "unchanged"},
+            {"not_before": NOON + timedelta(days=1)},
+            "unchanged; waiting until 2026-03-02 12:00 UTC",
+            id="another day",
+        ),
+        pytest.param(
+            {},
+            TRANSIENT | {"attempts": 1},
+            "retrying, attempt 2/3 at 12:15:00 UTC: answered 503",
+            id="retrying",
+        ),
+        pytest.param(
+            {},
+            TRANSIENT | {"attempts": 2, "not_before": EARLIER},
+            "retrying, attempt 3/3 now: answered 503",
+            id="retry due",
+        ),
+        pytest.param(
+            {},
+            RESOURCE | {"error_code": "host_busy"},
+            "host busy (another run visits it) until 12:15:00 UTC",
+            id="host busy",
+        ),
+        pytest.param(
+            {},
+            RESOURCE | {"error_code": "rate_limited"},
+            "rate limited until 12:15:00 UTC",
+            id="rate limited",
+        ),
+        pytest.param(
+            {},
+            RESOURCE | {"error_code": "slice_over", "not_before": NOON},
+            "the last run's time was over; due since 12:00:00 UTC",
+            id="slice over",
+        ),
+        pytest.param(
+            {},
+            RESOURCE | {"error_code": "budget"},
+            "quota used up until 12:15:00 UTC",
+            id="other resource",
+        ),
+        pytest.param(
+            {"status": SourceStatus.OPEN, "failure_count": 5, "last_outcome": "failed: gone"},
+            {},
+            "breaker open until 12:15:00 UTC after 5 failed polls; last: failed: gone",
+            id="breaker",
+        ),
+        pytest.param(
+            {},
+            {"status": TaskStatus.PROCESSING, "attempts": 1, "lease_until": LATER},
+            "being polled since 12:00:00 UTC (attempt 1)",
+            id="running",
+        ),
+        pytest.param(
+            {},
+            {"status": TaskStatus.PROCESSING, "lease_until": EARLIER, "stage": "fetched"},
+            "its worker fell silent at 11:45:00 UTC, fetched; the next run takes over",
+            id="silent worker",
+        ),
+        pytest.param(
+            {},
+            {"status": TaskStatus.FAILED, "error": "boom"},
+            "not polled: its poll task is FAILED (boom);"
+            " `ingest sources enable series:solo` revives it",
+            id="failed task",
+        ),
+    ],
+)
+def test_every_standing_has_a_reason(
+    source: dict[str, Any], poll: dict[str, Any], expected: str
+) -> None:
+    assert why(a_source(**source), a_poll(**poll)) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("cli:ann: too noisy", "disabled by cli:ann: too noisy"),
+        (BY_FILE, "disabled by its declaration in a.yaml"),
+        (REMOVED, REMOVED),
+        ("disabled after 5 failed polls", "disabled after 5 failed polls"),
+        (None, "disabled by nobody said why"),
+    ],
+)
+def test_a_disabled_source_says_who_disabled_it(said: str | None, expected: str) -> None:
+    source = a_source(status=SourceStatus.DISABLED, status_reason=said, origin="a.yaml")
+
+    assert why(source, a_poll(status=TaskStatus.SKIPPED)) == expected
+
+
+def test_a_source_without_a_poll_task_says_how_to_get_one() -> None:
+    assert "`ingest sources enable series:solo` makes one" in why(a_source(), None)
+
+
+def test_the_next_check_is_the_retry_while_one_waits() -> None:
+    source = a_source(next_check_at=EARLIER)
+
+    assert Watched(source=source, poll=a_poll()).next_check_at == LATER
+    assert Watched(source=source, poll=None).next_check_at == EARLIER
+
+
+def test_a_disabled_source_has_no_next_check() -> None:
+    source = a_source(status=SourceStatus.DISABLED, next_check_at=LATER)
+
+    assert Watched(source=source, poll=a_poll()).next_check_at is None
+
+
+def test_every_source_is_found_with_its_poll(store: Store, now: datetime) -> None:
+    _register(store, "series:a", "series:b", now=now)
+
+    with store.read() as connection:
+        found = watched_sources(connection)
+        one = watched_source(connection, "series:b")
+        nothing = watched_source(connection, "series:c")
+
+    assert [each.source.id for each in found] == ["series:a", "series:b"]
+    assert all(each.poll and each.poll.status is TaskStatus.PENDING for each in found)
+    assert one == found[1]
+    assert nothing is None
+
+
+def test_totals_count_what_is_due_running_abandoned_and_retried(
+    store: Store, now: datetime
+) -> None:
+    _register(store, "series:a", "series:b", "series:c", "series:d", "series:e", now=now)
+    lease = timedelta(minutes=1)
+    with store.begin() as connection:
+        for source_id, started_at in (("series:b", now), ("series:c", now - 2 * lease)):
+            wanted = Wanted(kind="poll", source_ids=[source_id])
+            claim(connection, wanted, owner="w", now=started_at, lease=lease, limit=1)
+        retry = {"attempts": 1, "not_before": now + lease}
+        connection.execute(update(tasks).where(tasks.c.source_id == "series:d").values(retry))
+        disable(connection, "series:e", actor="me", reason="rest", now=now)
+
+    with store.read() as connection:
+        counted = totals(connection, now=now)
+
+    assert counted.sources == {"active": 4, "disabled": 1}
+    assert (counted.due, counted.in_progress, counted.abandoned, counted.retrying) == (1, 1, 1, 1)
+    assert (counted.dead_letters, counted.outbox) == (0, 0)
+
+
+def test_a_source_made_due_is_polled_by_the_next_run(store: Store, now: datetime) -> None:
+    _register(store, "series:a", "series:b", now=now)
+    tomorrow = now + timedelta(days=1)
+    with store.begin() as connection:
+        connection.execute(update(tasks).values(not_before=tomorrow))
+        connection.execute(update(sources).values(next_check_at=tomorrow))
+
+        assert make_due(connection, ["series:a"], now=now) == 1
+
+    with store.read() as connection:
+        due, other = watched_sources(connection)
+    assert (due.next_check_at, due.source.next_check_at) == (now, now)
+    assert (other.next_check_at, other.source.next_check_at) == (tomorrow, tomorrow)
+
+
+def test_neither_a_running_nor_a_disabled_source_is_made_due(store: Store, now: datetime) -> None:
+    _register(store, "series:a", "series:b", now=now)
+    lease = timedelta(minutes=1)
+    with store.begin() as connection:
+        wanted = Wanted(kind="poll", source_ids=["series:a"])
+        claim(connection, wanted, owner="w", now=now, lease=lease, limit=1)
+        disable(connection, "series:b", actor="me", reason="rest", now=now)
+
+        assert make_due(connection, ["series:a", "series:b"], now=now + lease) == 0
+
+        running, disabled = watched_sources(connection)
+    assert running.poll is not None
+    assert running.poll.status is TaskStatus.PROCESSING
+    assert disabled.poll is not None
+    assert disabled.poll.status is TaskStatus.SKIPPED
+
+
+def _register(store: Store, *ids: str, now: datetime) -> None:
+    with store.begin() as connection:
+        register(connection, [a_definition(id=one) for one in ids], now=now)

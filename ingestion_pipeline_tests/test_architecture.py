@@ -1,0 +1,143 @@
+"""The shape of the house: who imports whom, who may know Dagster, how large things get."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parent.parent / "ingestion_pipeline"
+TESTS = Path(__file__).parent
+
+# The data's way: a room imports only from rooms before it.
+ROOMS = (
+    "settings",
+    "urls",
+    "store",
+    "work",
+    "sources",
+    "reading",
+    "pages",
+    "series",
+    "systems",
+    "demo",
+    "assembly",
+    "upkeep",
+    "orchestration",
+    "definitions",
+    "cli",
+)
+MAY_KNOW_DAGSTER = {"orchestration", "definitions"}
+DRAWERS = {"utils", "common", "helpers", "constants", "base", "misc"}
+MODULES = sorted(PACKAGE.rglob("*.py"))
+MODULE_IDS = [str(module.relative_to(PACKAGE)) for module in MODULES]
+
+
+def room_of(module: Path) -> str:
+    return module.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(module: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(module.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def rooms_imported(module: Path) -> set[str]:
+    parts = [name.split(".") for name in imported(module)]
+    return {name[1] for name in parts if name[0] == "ingestion_pipeline" and len(name) > 1}
+
+
+def test_every_room_stands_on_the_way() -> None:
+    found = {room_of(module) for module in MODULES} - {"__init__"}
+
+    assert found == set(ROOMS)
+
+
+@pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
+def test_a_room_imports_only_from_rooms_before_it(module: Path) -> None:
+    room = room_of(module)
+    if room == "__init__":
+        return
+    later = {name for name in rooms_imported(module) if name in ROOMS} - {room}
+
+    assert {name for name in later if ROOMS.index(name) > ROOMS.index(room)} == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
+def test_only_orchestration_and_definitions_know_dagster(module: Path) -> None:
+    knows = any(name.split(".")[0].startswith("dagster") for name in imported(module))
+
+    assert not knows or room_of(module) in MAY_KNOW_DAGSTER
+
+
+@pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
+def test_a_module_fits_on_a_few_screens(module: Path) -> None:
+    limit = 100_000 if "migrations" in module.parts else 350
+
+    assert module.read_text().count("\n") <= limit
+
+
+@pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
+def test_no_function_is_longer_than_sixty_lines(module: Path) -> None:
+    if "migrations" in module.parts:
+        return
+    functions = [
+        node
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+    long = [one.name for one in functions if (one.end_lineno or 0) - one.lineno + 1 > 60]
+
+    assert long == []
+
+
+def test_no_module_is_a_drawer() -> None:
+    assert [module for module in MODULES if module.stem in DRAWERS] == []
+
+
+@pytest.mark.parametrize(
+    "room", [room for room in ROOMS if (PACKAGE / room).is_dir()], ids=lambda room: room
+)
+def test_each_room_says_at_its_door_what_belongs_in_it(room: str) -> None:
+    docstring = ast.get_docstring(ast.parse((PACKAGE / room / "__init__.py").read_text())) or ""
+    sentences = [part for part in docstring.replace("\n", " ").split(". ") if part.strip()]
+
+    assert len(sentences) >= 2, docstring
+    assert "belong" in docstring or "decides nothing" in docstring or "is not" in docstring
+
+
+@pytest.mark.parametrize(
+    "module", sorted(TESTS.rglob("*.py")), ids=lambda path: str(path.relative_to(TESTS))
+)
+def test_a_test_file_stays_readable(module: Path) -> None:
+    assert module.read_text().count("\n") <= 400
+
+
+def test_importing_a_room_loads_no_dagster() -> None:
+    rooms = ", ".join(
+        f"ingestion_pipeline.{room}" for room in ROOMS if room not in MAY_KNOW_DAGSTER
+    )
+    code = f"import sys, {rooms}; sys.exit('dagster' in sys.modules)"
+
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+
+    assert done.returncode == 0
+
+
+def test_importing_the_definitions_loads_nothing_heavy() -> None:
+    heavy = {"pandas", "openai", "playwright", "httpx", "feedparser", "alembic"}
+    code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
+
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=60, capture_output=True, text=True
+    )
+
+    assert done.stdout.split() == []

@@ -1,0 +1,118 @@
+"""What README and docs say is true: every name exists, and every command does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.settings import variables
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# Long or endless ones; that their targets exist is checked.
+NOT_RUN = {"make install", "make test", "make check", "make bench", "make soak", "make dev"}
+
+FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>Mine</title>
+<item><title>My series Chapter 7</title><link>https://example.com/7</link><guid>7</guid></item>
+</channel></rss>"""
+
+
+def commands(page: Path) -> list[str]:
+    blocks = re.findall(r"```sh\n(.*?)```", page.read_text(), re.S)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A folder that looks like the checkout, but where everything written is the test's own."""
+    for entry in ROOT.iterdir():
+        if entry.name not in {".git", ".ingestion", "sources"}:
+            (tmp_path / entry.name).symlink_to(entry)
+    (tmp_path / "sources").mkdir()
+    (tmp_path / "sources" / "example.yaml").write_bytes(
+        (ROOT / "sources" / "example.yaml").read_bytes()
+    )
+    (tmp_path / "feed.xml").write_text(FEED)
+    return tmp_path
+
+
+@pytest.fixture
+def demo_site(clone: Path) -> Iterator[None]:
+    """The README says in prose to run it in another terminal."""
+    site = subprocess.Popen([clone / ".venv/bin/ingest", "demo", "serve"], cwd=clone)
+    yield
+    site.terminate()
+    site.wait(20)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("demo_site")
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_of_the_page_succeeds(page: Path, clone: Path) -> None:
+    for command in commands(page):
+        if command in NOT_RUN:
+            continue
+        done = subprocess.run(
+            ["sh", "-c", command],
+            cwd=clone,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+
+
+def test_the_readme_shows_commands_at_all() -> None:
+    assert "make demo" in commands(ROOT / "README.md")
+    assert len(commands(ROOT / "README.md")) >= 10
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"`?make ([a-z]+)", page.read_text()))
+
+    assert named <= make_targets()
+
+
+def test_every_make_target_of_the_contract_exists() -> None:
+    contract = {"demo", "test", "soak", "install", "dev", "check", "bench", "system"}
+
+    assert contract <= make_targets()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_variable_that_is_named_exists(page: Path) -> None:
+    named = set(re.findall(r"INGESTION_[A-Z_]+[A-Z]", page.read_text())) - {"INGESTION_GROUP__NAME"}
+
+    assert named <= variables().keys()
+
+
+def test_every_variable_without_a_group_is_in_the_readme() -> None:
+    plain = {name for name, key in variables().items() if "." not in key}
+
+    assert {name for name in plain if f"`{name}`" not in (ROOT / "README.md").read_text()} == set()
+
+
+def test_every_job_is_in_the_readme_and_the_other_way_round() -> None:
+    from ingestion_pipeline.definitions import defs
+
+    jobs = {job.name for job in defs.resolve_all_job_defs() if not job.name.startswith("__")}
+    rows = set(re.findall(r"^\| `([a-z_]+)` \|", (ROOT / "README.md").read_text(), re.M))
+
+    assert rows == jobs
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_leads_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())
+
+    assert [link for link in links if not (page.parent / link).exists()] == []
