@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -32,7 +31,7 @@ from ingestion_pipeline.systems import POLLED
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
-from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS
+from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
 
 # Fast enough for tests: no spacing, and backoffs that a run waits for.
 FAST = {"hosts.delay_seconds": "0", "work.backoff_base_seconds": "0.05"}
@@ -179,27 +178,45 @@ def task_row(store: Store, source_id: str = "series:solo") -> Any:
     return next(row for row in rows(store, tasks) if row.source_id == source_id)
 
 
-def poll_until_done(
-    url: str, home: str, port: int, changes: Mapping[str, str], days_off: int = 0
-) -> int:
-    """Poll as runs do until every source was polled once; how many this process ingested."""
-    with _clock_off(days_off):
-        store = open_store(url)
-        shop = a_shop(store, settings_of(Path(home), url, **changes))
-        ingested, deadline = 0, time.monotonic() + PATIENCE_SECONDS
-        while _unpolled(store) and time.monotonic() < deadline:
-            worker, fetching = asyncio.run(fetch_async(shop, port))
-            ingested += len(ingest(shop, worker, fetching).ingested)
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a process needs to poll: where the data are, where the web is, under which settings."""
+
+    url: str
+    home: Path
+    port: int
+    changes: Mapping[str, str]
+    days_off: int = 0
+
+    @contextmanager
+    def shop(self) -> Iterator[Workshop]:
+        """The workshop of such a process, whose own clock may be days off."""
+        import time_machine
+
+        moment = datetime.now(UTC) + timedelta(days=self.days_off)
+        with time_machine.travel(moment) if self.days_off else nullcontext():
+            store = open_store(self.url)
+            yield a_shop(store, settings_of(self.home, self.url, **self.changes))
+            store.close()
+
+
+def poll_until_done(job: Job) -> int:
+    """Poll as runs do until every source has been polled; how many this process ingested."""
+    ingested, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+    with job.shop() as shop:
+        while _unpolled(shop.store) and time.monotonic() < deadline:
+            ingested += poll_once(job, shop)
             time.sleep(0.02)
-        store.close()
     return ingested
 
 
-def _clock_off(days: int) -> Any:
-    import time_machine
-
-    moment = datetime.now(UTC) + timedelta(days=days)
-    return time_machine.travel(moment) if days else nullcontext()
+def poll_once(job: Job, shop: Workshop | None = None) -> int:
+    """One run; how many sources it ingested."""
+    if shop is None:
+        with job.shop() as opened:
+            return poll_once(job, opened)
+    worker, fetching = asyncio.run(fetch_async(shop, job.port))
+    return len(ingest(shop, worker, fetching).ingested)
 
 
 def _unpolled(store: Store) -> int:
@@ -208,42 +225,25 @@ def _unpolled(store: Store) -> int:
         return connection.execute(query).scalar_one()
 
 
-def stop_between_fetch_and_ingest(
-    url: str, home: str, port: int, changes: Mapping[str, str]
-) -> dict[str, int]:
+def stop_between_fetch_and_ingest(job: Job) -> dict[str, int]:
     """Fetch, stand still with the batch in hand, and go on as if nothing had happened."""
-    from ingestion_pipeline_tests.processes import stop_here
-
-    store = open_store(url)
-    shop = a_shop(store, settings_of(Path(home), url, **changes))
-    worker, fetching = asyncio.run(fetch_async(shop, port))
-    batch_id = fetching.batch_ids[0]
-    extract_batch(shop, worker, batch_id)
-    stop_here()
-    ingestion = ingest_batch(shop, worker, batch_id)
-    store.close()
+    with job.shop() as shop:
+        worker, fetching = asyncio.run(fetch_async(shop, job.port))
+        [batch_id] = fetching.batch_ids
+        extract_batch(shop, worker, batch_id)
+        stop_here()
+        ingestion = ingest_batch(shop, worker, batch_id)
     return {"fetched": fetching.counts.changed, "ingested": len(ingestion.ingested)}
 
 
-def poll_on_a_full_disk(url: str, home: str, port: int, limit_bytes: int) -> str:
+def poll_on_a_full_disk(job: Job, limit_bytes: int) -> str:
     """The error of a run whose files may not grow beyond the limit."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
-    store = open_store(url)
-    shop = a_shop(store, settings_of(Path(home), url))
-    try:
-        asyncio.run(fetch_async(shop, port))
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    finally:
-        store.close()
+    with job.shop() as shop:
+        try:
+            asyncio.run(fetch_async(shop, job.port))
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
     return "no error"
-
-
-def die_while_reading(url: str, home: str, port: int, changes: Mapping[str, str]) -> None:
-    """Fetch everything, and be killed by the first listing that is read."""
-    store = open_store(url)
-    shop = a_shop(store, settings_of(Path(home), url, **changes))
-    asyncio.run(fetch_async(shop, port))
-    os.kill(os.getpid(), 9)

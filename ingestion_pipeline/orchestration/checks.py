@@ -111,9 +111,16 @@ def changed_checks(
 
 
 def _told(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
+    """What Dagster was told last, and None if the asset was materialized since.
+
+    (The UI calls a check that is older than its asset not evaluated.)
+    """
     record = instance.get_latest_asset_check_evaluation_record(key)
     event = record.event.dagster_event if record and record.event else None
     if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
         return None  # never told, or only planned, as by a run of the asset itself
+    latest = instance.get_latest_materialization_event(key.asset_key)
+    if latest and record and record.event and latest.timestamp > record.event.timestamp:
+        return None
     details = event.asset_check_evaluation_data.metadata.get("details")
     return details.value if details else None

@@ -59,9 +59,11 @@ def new_sources(
             return dg.SkipReason(nothing)
         requests = _first_runs(shop, now)
         partitions = _mirror(context, shop)
+        events = _declared(partitions, limit=shop.settings.polling.reported_events)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions,
+        asset_events=events,
         cursor=json.dumps(after),
         skip_reason=None if requests or partitions else nothing,
     )
@@ -105,6 +107,21 @@ def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
         if gone:
             requests.append(definition.build_delete_request(gone))
     return requests
+
+
+def _declared(requests: list[Any], *, limit: int) -> list[dg.AssetMaterialization]:
+    """A new source's declaration has been checked: its partition of `sources` is materialized.
+
+    At most as many as a run would tell; the rest can be materialized by hand, and need not be.
+    """
+    added = [
+        key
+        for request in requests
+        if isinstance(request, dg.AddDynamicPartitionsRequest)
+        and request.partitions_def_name == SOURCES.name
+        for key in request.partition_keys
+    ]
+    return [dg.AssetMaterialization("sources", partition=key) for key in added[:limit]]
 
 
 @dg.sensor(

@@ -209,8 +209,8 @@ class FetchSlice:
     @property
     def _host_lease(self) -> timedelta:
         # The heartbeat that renews it comes every third of the worker's lease.
-        seconds = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
-        return max(seconds, self._worker.lease)
+        wished = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+        return max(wished, self._worker.lease / 2)
 
     def _lease(self, wanted: Collection[str]) -> dict[str, Leased | Busy]:
         with self._shop.store.begin() as connection:

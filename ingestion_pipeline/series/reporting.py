@@ -41,6 +41,7 @@ def unreported(connection: Connection, *, limit: int) -> list[str]:
         )
         .order_by(sources.c.last_changed_at)
         .limit(limit)
+        .with_for_update(skip_locked=True)  # another run may be telling of the same ones
     )
     return list(connection.execute(query).scalars())
 

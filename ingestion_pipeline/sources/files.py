@@ -94,7 +94,8 @@ def _read_document(path: Path, body: bytes) -> tuple[list[yaml.Node], list[FileP
         return [], [_problem(path, 1, "yaml", "nested too deeply")]
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        line = mark.line + 1 if mark else 1
+        last = len(body.splitlines()) or 1  # what is cut off is missed after the last line
+        line = min(mark.line + 1, last) if mark else 1
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
         return [], [_problem(path, line, "yaml", f"not readable as YAML: {said}")]
     if root is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 from typing import Any
 
 import dagster as dg
@@ -241,3 +242,19 @@ def test_maintain_keeps_house_and_tells_every_check(
     assert first.success
     assert checked(first) == dict.fromkeys(names, True)
     assert checked(second) == {}
+
+
+def test_two_runs_at_a_time_tell_of_no_change_twice(house: House, site: DemoSite) -> None:
+    """Each told of all that was not told yet, the other's sources too."""
+    house.add_demo(LIGHTHOUSE, SALT)
+    begin = Barrier(2)
+
+    def poll(name: str) -> list[str]:
+        with dg.DagsterInstance.ephemeral() as instance:
+            begin.wait(10)
+            return list(told(run_job(name, instance)))
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(poll, ["poll_hot", "poll_warm"])
+
+    assert sorted(first + second) == [LIGHTHOUSE, SALT]

@@ -51,6 +51,17 @@ def test_a_new_entry_becomes_a_partition_and_a_run_without_a_restart(
     assert partitions(instance) == [[LIGHTHOUSE], [LIGHTHOUSE]]
 
 
+def test_a_new_source_counts_as_declared_so_that_nobody_is_warned_of_its_upstream(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, SALT)
+
+    data = tick_sensor("new_sources", instance)
+
+    told = [(event.asset_key.to_user_string(), event.partition) for event in data.asset_events]
+    assert sorted(told) == [("sources", LIGHTHOUSE), ("sources", SALT)]
+
+
 def test_the_next_tick_is_silent(house: House, instance: dg.DagsterInstance) -> None:
     (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
     first = tick_sensor("new_sources", instance)

@@ -352,9 +352,10 @@ def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(
     given_sources(store, a_source("1-small"), a_source("2-large"), a_source("3-never"))
     noise = os.urandom(4_000_000).hex().encode()
     web.routes |= {"/1-small": a_feed(1), "/2-large": noise, "/3-never": a_feed(1)}
-    arguments = (shop.settings.store_url, str(shop.settings.home), web.port, 3_000_000)
+    home, url = shop.settings.home, shop.settings.store_url
+    job = pollers.Job(url=url, home=home, port=web.port, changes={})
 
-    said = Child(pollers.poll_on_a_full_disk, *arguments).result()
+    said = Child(pollers.poll_on_a_full_disk, job, 3_000_000).result()
 
     assert said.startswith("Fatal: the content store does not work: [Errno 27] File too large")
     assert web.paths == ["/1-small", "/2-large"]

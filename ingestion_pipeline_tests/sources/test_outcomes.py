@@ -60,7 +60,7 @@ class Polls:
             return connection.execute(select(tasks)).mappings().one()
 
     def succeed(self, task: Task, **said: Any) -> None:
-        values = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | said
+        values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | said
         done = PollSuccess(task=task, source=self.source(), **values)
         with self.store.begin() as connection:
             outcomes.succeed(
@@ -318,11 +318,15 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
     bad = PollFailure(task=stolen, source=before, error=Permanent("gone"))
     effect = {"subject_kind": "chapter", "subject_id": "1", "payload": {}, "created_at": now}
 
-    with pytest.raises(LostClaim), polls.store.begin() as connection:
-        connection.execute(insert(outbox).values(effect))
-        given = {"now": now, "settings": polls.settings, "random": polls.random}
-        outcomes.succeed(connection, [good], **given)
-        outcomes.fail(connection, [bad], **given)
+    def commit() -> None:
+        with polls.store.begin() as connection:
+            connection.execute(insert(outbox).values(effect))
+            given = {"now": now, "settings": polls.settings, "random": polls.random}
+            outcomes.succeed(connection, [good], **given)
+            outcomes.fail(connection, [bad], **given)
+
+    with pytest.raises(LostClaim):
+        commit()
 
     with polls.store.read() as connection:
         assert connection.execute(select(outbox)).all() == []

@@ -1,0 +1,256 @@
+"""Whole polls in real processes, some of which die: every source once, every effect once."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import func, select, update
+
+from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    chapter_sources,
+    chapters,
+    dead_letters,
+    metadata,
+    outbox,
+    sources,
+    tasks,
+)
+from ingestion_pipeline_tests import pollers, processes
+from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import Job, a_feed, given_sources, rows, slowly, wait_until
+from ingestion_pipeline_tests.processes import Child
+
+pytestmark = pytest.mark.slow
+ON_POSTGRES = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
+LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
+PER_SERIES = 2  # so many sources deliver the same chapter
+
+
+FORKED: Any = multiprocessing.get_context("forkserver")
+
+
+class Quick(Child):
+    """A child that is there at once: forked from a clean server that has imported everything."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        FORKED.set_forkserver_preload(["ingestion_pipeline_tests.pollers", "httpx"])
+        self._pipe, theirs = FORKED.Pipe()
+        call = (theirs, function, arguments)
+        self._process = FORKED.Process(target=processes._answer, args=call, daemon=True)
+        self._process.start()
+        theirs.close()
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb() as web:
+        yield web
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """By the real clock, as all the processes have it."""
+    with closing(open_store(database_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def job(database_url: str, tmp_path: Path, web: FakeWeb) -> Job:
+    return a_job(database_url, tmp_path, web)
+
+
+def a_job(
+    url: str,
+    folder: Path,
+    web: FakeWeb,
+    changes: Mapping[str, str] = SHORT_LEASES,
+    days_off: int = 0,
+) -> Job:
+    home = folder / "home"
+    return Job(url=url, home=home, port=web.port, changes=changes, days_off=days_off)
+
+
+def given_polls(store: Store, web: FakeWeb, count: int, *, seconds: float, hosts: int = 12) -> None:
+    """So many sources, known for long, each with one chapter that is new and takes its time."""
+    definitions = [
+        a_definition(
+            id=f"series:{number}",
+            url=f"http://{number % hosts}.test/{number}",
+            series=f"series-{number // PER_SERIES}",
+            tier=Tier.HOT,
+        )
+        for number in range(count)
+    ]
+    given_sources(store, *definitions)
+    with store.begin() as connection:
+        connection.execute(update(sources).values(synced_at=NOON))
+    web.routes |= {f"/{number}": slowly(a_feed(1), seconds) for number in range(count)}
+
+
+def assert_one_effect_each(store: Store, count: int) -> None:
+    assert [row.last_success_at for row in rows(store, sources)].count(None) == 0
+    links = Counter((row.source_id, row.chapter_id) for row in rows(store, chapter_sources))
+    assert Counter(row.source_id for row in rows(store, chapter_sources)) == Counter(
+        f"series:{number}" for number in range(count)
+    )
+    assert set(links.values()) == {1}
+    assert len(rows(store, chapters)) == len(rows(store, outbox)) == count / PER_SERIES
+    assert {(row.status, row.attempts) for row in rows(store, tasks)} == {("PENDING", 0)}
+    assert rows(store, dead_letters) == []
+    assert rows(store, batch_items) == []
+
+
+def everything(store: Store) -> Mapping[str, Any]:
+    tables = [table for name, table in metadata.tables.items() if name != "hosts"]
+    return {table.name: rows(store, table) for table in tables}
+
+
+def test_two_pollers_at_once_ask_each_source_once(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    given_polls(store, web, 60, seconds=0.05)
+    job = a_job(database_url, tmp_path, web, LONGER_LEASES)
+
+    pair = [Quick(pollers.poll_until_done, job) for _ in range(2)]
+    ingested = [child.result() for child in pair]
+
+    assert Counter(web.paths) == {f"/{number}": 1 for number in range(60)}
+    assert sum(ingested) == 60
+    assert_one_effect_each(store, 60)
+
+
+def test_what_a_killed_worker_had_in_hand_is_finished_by_another(
+    store: Store, web: FakeWeb, job: Job
+) -> None:
+    given_polls(store, web, 40, seconds=0.15)
+    victim = Quick(pollers.poll_until_done, job)
+    wait_until(lambda: len(web.requests) >= 15)
+
+    victim.kill()
+    in_hand = [row for row in rows(store, tasks) if row.status == "PROCESSING"]
+    ingested = Quick(pollers.poll_until_done, job).result()
+
+    assert len(in_hand) == ingested == 40
+    assert_one_effect_each(store, 40)
+
+
+def test_a_batch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on(
+    store: Store, web: FakeWeb, job: Job
+) -> None:
+    given_polls(store, web, 6, seconds=0)
+    sleeper = Child(pollers.stop_between_fetch_and_ingest, job)
+    sleeper.wait_until_stopped()
+
+    assert Quick(pollers.poll_until_done, job).result() == 6
+    before = everything(store)
+    sleeper.go_on()
+
+    assert sleeper.result() == {"fetched": 6, "ingested": 0}
+    assert everything(store) == before
+    assert_one_effect_each(store, 6)
+
+
+def test_a_fetch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on(
+    store: Store, web: FakeWeb, job: Job
+) -> None:
+    given_polls(store, web, 20, seconds=0.3, hosts=4)
+    sleeper = Quick(pollers.poll_until_done, job)
+    wait_until(lambda: len(web.requests) >= 6)
+    os.kill(sleeper._pid, signal.SIGSTOP)
+
+    assert Quick(pollers.poll_until_done, job).result() == 20
+    before = everything(store)
+    sleeper.go_on()
+
+    assert sleeper.result() == 0
+    assert everything(store) == before
+    assert_one_effect_each(store, 20)
+
+
+@ON_POSTGRES
+def test_workers_whose_clocks_are_days_apart_agree_on_what_is_due(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    given_polls(store, web, 40, seconds=0.05)
+    ahead, behind = (
+        a_job(database_url, tmp_path, web, LONGER_LEASES, days_off=days) for days in (1, -1)
+    )
+
+    pair = [Quick(pollers.poll_until_done, job) for job in (ahead, behind)]
+    assert sum(child.result() for child in pair) == 40
+    assert [Quick(pollers.poll_once, job).result() for job in (ahead, behind)] == [0, 0]
+
+    assert Counter(web.paths) == {f"/{number}": 1 for number in range(40)}
+    assert_one_effect_each(store, 40)
+    with store.read() as connection:
+        query = select(func.min(sources.c.next_check_at), func.max(sources.c.next_check_at))
+        first, last = connection.execute(query).one()
+    assert timedelta(0) < first - store.now() < last - store.now() < timedelta(minutes=20)
+
+
+def kill_now_and_then(job: Job, *, workers: int, every: float, seconds: float) -> int:
+    """Workers that poll; a random one is killed again and again and replaced; then they finish."""
+    choose, killed = random.Random(11), 0
+    crew = [Quick(pollers.poll_until_done, job) for _ in range(workers)]
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        time.sleep(every)
+        place = choose.randrange(workers)
+        crew[place].kill()
+        killed += 1
+        crew[place] = Quick(pollers.poll_until_done, job)
+    for child in crew:
+        child.result()
+    return killed
+
+
+def assert_a_kill_loop_loses_nothing(
+    store: Store, web: FakeWeb, job: Job, *, count: int, workers: int, every: float, seconds: float
+) -> None:
+    given_polls(store, web, count, seconds=0.4)
+
+    killed = kill_now_and_then(job, workers=workers, every=every, seconds=seconds)
+
+    assert killed >= seconds / every / 3
+    assert_one_effect_each(store, count)
+
+
+KILL_LOOP = {
+    "work__lease_seconds": "1",
+    "hosts__lease_seconds": "1",
+    "polling__batch_size": "8",
+    "work__max_attempts": "100",  # here every death is ours, not the source's
+}
+
+
+def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    job = a_job(database_url, tmp_path, web, changes=KILL_LOOP)
+    assert_a_kill_loop_loses_nothing(store, web, job, count=40, workers=3, every=0.5, seconds=6)
+
+
+@pytest.mark.soak
+def test_a_minute_of_kills_loses_and_doubles_nothing(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    job = a_job(database_url, tmp_path, web, changes=KILL_LOOP)
+    assert_a_kill_loop_loses_nothing(store, web, job, count=500, workers=6, every=0.3, seconds=60)

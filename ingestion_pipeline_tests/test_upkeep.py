@@ -1,0 +1,308 @@
+"""Keeping the house: what goes, what stays, what cools down."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert, select, text, update
+
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.sources import registry
+from ingestion_pipeline.sources.polls import lock_polls
+from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    dead_letters,
+    runs,
+    snapshots,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.upkeep import SWEEPS, Swept, maintain
+from ingestion_pipeline_tests.builders import NOON, a_definition
+
+SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
+
+
+@pytest.fixture
+def shop(store: Store, settings: Settings, tmp_path: Path) -> Workshop:
+    content = ContentStore(tmp_path / "content")
+    return Workshop(store=store, settings=settings, content=content, systems={})
+
+
+def swept(shop: Workshop, **limits: str) -> Swept:
+    """One maintenance, with other limits than the defaults."""
+    changed = {f"INGESTION_RETENTION__{name.upper()}": value for name, value in limits.items()}
+    settings = load_settings(changed)
+    done = maintain(Workshop(store=shop.store, settings=settings, content=shop.content, systems={}))
+    assert done.errors == []
+    return done
+
+
+def given_task(shop: Workshop, name: str, **values: Any) -> None:
+    row = {
+        "kind": "page",
+        "dedupe_key": name,
+        "payload": {},
+        "status": "SUCCESS",
+        "priority": 5,
+        "shard": 0,
+        "not_before": NOON,
+        "tracking_id": name,
+        "ancestry": [],
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+    with shop.store.begin() as connection:
+        connection.execute(insert(tasks).values(row | values))
+
+
+def left(shop: Workshop, column: Any) -> set[Any]:
+    with shop.store.read() as connection:
+        return set(connection.execute(select(column)).scalars())
+
+
+def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(shop: Workshop) -> None:
+    ages = {"hour": HOUR, "over": HOUR + SECOND, "week": 7 * DAY, "older": 7 * DAY + SECOND}
+    for name, age in ages.items():
+        given_task(shop, f"good {name}", updated_at=NOON - age)
+        given_task(shop, f"bad {name}", updated_at=NOON - age, status="FAILED")
+    given_task(shop, "waits", updated_at=NOON - 90 * DAY, status="PENDING")
+
+    counts = swept(shop).counts
+
+    assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 1)
+    assert left(shop, tasks.c.dedupe_key) == {
+        *("good hour", "bad hour", "bad over", "bad week", "waits")
+    }
+
+
+def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: Workshop) -> None:
+    for status in ("FILTERED", "FAILED"):
+        for number in range(5):
+            updated_at = NOON - number * SECOND
+            given_task(shop, f"{status} {number}", status=status, updated_at=updated_at)
+        for number in range(9):  # polls of disabled sources: they are kept, and take no place
+            given_task(shop, f"poll {status} {number}", kind="poll", status=status)
+
+    counts = swept(shop, finished_rows="2", failed_rows="1").counts
+
+    assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
+    kept = {one for one in left(shop, tasks.c.dedupe_key) if not one.startswith("poll")}
+    assert kept == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
+
+
+def test_a_poll_is_never_deleted(shop: Workshop) -> None:
+    for status in ("SKIPPED", "FAILED", "SUCCESS"):
+        given_task(shop, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
+
+    swept(shop, finished_rows="0", failed_rows="0")
+
+    assert len(left(shop, tasks.c.dedupe_key)) == 3
+
+
+def test_nothing_of_a_lineage_at_work_is_deleted(shop: Workshop) -> None:
+    old = {"updated_at": NOON - 900 * DAY}
+    for status in ("PENDING", "PROCESSING"):
+        given_task(shop, f"root of {status}", tracking_id=status, **old)
+        given_task(shop, f"{status} failed", tracking_id=status, status="FAILED", **old)
+        given_task(shop, status, tracking_id=status, status=status, lease_until=NOON, **old)
+    given_task(shop, "ended root", tracking_id="ended", **old)
+
+    swept(shop, finished_rows="0", failed_rows="0")
+
+    kept = left(shop, tasks.c.dedupe_key)
+    assert (len(kept), "ended root" in kept) == (6, False)
+
+
+def test_only_replayed_dead_letters_go(shop: Workshop) -> None:
+    for number, (failed_at, replayed_at) in enumerate(
+        [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1
+    ):
+        letter = {
+            "task_id": number,
+            "task_kind": "poll",
+            "payload": {},
+            "error_class": "transient",
+            "error_code": "reset",
+            "error": "reset",
+            "attempts": 3,
+            "tracking_id": "t",
+            "failed_at": failed_at,
+            "replayed_at": replayed_at,
+        }
+        with shop.store.begin() as connection:
+            connection.execute(insert(dead_letters).values(letter))
+
+    assert swept(shop).counts["dead_letters"] == 1
+    assert left(shop, dead_letters.c.task_id) == {2, 3}
+
+
+def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
+    def fetched(page: str, digest: str, age: timedelta, source: str | None = "series:a") -> None:
+        row = {
+            "source_id": source,
+            "url": page,
+            "content_hash": digest,
+            "size_bytes": 1,
+            "status_code": 200,
+            "fetched_at": NOON - age,
+        }
+        with shop.store.begin() as connection:
+            connection.execute(insert(snapshots).values(row))
+
+    fetched("/1", "one: oldest", 90 * DAY)
+    fetched("/1", "one: old", 60 * DAY)
+    fetched("/1", "one: newest", 40 * DAY)
+    fetched("/2", "two: only", 90 * DAY)
+    fetched("/3", "three: young", 29 * DAY)
+    fetched("/3", "three: newest", DAY)
+    fetched("/1", "other source", 90 * DAY, "series:b")
+    fetched("/4", "no source: old", 90 * DAY, None)
+    fetched("/4", "no source: newest", 80 * DAY, None)
+
+    assert swept(shop).counts["snapshots"] == 3
+    assert left(shop, snapshots.c.content_hash) == {
+        *("one: newest", "two: only", "three: young", "three: newest"),
+        *("other source", "no source: newest"),
+    }
+
+
+def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: Workshop) -> None:
+    old, long_ago = NOON - 1_201 * SECOND, NOON - 1_200 * SECOND
+    cases: dict[str, tuple[datetime, dict[str, Any]]] = {
+        "alive": (old, {"status": "PROCESSING", "lease_until": NOON + SECOND, "fence": 1}),
+        "silent": (old, {"status": "PROCESSING", "lease_until": NOON, "fence": 1}),
+        "taken over": (old, {"status": "PROCESSING", "lease_until": NOON + HOUR, "fence": 2}),
+        "finished": (old, {"status": "PENDING", "fence": 1}),
+        "young": (long_ago, {"status": "PENDING", "fence": 1}),
+    }
+    for name, (fetched_at, task) in cases.items():
+        given_task(shop, name, kind="poll", **task)
+        with shop.store.begin() as connection:
+            query = select(tasks.c.id).where(tasks.c.dedupe_key == name)
+            item = {
+                "batch_id": name,
+                "task_id": connection.execute(query).scalar_one(),
+                "fence": 1,
+                "source_id": "series:a",
+                "fetched": {},
+                "fetched_at": fetched_at,
+            }
+            connection.execute(insert(batch_items).values(item))
+
+    assert swept(shop).counts["batches"] == 3
+    assert left(shop, batch_items.c.batch_id) == {"alive", "young"}
+
+
+def test_heartbeats_of_ended_runs_go_after_a_week(shop: Workshop) -> None:
+    ends = {"old": NOON - 8 * DAY, "young": NOON - 6 * DAY, "never": None}
+    with shop.store.begin() as connection:
+        for name, ended_at in ends.items():
+            row = {"run_id": name, "lease_owner": "w", "job": "poll_hot", "ended_at": ended_at}
+            moments = {"started_at": NOON - 9 * DAY, "lease_until": NOON - 9 * DAY}
+            connection.execute(insert(runs).values(row | moments))
+
+    assert swept(shop).counts["runs"] == 1
+    assert left(shop, runs.c.run_id) == {"young", "never"}
+
+
+def given_source(shop: Workshop, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
+    """A source whose last new record is that old, polled this very moment."""
+    definition = a_definition(id=f"series:{name}", tier=Tier(tier) if "pin" in name else None)
+    values = {
+        "tier": tier,
+        "last_new_at": NOON - quiet,
+        "last_success_at": NOON,
+        "next_check_at": NOON + HOUR,
+    }
+    with shop.store.begin() as connection:
+        registry.register(connection, [definition], now=NOON - 900 * DAY)
+        mine = update(sources).where(sources.c.id == definition.id)
+        connection.execute(mine.values(values | row))
+        poll = update(tasks).where(tasks.c.source_id == definition.id)
+        waits = {"priority": Tier(tier).priority, "not_before": NOON + 3 * HOUR}
+        connection.execute(poll.values(waits))
+
+
+def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: Workshop) -> None:
+    given_source(shop, "hot", "hot", quiet=DAY)
+    given_source(shop, "hot-quiet", "hot", quiet=DAY + SECOND)
+    given_source(shop, "hot-silent", "hot", quiet=90 * DAY)
+    given_source(shop, "hot-pinned", "hot", quiet=90 * DAY)
+    given_source(shop, "hot-never", "hot", quiet=0 * DAY, last_new_at=None)
+    given_source(shop, "hot-open", "hot", quiet=90 * DAY, status="open")
+    given_source(shop, "warm", "warm", quiet=8 * DAY)
+    given_source(shop, "warm-quiet", "warm", quiet=8 * DAY + SECOND)
+    given_source(shop, "cold", "cold", quiet=90 * DAY)
+
+    assert swept(shop).counts["cooled"] == 4
+
+    with shop.store.read() as connection:
+        query = select(sources.c.id, sources.c.tier, tasks.c.priority, tasks.c.not_before)
+        rows = connection.execute(query.join(tasks, tasks.c.source_id == sources.c.id)).all()
+    assert {row.id.partition(":")[2]: (row.tier, row.priority) for row in rows} == {
+        "hot": ("hot", 1),
+        "hot-quiet": ("warm", 2),
+        "hot-silent": ("warm", 2),
+        "hot-pinned": ("hot", 1),
+        "hot-never": ("warm", 2),
+        "hot-open": ("hot", 1),
+        "warm": ("warm", 2),
+        "warm-quiet": ("cold", 3),
+        "cold": ("cold", 3),
+    }
+    assert {row.not_before for row in rows} == {NOON + 3 * HOUR}  # a pause is waited out
+    assert swept(shop).counts["cooled"] == 2
+
+
+def test_one_failing_sweep_does_not_stop_the_others(shop: Workshop) -> None:
+    given_source(shop, "hot", "hot", quiet=2 * DAY)
+    given_task(shop, "old", updated_at=NOON - 2 * HOUR)
+    with shop.store.begin() as connection:
+        connection.execute(text("DROP TABLE snapshots"))
+
+    done = maintain(shop)
+
+    [error] = done.errors
+    assert error.startswith("snapshots: ")
+    assert done.counts.keys() == SWEEPS.keys() - {"snapshots"}
+    assert (done.counts["finished_tasks"], done.counts["cooled"]) == (1, 1)
+
+
+def wait_until_blocked(store: Store) -> None:
+    """Until some transaction waits for a lock; asked anew each time, since the answer is kept."""
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with store.read() as connection:
+            if connection.execute(waiting).scalar_one():
+                return
+        time.sleep(0.01)
+    raise TimeoutError("nobody came to wait")
+
+
+@pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
+)
+def test_cooling_waits_for_an_operator_and_neither_deadlocks(shop: Workshop) -> None:
+    given_source(shop, "hot", "hot", quiet=2 * DAY)
+
+    with ThreadPoolExecutor(1) as pool:
+        with shop.store.begin() as connection:
+            lock_polls(connection, ["series:hot"])
+            maintenance = pool.submit(maintain, shop)
+            wait_until_blocked(shop.store)
+            registry.disable(connection, "series:hot", actor="ann", reason="slow", now=NOON)
+        done = maintenance.result(60)
+
+    assert (done.errors, done.counts["cooled"]) == ([], 0)
+    assert left(shop, sources.c.tier) == {"hot"}
