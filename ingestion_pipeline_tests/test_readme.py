@@ -78,7 +78,7 @@ def test_the_readme_shows_commands_at_all() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_make_target_that_is_named_exists(page: Path) -> None:
-    named = set(re.findall(r"`?make ([a-z]+)", page.read_text()))
+    named = set(re.findall(r"(?:`|^)make ([a-z]+)", page.read_text(), re.M))
 
     assert named <= make_targets()
 

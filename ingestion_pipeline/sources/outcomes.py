@@ -260,19 +260,9 @@ def _give_up(
             )
     if rows:
         _write_failures(connection, rows, now=now)
-        burials = [
-            Burial(task=one.task, error=one.error, stack=_readable(one.stack)) for one in polls
-        ]
+        burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in polls]
         bury(connection, burials, now=now)
     return moves
-
-
-def _readable(stack: str | None) -> str | None:
-    """A stack quotes what it found: NUL and half characters are nothing a database keeps."""
-    if stack is None:
-        return None
-    plain = stack.replace("\0", "\N{REPLACEMENT CHARACTER}")
-    return plain.encode(errors="replace").decode()
 
 
 def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...]:

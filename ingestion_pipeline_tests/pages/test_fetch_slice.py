@@ -289,10 +289,13 @@ def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
     names = ["one", "two", "three", "four", "five"]
     given_sources(store, *map(a_source, names))
     web.routes |= {f"/{name}": a_feed(1) for name in names}
-    wanted = Wanted(kind="poll", source_ids=[f"series:{name}" for name in names])
+    poll(shop, web)
+    web.requests.clear()
 
-    fetch(changed(shop, polling__batch_size="2"), web, wanted)
+    by_hand = Wanted(kind="poll", source_ids=[f"series:{name}" for name in names])
+    polled = poll(changed(shop, polling__batch_size="2"), web, by_hand)
 
+    assert polled.counts.unchanged == 5
     assert sorted(web.paths) == sorted(f"/{name}" for name in names)
 
 

@@ -108,7 +108,8 @@ def test_other_content_is_fetched_at_once_without_what_was_known(
     definition = a_definition()
     register(store, definition)
     for change in (
-        {"url": "https://b.test/feed"},
+        {"url": "https://a.test/other"},
+        {"url": "https://b.test/other"},
         {"platform": "mangadex"},
         {"config": {"language": "de"}},
     ):
@@ -138,8 +139,9 @@ def test_a_running_poll_of_the_old_address_loses_its_claim(
     with pytest.raises(LostClaim):
         finish(store, running, settings, random)
     assert the_source(store)["etag"] is None
-    assert (the_poll(store)["status"], the_poll(store)["attempts"]) == ("PENDING", 0)
-    assert the_poll(store)["url"] == "https://b.test/feed"
+    poll = the_poll(store)
+    assert (poll["status"], poll["attempts"]) == ("PENDING", 0)
+    assert (poll["fence"], poll["url"]) == (running.fence + 1, "https://b.test/feed")
 
 
 def test_a_source_that_moves_to_another_series_is_read_again_and_silently(
