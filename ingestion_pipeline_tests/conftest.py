@@ -114,9 +114,9 @@ def database_url(request: pytest.FixtureRequest, database: str, tmp_path: Path) 
         yield f"sqlite:///{file}"
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = server.create_database(request.getfixturevalue("postgres_template"))
+    name = server.lend(request.getfixturevalue("postgres_template"))
     yield server.url(name)
-    server.drop_database(name)
+    server.take_back(name)
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
     By age alone an entry that was switched on after a while would wait for its tier's next tick.
     """
     with shop.store.read() as connection:
-        shards = new_shards(connection, since=None, now=now, shards=shop.settings.polling.shards)
+        shards = new_shards(connection, now=now, shards=shop.settings.polling.shards)
     return [
         dg.RunRequest(
             run_key=request.run_key, job_name=POLL_JOBS[tier].name, tags=dict(request.tags)

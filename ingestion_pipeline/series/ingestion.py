@@ -26,8 +26,6 @@ from ingestion_pipeline.sources import Source
 
 _ChapterKey = tuple[str, str]  # series id, chapter key
 
-BELIEVED_AFTER = 2  # a chapter is gone when that many complete listings in a row lack it
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceListing:
@@ -60,6 +58,7 @@ class _Plan:
     listing: SourceListing
     vanished: Sequence[VanishedLink]
     quarantine: str | None
+    believed_after: int  # complete listings in a row that lack a chapter
     new_links: list[Chapter] = field(default_factory=list[Chapter])
     changed_links: list[tuple[Chapter, KnownLink]] = field(
         default_factory=list[tuple[Chapter, KnownLink]]
@@ -80,7 +79,7 @@ class _Plan:
     def _is_believed(self, one: VanishedLink) -> bool:
         # An operator's word is the second listing; without it the second would be quarantined.
         is_accepted = self.listing.source.accepts_drop
-        return is_accepted or one.missed_listings + 1 >= BELIEVED_AFTER
+        return is_accepted or one.missed_listings + 1 >= self.believed_after
 
 
 def ingest_listings(
@@ -145,7 +144,12 @@ def _plan(
             accepts_drop=one.source.accepts_drop,
             limits=limits,
         )
-        plan = _Plan(listing=one, vanished=[] if reason else gone, quarantine=reason)
+        plan = _Plan(
+            listing=one,
+            vanished=[] if reason else gone,
+            quarantine=reason,
+            believed_after=limits.missing_listings,
+        )
         if reason is None:
             _compare(plan, ids, known)
         plans.append(plan)

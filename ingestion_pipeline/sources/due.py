@@ -49,10 +49,8 @@ def unscheduled_shards(
     return sorted((by_priority[priority], shard) for priority, shard in found)
 
 
-def new_shards(
-    connection: Connection, *, since: datetime | None, now: datetime, shards: int
-) -> list[tuple[Tier, int]]:
-    """The shards of sources that were added after `since` and were never checked."""
+def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
+    """The shards of sources that wait for their first poll."""
     query = (
         select(tasks.c.priority, tasks.c.shard % shards)
         .join(sources, sources.c.id == tasks.c.source_id)
@@ -60,7 +58,6 @@ def new_shards(
             ACTIVE_POLL,
             tasks.c.not_before <= now,
             sources.c.last_checked_at.is_(None),
-            *([sources.c.created_at > since] if since else []),
         )
         .distinct()
     )
