@@ -6,7 +6,7 @@ BIN := .venv/bin
 WITH_DAGSTER_HOME = sh .ci/with-dagster-home
 
 .DEFAULT_GOAL := help
-.PHONY: help install system demo dev test soak check format lint types validate bench
+.PHONY: help install system demo dev test soak check formatted format lint types validate bench
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,10 +31,13 @@ test: install system ## all tests
 soak: install system ## the long forms: kill loops, 100,000 seeds
 	@$(BIN)/pytest -q -m soak
 
-check: install format lint types test ## format, lint, types, tests
+check: install formatted lint types test ## formatted, lint, types, tests
 
-format: install ## every file as ruff writes it
+formatted: install ## whether every file is as ruff writes it
 	@$(BIN)/ruff format --check .
+
+format: install ## write every file as ruff does
+	@$(BIN)/ruff format .
 
 lint: install ## ruff's rules
 	@$(BIN)/ruff check .

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -21,8 +22,9 @@ from ingestion_pipeline.systems import POLLED
 def open_from_environment(
     environment: Mapping[str, str] | None = None, *, migrate: bool = False
 ) -> tuple[Settings, Store]:
-    """The store the environment names, and the settings with what its table says."""
+    """The store the environment names, the settings with what its table says, and our log level."""
     settings = load_settings(environment)
+    logging.getLogger("ingestion_pipeline").setLevel(settings.log_level)
     store = open_store(settings.store_url, migrate=migrate)
     try:
         with store.read() as connection:

@@ -8,15 +8,19 @@ table (`INGESTION_DATABASE_URL`, `INGESTION_HOME`, ...) comes from the environme
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 PREFIX = "INGESTION_"
 DAY = 86_400
 HOUR = 3_600
+LAST_PORT = 65_535
+# As the guard writes it: a name or an IPv4 address, or an IPv6 address in brackets.
+_HOST_AND_PORT = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
 
 
 class BadSetting(ValueError):
@@ -78,9 +82,6 @@ class Tiers(_Group):
     warm_for_seconds: int = Field(
         default=7 * DAY, ge=1, description="then WARM this long, then COLD"
     )
-    hot_readers: int = Field(
-        default=100, ge=1, description="more followers than this keep a source HOT"
-    )
 
 
 class Breaker(_Group):
@@ -122,9 +123,6 @@ class Hosts(_Group):
     """Manners towards one host."""
 
     delay_seconds: float = Field(default=1.0, ge=0, le=3_600, description="between two requests")
-    catalog_delay_seconds: float = Field(
-        default=3.0, ge=0, le=3_600, description="the same, catalogues"
-    )
     lease_seconds: int = Field(
         default=60, ge=1, le=3_600, description="one run owns a host this long"
     )
@@ -183,6 +181,9 @@ class Retention(_Group):
     snapshots_seconds: int = Field(
         default=30 * DAY, ge=0, description="snapshots no source points at"
     )
+    content_seconds: int = Field(
+        default=6 * HOUR, ge=0, description="bodies and readings that nothing points at"
+    )
     runs_seconds: int = Field(default=7 * DAY, ge=0, description="heartbeats of ended runs")
 
 
@@ -207,8 +208,8 @@ class Settings(_Group):
     )
     user_agent: str = Field(
         default="ingestion_pipeline/0.1 (+https://github.com/ingestion-pipeline)",
-        min_length=1,
-        description="sent with every request; put a way to reach you into it",
+        pattern=r"^[\x20-\x7e]+$",
+        description="printable ASCII, sent with every request; put a way to reach you into it",
     )
     log_level: str = Field(
         default="INFO",
@@ -226,6 +227,17 @@ class Settings(_Group):
     retention: Retention = Retention()
     runs: Runs = Runs()
 
+    @field_validator("allow_hosts")
+    @classmethod
+    def _each_has_a_port(cls, allow_hosts: str) -> str:
+        wrong = [one for one in _entries(allow_hosts) if not _is_host_and_port(one)]
+        if wrong:
+            raise ValueError(
+                f"{', '.join(map(repr, wrong))} is not host:port;"
+                f" write name:port, address:port or [IPv6]:port, port 1 to {LAST_PORT}"
+            )
+        return allow_hosts
+
     @property
     def store_url(self) -> str:
         """The database to open: the given one with an installed driver, else SQLite under home."""
@@ -238,8 +250,7 @@ class Settings(_Group):
     @property
     def allowed_hosts(self) -> frozenset[str]:
         """The `host:port` pairs that may be private addresses."""
-        parts = (part.strip().lower() for part in self.allow_hosts.split(","))
-        return frozenset(part for part in parts if part)
+        return frozenset(_entries(self.allow_hosts))
 
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Seconds between two checks of a source of this kind in this tier."""
@@ -309,6 +320,16 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
 
 
+def _entries(comma_list: str) -> list[str]:
+    parts = (part.strip().lower() for part in comma_list.split(","))
+    return [part for part in parts if part]
+
+
+def _is_host_and_port(entry: str) -> bool:
+    found = _HOST_AND_PORT.fullmatch(entry)
+    return found is not None and int(found["port"]) <= LAST_PORT
+
+
 def _place(values: dict[str, Any], path: list[str], text: str) -> None:
     for name in path[:-1]:
         values = values.setdefault(name, {})
@@ -322,6 +343,7 @@ def _explain(error: ValidationError, environment: Mapping[str, str]) -> str:
         variable = PREFIX + key.replace(".", "__").upper()
         name = variable if environment.get(variable, "") != "" else f"setting {key}"
         meaning = setting_fields().get(key, (None, "no such setting"))[1]
-        said = problem["msg"][:1].lower() + problem["msg"][1:]
+        message = problem["msg"].removeprefix("Value error, ")
+        said = message[:1].lower() + message[1:]
         lines.append(f"{name}={problem['input']!r}: {said} ({meaning})")
     return "\n".join(lines)

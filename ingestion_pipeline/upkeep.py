@@ -61,7 +61,22 @@ def maintain(shop: Workshop) -> Swept:
                 counts[name] = sweep(connection, shop.settings, now)
         except SQLAlchemyError as error:
             errors.append(f"{name}: {error}")
+    try:
+        counts["content"] = _prune_content(shop)
+    except (SQLAlchemyError, OSError) as error:
+        errors.append(f"content: {error}")
     return Swept(counts=counts, errors=errors)
+
+
+def _prune_content(shop: Workshop) -> int:
+    """Bodies and readings that no snapshot and no batch points at, once they are old enough."""
+    with shop.store.read() as connection:
+        kept = set(connection.execute(select(snapshots.c.content_hash).distinct()).scalars())
+        for fetched, reading in connection.execute(
+            select(batch_items.c.fetched, batch_items.c.reading)
+        ):
+            kept |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
+    return shop.content.prune(kept, older_than_seconds=shop.settings.retention.content_seconds)
 
 
 def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:

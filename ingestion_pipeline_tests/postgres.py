@@ -10,7 +10,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -22,6 +22,13 @@ OPTIONS = (
     " -c shared_buffers=64MB -c autovacuum=off -c log_min_messages=fatal"
 )
 
+SHAPE = """
+SELECT string_agg(name, ',' ORDER BY name) FROM (
+  SELECT relname AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace
+  UNION ALL SELECT tgname FROM pg_trigger WHERE NOT tgisinternal
+) AS named
+"""
+
 
 class PostgresServer:
     """One server on a unix socket; every test gets a database of its own."""
@@ -29,6 +36,7 @@ class PostgresServer:
     def __init__(self, binaries: Path) -> None:
         self._binaries = binaries
         self._spare: list[str] = []
+        self._shape: str | None = None
         # A unix socket's path has at most 107 bytes, hence not pytest's own folder.
         self.folder = Path(tempfile.mkdtemp(prefix="ipt-pg-", dir="/tmp"))
 
@@ -61,27 +69,29 @@ class PostgresServer:
 
     def lend(self, template: str) -> str:
         """The name of a database equal to the template, which `take_back` takes back."""
-        return self._spare.pop() if self._spare else self.create_database(template)
+        if not self._spare:
+            self._spare.append(self.create_database(template))
+            self._shape = self._shape or self._emptied(self._spare[0])
+        return self._spare.pop()
 
     def take_back(self, name: str) -> None:
-        """Emptied it is lent again: faster than another copy. One that was damaged is dropped."""
-        if self._empty(name):
+        """Emptied it is lent again: faster than another copy. One that was changed is dropped."""
+        if self._emptied(name) == self._shape:
             self._spare.append(name)
         else:
             self.drop_database(name)
 
-    def _empty(self, name: str) -> bool:
-        """Whether the database is as new: every table there, and no row in any."""
+    def _emptied(self, name: str) -> str | None:
+        """Every row is gone; which tables, indexes and triggers there are; None if it is locked."""
+        tables = ", ".join(table.name for table in metadata.sorted_tables)
         engine = create_engine(self.url(name), poolclass=NullPool)
         try:
             with engine.begin() as connection:
                 connection.execute(text("SET LOCAL lock_timeout = '2s'"))
-                found = set(inspect(connection).get_table_names())
-                tables = ", ".join(table.name for table in metadata.sorted_tables)
                 connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY CASCADE"))
+                return connection.execute(text(SHAPE)).scalar_one()
         except DBAPIError:
-            return False
-        return found == {*metadata.tables, "alembic_version"}
+            return None
 
     def drop_database(self, name: str) -> None:
         """The database is gone, whoever is still connected."""

@@ -89,6 +89,16 @@ def test_every_make_target_of_the_contract_exists() -> None:
     assert contract <= make_targets()
 
 
+def test_checking_writes_no_file_and_formatting_does() -> None:
+    def recipe(*targets: str) -> str:
+        line = ["make", "--dry-run", "--no-print-directory", *targets]
+        return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+
+    assert "ruff format ." in recipe("format")
+    assert "ruff format --check ." in recipe("check")
+    assert "ruff format ." not in recipe("check")
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_variable_that_is_named_exists(page: Path) -> None:
     named = set(re.findall(r"INGESTION_[A-Z_]+[A-Z]", page.read_text())) - {"INGESTION_GROUP__NAME"}

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy import select
 
+import ingestion_pipeline
 from ingestion_pipeline.settings import (
     BadSetting,
     check_override,
@@ -52,6 +54,13 @@ def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
         ("INGESTION_POLLING__SHARDS", "0", "greater than or equal to 1"),
         ("INGESTION_POLLING__JITTER_SHARE", "0.6", "less than or equal to 0.5"),
         ("INGESTION_LOG_LEVEL", "LOUD", "DEBUG, INFO, WARNING, ERROR or CRITICAL"),
+        ("INGESTION_USER_AGENT", "crawler \N{EM DASH} me", "printable ASCII"),
+        ("INGESTION_USER_AGENT", "one\r\nX-Two: 2", "printable ASCII"),
+        ("INGESTION_ALLOW_HOSTS", "feeds.internal", "'feeds.internal' is not host:port"),
+        ("INGESTION_ALLOW_HOSTS", "a.test:80,b.test:0", "'b.test:0' is not host:port"),
+        ("INGESTION_ALLOW_HOSTS", "a.test:65536", "port 1 to 65535"),
+        ("INGESTION_ALLOW_HOSTS", "::1:80", "[IPv6]:port"),
+        ("INGESTION_ALLOW_HOSTS", "http://a.test:80", "write name:port"),
     ],
 )
 def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(
@@ -88,6 +97,17 @@ def test_every_setting_says_what_it_means(key: str) -> None:
 
     assert description
     assert default is not None
+
+
+def test_every_setting_is_read_by_something() -> None:
+    package = Path(ingestion_pipeline.__file__).parent
+    code = "\n".join(
+        path.read_text() for path in package.rglob("*.py") if path != package / "settings.py"
+    )
+    computed = {"database_url", "allow_hosts"}  # read through a property of the settings
+
+    names = {key for key in setting_fields() if not key.startswith("interval.")} - computed
+    assert {key for key in names if f".{key.split('.')[-1]}" not in code} == set()
 
 
 def test_a_groups_variable_has_two_underscores() -> None:
@@ -127,9 +147,9 @@ def test_without_a_database_the_home_has_one() -> None:
 
 
 def test_allowed_hosts_are_a_comma_list() -> None:
-    found = load_settings({"INGESTION_ALLOW_HOSTS": " Demo.test:80, ,127.0.0.1:9,"})
+    found = load_settings({"INGESTION_ALLOW_HOSTS": " Demo.test:80, ,127.0.0.1:9,[::1]:65535,"})
 
-    assert found.allowed_hosts == {"demo.test:80", "127.0.0.1:9"}
+    assert found.allowed_hosts == {"demo.test:80", "127.0.0.1:9", "[::1]:65535"}
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline.upkeep import SWEEPS, Swept, maintain
+from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
@@ -146,19 +149,23 @@ def test_only_replayed_dead_letters_go(shop: Workshop) -> None:
     assert left(shop, dead_letters.c.task_id) == {2, 3}
 
 
-def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
-    def fetched(page: str, digest: str, age: timedelta, source: str | None = "series:a") -> None:
-        row = {
-            "source_id": source,
-            "url": page,
-            "content_hash": digest,
-            "size_bytes": 1,
-            "status_code": 200,
-            "fetched_at": NOON - age,
-        }
-        with shop.store.begin() as connection:
-            connection.execute(insert(snapshots).values(row))
+def given_snapshot(
+    shop: Workshop, page: str, digest: str, age: timedelta, source: str | None = "series:a"
+) -> None:
+    row = {
+        "source_id": source,
+        "url": page,
+        "content_hash": digest,
+        "size_bytes": 1,
+        "status_code": 200,
+        "fetched_at": NOON - age,
+    }
+    with shop.store.begin() as connection:
+        connection.execute(insert(snapshots).values(row))
 
+
+def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
+    fetched = partial(given_snapshot, shop)
     fetched("/1", "one: oldest", 90 * DAY)
     fetched("/1", "one: old", 60 * DAY)
     fetched("/1", "one: newest", 40 * DAY)
@@ -272,10 +279,22 @@ def test_one_failing_sweep_does_not_stop_the_others(shop: Workshop) -> None:
 
     done = maintain(shop)
 
-    [error] = done.errors
-    assert error.startswith("snapshots: ")
+    assert [error.split(":")[0] for error in done.errors] == ["snapshots", "content"]
     assert done.counts.keys() == SWEEPS.keys() - {"snapshots"}
     assert (done.counts["finished_tasks"], done.counts["cooled"]) == (1, 1)
+
+
+def test_content_that_nothing_points_at_is_pruned(shop: Workshop, tmp_path: Path) -> None:
+    kept, lost = shop.content.put(b"kept"), shop.content.put(b"lost")
+    given_snapshot(shop, "/1", kept, HOUR)
+    for path in (tmp_path / "content").glob("??/*"):
+        os.utime(path, (0, 0))
+
+    assert maintain(shop).counts["content"] == 1
+
+    assert shop.content.get(kept) == b"kept"
+    with pytest.raises(Transient):
+        shop.content.get(lost)
 
 
 def wait_until_blocked(store: Store) -> None:

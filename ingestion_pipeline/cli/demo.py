@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -99,13 +101,23 @@ def run() -> None:
         say("")
         with opened() as (_, store), store.read() as connection:
             say_summary(connection, [one.id for one in demo_file().definitions], since=started)
-    say(
-        "\nTry next: `ingest demo mutate && ingest demo run` (one new chapter),"
-        " `ingest status`,\n`ingest dead-letters list` (the broken source is part of the demo),"
-        " `make dev` (the UI)."
-    )
+    say(f"\n{hint(program())}")
     if not all(succeeded):
         raise click.exceptions.Exit(1)
+
+
+def program() -> str:
+    """How this command is typed here: its name where the shell finds it, else as it was called."""
+    return "ingest" if shutil.which("ingest") else sys.argv[0]
+
+
+def hint(ingest: str) -> str:
+    """What to try after a run."""
+    return (
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (one new chapter),\n"
+        f"`{ingest} status`, `{ingest} dead-letters list` (the broken source is part of the demo),\n"
+        "`make dev` (the UI)."
+    )
 
 
 def _prepare(stack: ExitStack) -> datetime:

@@ -96,11 +96,14 @@ def _database(
         url = make_url(settings.store_url)
         if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
             said = f"{url.database} is not there yet"
-            yield checks.warning("database", said, "`ingest init` creates it")
+            yield checks.warning("database", said, checks.CREATES)
+            return
+        if (behind := _behind(settings.store_url)) is not None:
+            yield behind
             return
         store = open_store(settings.store_url)
     except SchemaMismatch as error:
-        yield checks.failed("database", str(error), "`ingest init` migrates it")
+        yield checks.failed("database", str(error), "upgrade ingestion_pipeline")
         return
     except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
         found, cure = cannot_open(settings.store_url, error).rsplit("\n", 1)
@@ -111,6 +114,20 @@ def _database(
         yield from _state(settings, store, variables, files)
     finally:
         store.close()
+
+
+def _behind(url: str) -> Check | None:
+    """What to say of a database that `open_store` would create or migrate; None for any other."""
+    from ingestion_pipeline.store import schema
+    from ingestion_pipeline.store.engine import found_schema
+
+    found = found_schema(url)
+    if found is None:
+        return checks.warning("database", f"{shown_database(url)} is empty", checks.CREATES)
+    if found == schema.HEAD or found not in schema.known():
+        return None
+    said = f"{shown_database(url)} is at schema {found}, this program needs {schema.HEAD}"
+    return checks.failed("database", said, "back it up; `ingest init` migrates it")
 
 
 def _state(
@@ -137,11 +154,14 @@ def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
 ) -> Generator[Check]:
     from ingestion_pipeline.cli.demo import demo_file
+    from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.sources.lookup import list_sources
     from ingestion_pipeline.sources.polling import is_stale
 
     found = list_sources(connection)
     yield checks.undeclared(found, [*files, demo_file()])
+    is_default = settings.user_agent == setting_fields()["user_agent"][0]
+    yield checks.user_agent(found, is_default=is_default)
     stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]
     yield checks.stale(stale)
 

@@ -16,6 +16,7 @@ STATES = ("ok", "warning", "failed")
 LEAST_FREE_BYTES = 500_000_000
 LARGEST_CLOCK_DIFFERENCE = timedelta(seconds=5)  # leases are 90 seconds and more
 LONGEST_SILENCE = timedelta(minutes=15)  # the hot schedule ticks every five
+CREATES = "`ingest init` creates it"
 NAMED = 5  # of many, so many are named
 
 
@@ -97,12 +98,14 @@ def files(found: Sequence[SourceFile]) -> Check:
 
 def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
     """Sources whose file, or whose entry in it, is gone; a file with mistakes proves nothing."""
+    from ingestion_pipeline.sources.source import BY_HAND
+
     declared = {(file.path, one.id) for file in found for one in file.definitions}
     unclear = {file.path for file in found if file.problems}
     gone = [
         f"{one.id} ({one.origin})"
         for one in sources
-        if one.origin not in {"row", *unclear}
+        if one.origin not in {BY_HAND, *unclear}
         and one.status.value != "disabled"
         and (one.origin, one.id) not in declared
     ]
@@ -110,6 +113,19 @@ def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
         return ok("declarations", "every source from a file is still declared")
     cure = "`ingest sources remove ID`, or put the entry back"
     return warning("declarations", f"no longer declared, still polled: {_named(gone)}", cure)
+
+
+def user_agent(sources: Iterable[Source], *, is_default: bool) -> Check:
+    """Whether those whom we poll can reach us; the demo's site is ours."""
+    from ingestion_pipeline.demo.names import is_demo_name
+
+    polled = [
+        one.id for one in sources if one.status.value != "disabled" and not is_demo_name(one.host)
+    ]
+    if not is_default or not polled:
+        return ok("user agent", "the default" if is_default else "names you")
+    cure = "set INGESTION_USER_AGENT with a way to reach you"
+    return warning("user agent", f"the default, sent to the hosts of {_named(polled)}", cure)
 
 
 def stale(ids: Sequence[str]) -> Check:

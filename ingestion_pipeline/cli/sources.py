@@ -221,7 +221,7 @@ def _redeclare(
 
 def refuse_what_a_file_owns(source: Source, wanted: dict[str, Any], *, folder: Path) -> None:
     """A file's source is declared there: a change by hand would be undone by the next import."""
-    from ingestion_pipeline.sources.changes import BY_HAND
+    from ingestion_pipeline.sources.source import BY_HAND
 
     if source.origin == BY_HAND:
         return

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from ingestion_pipeline.pages.guard import Endpoint, Resolver
 DEMO_SUFFIX = ".demo.test"
 LOOPBACK = "127.0.0.1"
 LAST_PORT = 65_535
+KNOCK_SECONDS = 0.5  # loopback answers or refuses at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,9 +43,14 @@ def withdraw(home: Path) -> None:
 
 
 def published_port(home: Path) -> int | None:
-    """The port of the running site; None without an entry, or if the entry outlived its process."""
+    """The port of the running site; None without an entry, or if the entry outlived its site.
+
+    A killed site leaves its entry behind, and another process may have got its number since.
+    """
     entry = _read_entry(home)
-    return entry.port if entry is not None and _is_alive(entry.pid) else None
+    if entry is None or not _is_alive(entry.pid) or not _answers(entry.port):
+        return None
+    return entry.port
 
 
 def is_demo_name(host: str) -> bool:
@@ -87,5 +94,13 @@ def _is_alive(pid: int) -> bool:
     except PermissionError:
         return True  # it exists and belongs to somebody else
     except (ProcessLookupError, OverflowError):
+        return False
+    return True
+
+
+def _answers(port: int) -> bool:
+    try:
+        socket.create_connection((LOOPBACK, port), timeout=KNOCK_SECONDS).close()
+    except OSError:
         return False
     return True

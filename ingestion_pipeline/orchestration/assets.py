@@ -5,6 +5,7 @@ import warnings
 import dagster as dg
 
 from ingestion_pipeline.orchestration.events import refuse_unknown
+from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -50,7 +51,8 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
     # Dagster refuses to list keys that a temporary instance has not been told of.
     keys = [context.partition_key] if context.has_partition_key else list(context.partition_keys)
     bad: list[str] = []
-    with workshop.open() as shop:
+    run = context.run
+    with workshop.open() as shop, whole_run(shop, run_id=run.run_id, job=run.job_name):
         with shop.store.read() as connection:
             known = sources_by_id(connection, keys)
         refuse_unknown(keys, known)

@@ -41,6 +41,14 @@ def working(
         raise
 
 
+@contextmanager
+def whole_run(shop: Workshop, *, run_id: str, job: str) -> Generator[None]:
+    """The same for a run of one step."""
+    with working(shop, run_id=run_id, job=job):
+        yield
+    end(shop.store, run_id=run_id)
+
+
 def _beat(shop: Workshop, worker: Worker, run_id: str, stop: threading.Event) -> None:
     lease = timedelta(seconds=shop.settings.runs.lease_seconds)
     while not stop.wait(min(lease.total_seconds(), worker.lease.total_seconds()) / 3):
@@ -66,5 +74,6 @@ def give_back(store: Store, *, run_id: str) -> int:
         owner = runs.end_run(connection, run_id=run_id, now=now)
         if owner is None:
             return 0
+        freed = claims.expire(connection, owner=owner, now=now)  # tasks before hosts, as all do it
         hosts.release_owner(connection, owner=owner, now=now)
-        return claims.expire(connection, owner=owner, now=now)
+        return freed

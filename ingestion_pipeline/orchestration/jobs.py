@@ -8,6 +8,7 @@ from pydantic import Field
 
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
+from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -43,7 +44,7 @@ ingest_series = dg.define_asset_job(
 @dg.op(out=dg.Out(is_required=False))
 def keep(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
     """Retention, tiers and checks; one failing sweep does not stop the others."""
-    with workshop.open() as shop:
+    with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
         swept = keep_house(shop)
         yield from changed_checks(context.instance, shop, FINDERS)
     context.log.info("swept: %s", swept.counts)
@@ -82,7 +83,11 @@ def register(context: dg.OpExecutionContext, config: NewSource, workshop: Worksh
         said = "\n".join(f"{one.field}: {one.message}" for one in bad)
         raise dg.Failure(f"the source was not added:\n{said}", allow_retries=False)
     try:
-        with workshop.open() as shop, shop.store.begin() as connection:
+        with (
+            workshop.open() as shop,
+            whole_run(shop, run_id=context.run_id, job=context.job_name),
+            shop.store.begin() as connection,
+        ):
             add(connection, definition, actor="dagster", now=shop.store.clock.now(connection))
     except SourceExists as error:
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error

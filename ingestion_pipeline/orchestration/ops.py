@@ -4,6 +4,7 @@ The same ops serve the poll jobs, which drain what is due, and the asset `chapte
 partitions it was asked for, due or not.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from ingestion_pipeline.orchestration.events import (
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
-from ingestion_pipeline.pages.fetch_slice import FetchSlice
+from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.poll_results import PollCounts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series.reporting import mark_reported, reports, unreported
@@ -39,15 +40,18 @@ TOLD_AT_ONCE = 20  # an event takes 14 ms on SQLite, and so long no other run ca
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
-async def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
-    """Claim sources and fetch their listings politely; changed ones go into the content store."""
+def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
+    """Claim sources and fetch their listings politely; changed ones go into the content store.
+
+    Not an async op: Dagster drops the coroutine of one that is interrupted, and nothing that it
+    holds would be given back. `asyncio.run` unwinds it.
+    """
     keys = asked_keys(context)
     with workshop.open() as shop:
         started_at = shop.store.now()
         wanted = _wanted(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            async with open_fetcher(shop.settings) as fetcher:
-                fetched = await FetchSlice(shop, worker, fetcher).run(wanted)
+            fetched = asyncio.run(_fetch(shop, worker, wanted))
     context.log.info("fetched: %s", asdict(fetched.counts))
     return {
         "owner": fetched.owner,
@@ -57,6 +61,11 @@ async def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> B
         "started_at": started_at,
         "new": 0,
     }
+
+
+async def _fetch(shop: Workshop, worker: Worker, wanted: Wanted) -> Fetching:
+    async with open_fetcher(shop.settings) as fetcher:
+        return await FetchSlice(shop, worker, fetcher).run(wanted)
 
 
 @dg.op(tags={"kind": "extract"})
@@ -88,8 +97,9 @@ def report(
 ) -> Iterator[Any]:
     """One materialization per source that changed or was asked for; then the run's verdict."""
     with workshop.open() as shop:
-        yield from _materializations(context, shop, batch)
-        yield from changed_checks(context.instance, shop, TOLD_BY_POLLS)
+        with _working(context, shop, batch):
+            yield from _materializations(context, shop, batch)
+            yield from changed_checks(context.instance, shop, TOLD_BY_POLLS)
         heartbeat.end(shop.store, run_id=context.run_id)
         context.log.info("polled: %s, new chapters: %d", batch["counts"], batch["new"])
         _pass_verdict(shop, batch)
@@ -177,6 +187,7 @@ def _pass_verdict(shop: Workshop, batch: Batch) -> None:
     if asked and len(late) == len(asked):
         said = "; ".join(why_late(one, since=batch["started_at"]) for one in late[:5])
         raise dg.Failure(f"no source got through. {said}", allow_retries=False)
-    if counts.failed and not counts.changed + counts.unchanged:
+    others = counts.changed + counts.unchanged + counts.retried + counts.given_back
+    if counts.failed and not others:
         said = f"all {counts.failed} polled sources failed; `ingest dead-letters list` shows why"
         raise dg.Failure(said, allow_retries=False)

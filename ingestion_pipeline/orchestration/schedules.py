@@ -12,12 +12,14 @@ from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.due import due_shards
 
 # A tick may come oftener than its tier is polled: who is due is decided in sources/, not here.
-TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "*/15 * * * *", Tier.COLD: "5 * * * *"}
+# The slower ticks keep off the HOT one's minutes: on a host they share, they would find it busy.
+TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * * * *"}
 
 
 def run_for(tier: Tier, shard: int, *, key: str) -> dg.RunRequest:
     """The run that drains one shard; Dagster never forgets a key, not even a failed run's."""
     return dg.RunRequest(
+        job_name=POLL_JOBS[tier].name,
         run_key=f"{tier.value}:{shard}:{key}",
         tags={
             tags.TIER: tier.value,

@@ -8,7 +8,7 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.jobs import POLL_JOBS
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -44,7 +44,7 @@ def new_sources(
     before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
     with workshop.open() as shop:
         files = fingerprints(shop.settings.sources)
-        if files != before.get("files"):
+        if files != before.get("files") or _has_lost_sources(shop, before):
             _import(context, shop)
         with shop.store.read() as connection:
             total, disabled, newest = census(connection)
@@ -69,6 +69,12 @@ def new_sources(
     )
 
 
+def _has_lost_sources(shop: Workshop, before: dict[str, Any]) -> bool:
+    """Whether the store holds fewer than it did: another database, or a new one."""
+    with shop.store.read() as connection:
+        return census(connection)[0] < before["census"][0]
+
+
 def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
     result = import_files(shop.store, shop.settings.sources, check=check_definition)
     for problem in result.problems:
@@ -83,13 +89,7 @@ def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
     """
     with shop.store.read() as connection:
         shards = new_shards(connection, now=now, shards=shop.settings.polling.shards)
-    return [
-        dg.RunRequest(
-            run_key=request.run_key, job_name=POLL_JOBS[tier].name, tags=dict(request.tags)
-        )
-        for tier, shard in shards
-        for request in [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}")]
-    ]
+    return [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
 
 
 def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
@@ -132,8 +132,7 @@ def _declared(requests: list[Any], *, limit: int) -> list[dg.AssetMaterializatio
     description="Claimable work no schedule will remember soon: retries, and what dead runs held.",
 )
 def pending_work(
-    context: dg.SensorEvaluationContext,  # noqa: ARG001 - Dagster passes it by name
-    workshop: WorkshopResource,
+    context: dg.SensorEvaluationContext, workshop: WorkshopResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """At most one run a minute for each tier and shard that has such work."""
     with workshop.open() as shop, shop.store.read() as connection:
@@ -145,9 +144,14 @@ def pending_work(
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
-        yield dg.RunRequest(
-            run_key=request.run_key, job_name=POLL_JOBS[tier].name, tags=dict(request.tags)
-        )
+        if not _is_queued(context.instance, request.tags[tags.SHARD]):
+            yield request
+
+
+def _is_queued(instance: dg.DagsterInstance, shard: str) -> bool:
+    """Whether a run that will drain the shard waits already; another would find nothing."""
+    waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+    return instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={tags.SHARD: shard})) > 0
 
 
 ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING}

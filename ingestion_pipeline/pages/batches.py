@@ -18,6 +18,7 @@ from sqlalchemy import Connection, RowMapping, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
+from ingestion_pipeline.pages.snapshots import keep_snapshots
 from ingestion_pipeline.pages.system import Ingested, StoredPage
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source, outcomes
@@ -224,9 +225,16 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         by_source = {result.source_id: result for result in results}
         successes = [_success(item, by_source[item.source.id]) for item in kept]
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
+        telling = [item for item in kept if by_source[item.source.id].says_something]
+        keep_snapshots(connection, _pages(telling), now=now)
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
-    lost = len(items) - len(kept)
-    return Ingestion(ingested=list(results), counts=PollCounts(changed=-lost, lost=lost))
+    lost, same = len(items) - len(kept), len(kept) - len(telling)
+    counts = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
+    return Ingestion(ingested=list(results), counts=counts)
+
+
+def _pages(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
+    return [(item.source.id, page) for item in items for page in item.pages]
 
 
 def _success(item: BatchItem, result: Ingested) -> PollSuccess:
@@ -239,7 +247,8 @@ def _success(item: BatchItem, result: Ingested) -> PollSuccess:
         outcome=result.outcome,
         etag=first.etag if is_one_page else None,
         last_modified=first.last_modified if is_one_page else None,
-        changed=not result.quarantined,
+        is_read=not result.quarantined,
+        changed=result.says_something and not result.quarantined,
         content_hash=item.content_hash,
         reader=item.reader,
         newest_at=result.newest_at,
@@ -278,6 +287,7 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
         failed = outcomes.fail(
             connection, failures, now=now, settings=shop.settings, random=shop.random
         )
+        keep_snapshots(connection, _pages([item]), now=now)  # what could not be read or written
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
         raise failure.error from error

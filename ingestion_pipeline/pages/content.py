@@ -6,7 +6,10 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 import zlib
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from ingestion_pipeline.work.errors import Permanent, Transient
@@ -24,7 +27,9 @@ class ContentStore:
         """The body is on disk when this returns; the answer is the SHA-256 of the raw body."""
         content_hash = hashlib.sha256(body).hexdigest()
         path = self._path(content_hash)
-        if not _is_file(path):
+        if _is_file(path):
+            os.utime(path, follow_symlinks=False)  # young again: `prune` leaves it alone
+        else:
             _private_folder(path.parent)
             _write_durably(path, zlib.compress(body))
         return content_hash
@@ -45,9 +50,21 @@ class ContentStore:
             raise _moved_aside(path)
         return body
 
-    def has(self, content_hash: str) -> bool:
-        """Whether the object is there; whether it is sound shows when it is read."""
-        return _is_file(self._path(content_hash))
+    def prune(self, kept: Collection[str | None], *, older_than_seconds: float) -> int:
+        """What is not among `kept` and was written longer ago is gone; how many files that was.
+
+        The age protects what a run has just stored and not yet written down, and a put of the same
+        body makes it young again.
+        """
+        before = time.time() - older_than_seconds
+        gone = 0
+        for path in self._root.glob("??/*"):
+            name = path.parent.name + path.name
+            with suppress(FileNotFoundError):  # another sweep was quicker
+                if name not in kept and path.lstat().st_mtime < before:
+                    path.unlink()
+                    gone += 1
+        return gone
 
     def _path(self, content_hash: str) -> Path:
         if not _NAME.fullmatch(content_hash):

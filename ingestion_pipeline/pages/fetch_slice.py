@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -23,10 +23,13 @@ from ingestion_pipeline.pages.listing import Listing
 from ingestion_pipeline.pages.poll import poll_listing
 from ingestion_pipeline.pages.poll_results import (
     Claimed,
+    Fetching,
     Missing,
     PollCounts,
     PollResult,
+    failure_of,
     give_back_batch,
+    worker_lost,
     write_results,
 )
 from ingestion_pipeline.pages.workshop import Workshop
@@ -40,18 +43,10 @@ from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
+BATCHES_PER_RUN = 10
 FLUSH_AFTER = 200  # results written in one transaction
 FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
 CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetching:
-    """What a slice leaves: batches to extract, and what became of the rest."""
-
-    owner: str
-    batch_ids: list[str]
-    counts: PollCounts
 
 
 Item = tuple[Claimed, Listing]
@@ -68,7 +63,7 @@ class FetchSlice:
         self._ends = time.monotonic() + shop.settings.polling.slice_seconds
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
-        self._batch_id = str(uuid4())
+        self._batches = {str(uuid4()): 0}  # how many changed listings each holds
         self._counts = PollCounts()
         self._results: list[PollResult] = []
         self._open: dict[int, Claimed] = {}
@@ -91,10 +86,10 @@ class FetchSlice:
             await self._stop_visits()
             await self._flush()
         if self._fatal is not None:
-            await asyncio.to_thread(self._give_back_batch, self._fatal)
+            await asyncio.to_thread(self._give_back_batches, self._fatal)
             raise self._fatal
-        batches = [self._batch_id] if self._counts.changed else []
-        return Fetching(owner=self._worker.owner, batch_ids=batches, counts=self._counts)
+        filled = [batch_id for batch_id, listings in self._batches.items() if listings]
+        return Fetching(owner=self._worker.owner, batch_ids=filled, counts=self._counts)
 
     async def _drain(self, wanted: Wanted) -> None:
         while True:
@@ -105,7 +100,8 @@ class FetchSlice:
                 rest = set(wanted.source_ids) - {task.source_id for task in tasks}
                 wanted = replace(wanted, source_ids=rest if len(tasks) == room else ())
             await self._wait_for_a_visit()
-            if not self._visits or time.monotonic() >= self._flush_at or self._is_much():
+            is_much = len(self._results) >= FLUSH_AFTER
+            if not self._visits or is_much or time.monotonic() >= self._flush_at:
                 await self._flush()
             if self._visits or tasks:
                 continue
@@ -116,12 +112,13 @@ class FetchSlice:
                 wanted = replace(wanted, source_ids=again)
 
     async def _wait_for_a_visit(self) -> None:
-        if self._visits:
-            done, self._visits = await asyncio.wait(
-                self._visits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
-            )
-            for visit in done:
-                visit.result()
+        if not self._visits:
+            return
+        done, self._visits = await asyncio.wait(
+            self._visits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
+        )
+        for visit in done:
+            visit.result()
 
     async def _stop_visits(self) -> None:
         """Nobody is asked any more; what was not reached is given back, the hosts are left."""
@@ -131,13 +128,17 @@ class FetchSlice:
         self._left |= self._pacers
         stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
         for one in list(self._open.values()):
-            self._settle(_failure(one, stopped))
+            self._settle(failure_of(one, stopped))
 
     def _has_time(self) -> bool:
-        return time.monotonic() < self._ends and self._fatal is None and self._worker.may_start()
+        if self._fatal is not None or sum(self._batches.values()) >= self._most_changed:
+            return False
+        return time.monotonic() < self._ends and self._worker.may_start()
 
-    def _is_much(self) -> bool:
-        return len(self._results) >= FLUSH_AFTER
+    @property
+    def _most_changed(self) -> int:
+        # What changed must also be read and ingested by this run, within its time.
+        return BATCHES_PER_RUN * self._shop.settings.polling.batch_size
 
     def _room_for(self, wanted: Wanted) -> int:
         """How many more may be claimed; none while little has changed since the last claim."""
@@ -157,7 +158,7 @@ class FetchSlice:
             if source is None:
                 self._results.append(Missing(task=task))
             elif task.attempts > self._shop.settings.work.max_attempts:
-                self._results.append(_worker_lost(Claimed(task=task, source=source)))
+                self._results.append(worker_lost(Claimed(task=task, source=source)))
             else:
                 usable.append(Claimed(task=task, source=source))
         self._open |= {one.task.id: one for one in usable}
@@ -196,7 +197,7 @@ class FetchSlice:
                 listing = self._listing(one.source)
                 host = host_of(listing.first_request().url)
             except ValueError as error:
-                self._settle(_failure(one, Permanent(str(error), code="bad_config")))
+                self._settle(failure_of(one, Permanent(str(error), code="bad_config")))
                 continue
             by_host.setdefault(host, []).append((one, listing))
         return by_host
@@ -225,7 +226,7 @@ class FetchSlice:
 
     def _leave(self, items: Sequence[Item], why: WorkError) -> None:
         for one, _ in items:
-            self._settle(_failure(one, why))
+            self._settle(failure_of(one, why))
 
     def _start_visit(self, host: str, items: Sequence[Item], pacer: Pacer) -> None:
         self._pacers[host] = pacer
@@ -245,7 +246,7 @@ class FetchSlice:
             one, listing = queue.popleft()
             why = self._reason_to_leave(host, pacer)
             if why is not None:
-                self._settle(_failure(one, why))
+                self._settle(failure_of(one, why))
                 continue
             result = await poll_listing(
                 self._shop, one, listing, fetcher=self._fetcher, pacer=pacer, clock=self._clock
@@ -281,12 +282,22 @@ class FetchSlice:
         left, self._left = self._left, {}
         if not results and not left:
             return
-        counts, retry_at = await asyncio.to_thread(self._write, results, left)
+        batch_id = self._batch_with_room()
+        counts, retry_at = await asyncio.to_thread(self._write, results, left, batch_id)
+        self._batches[batch_id] += counts.changed
         self._counts += counts
         self._retry_at |= retry_at
 
+    def _batch_with_room(self) -> str:
+        batch_id, listings = list(self._batches.items())[-1]
+        if listings < self._shop.settings.polling.batch_size:
+            return batch_id
+        batch_id = str(uuid4())
+        self._batches[batch_id] = 0
+        return batch_id
+
     def _write(
-        self, results: Sequence[PollResult], left: Mapping[str, Pacer]
+        self, results: Sequence[PollResult], left: Mapping[str, Pacer], batch_id: str
     ) -> tuple[PollCounts, Mapping[str, datetime]]:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
@@ -294,7 +305,7 @@ class FetchSlice:
             written = write_results(
                 connection,
                 results,
-                batch_id=self._batch_id,
+                batch_id=batch_id,
                 now=now,
                 settings=self._shop.settings,
                 random=self._shop.random,
@@ -302,10 +313,11 @@ class FetchSlice:
             hosts.release_hosts(connection, free, owner=self._worker.owner)
         return written
 
-    def _give_back_batch(self, error: Fatal) -> None:
+    def _give_back_batches(self, error: Fatal) -> None:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
-            give_back_batch(connection, self._batch_id, error, now=now)
+            for batch_id in self._batches:
+                give_back_batch(connection, batch_id, error, now=now)
 
     async def _due_retries(self) -> set[str]:
         """The sources of this run that are due again, once the first of them is; none if later."""
@@ -336,14 +348,3 @@ class FetchSlice:
         patience = timedelta(seconds=self._shop.settings.hosts.yield_after_seconds)
         waited = {host for host, since in wanted.items() if now - since > patience}
         self._yielding |= waited | (lost & self._pacers.keys())
-
-
-def _failure(one: Claimed, error: WorkError) -> PollFailure:
-    return PollFailure(task=one.task, source=one.source, error=error)
-
-
-def _worker_lost(one: Claimed) -> PollFailure:
-    deaths = one.task.attempts - 1
-    stage = one.task.stage or "claimed"
-    said = f"the worker died {deaths} times over this poll; last known stage: {stage}"
-    return _failure(one, Permanent(said, code="worker_lost"))

@@ -159,6 +159,9 @@ def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, d
     return [(host, since) for host, since in connection.execute(query)]
 
 
+LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
+
+
 class Pacer:
     """Keeps a leased host's requests apart, by the monotonic clock."""
 
@@ -177,6 +180,7 @@ class Pacer:
         wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0
         self._arrival = monotonic() + max(wait, 0.0)
         self._held_until = -math.inf
+        self._pauses = 0
 
     async def turn(self, *, patience_seconds: float = math.inf) -> bool:
         """True when the next request may go out, and it is booked; False if a pause lasts longer.
@@ -204,10 +208,20 @@ class Pacer:
             self._arrival = max(self._arrival, self._monotonic() + self.pace.delay_seconds)
 
     def hold_off(self, seconds: float) -> None:
-        """The host asked for a pause: nothing goes out before it is over."""
+        """The host asked for a pause: nothing goes out before it is over.
+
+        A host that asks again and again, without an answer in between, is left alone twice as long
+        each time: one that says "in a second" for ever is not asked every second for ever.
+        """
+        seconds = min(seconds * 2**self._pauses, max(seconds, LONGEST_PAUSE_SECONDS))
+        self._pauses = min(self._pauses + 1, 30)
         pause = seconds + (self.pace.burst - 1) * self.pace.delay_seconds
         self._arrival = max(self._arrival, self._monotonic() + pause)
         self._held_until = max(self._held_until, self._monotonic() + seconds)
+
+    def relax(self) -> None:
+        """The host has answered: its next pause is a first one again."""
+        self._pauses = 0
 
     def wait_seconds(self) -> float:
         """How long a request that came now would wait."""

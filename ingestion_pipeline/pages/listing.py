@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent
 
 
@@ -66,7 +67,7 @@ async def fetch_listing(
     while (following := listing.next_request(pages[-1].body)) is not None:
         if len(pages) >= max_pages:
             raise Permanent(
-                f"{first.url} leads to more than {max_pages} pages;"
+                f"{without_credentials(first.url)} leads to more than {max_pages} pages;"
                 " raise the setting fetch.max_pages if that is right",
                 code="too_many_pages",
             )
@@ -89,5 +90,6 @@ def listing_hash(pages: list[Fetched], *, reader: str) -> str:
 
 def _whole(answer: Answer, request: Request) -> Fetched:
     if isinstance(answer, Unchanged):
-        raise Permanent(f"{request.url} answered 304 to a plain request", code="bad_304")
+        shown = without_credentials(request.url)
+        raise Permanent(f"{shown} answered 304 to a plain request", code="bad_304")
     return answer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Pacer
@@ -25,7 +25,7 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.errors import Resource, classify
+from ingestion_pipeline.work.errors import Resource, Transient, WorkError, classify
 
 
 async def poll_listing(
@@ -47,17 +47,27 @@ async def poll_listing(
             fetch=_paced(fetcher, pacer, clock),
             max_pages=shop.settings.fetch.max_pages,
         )
+        pacer.relax()
         if isinstance(answer, SameListing):
             return _unchanged(one, answer)
         pages = await asyncio.to_thread(_store_pages, shop.content, answer.pages)
         return _stored(one, answer, reader, pages)
     except Exception as error:
         failure = classify(error)
-        if isinstance(failure, Resource) and failure.code == "rate_limited":
-            pacer.hold_off((failure.until - clock.now()).total_seconds())
+        if (pause := _asked_pause(failure, clock.now())) is not None:
+            pacer.hold_off(pause.total_seconds())
         return PollFailure(
             task=one.task, source=one.source, error=failure, stack=traceback.format_exc(limit=-20)
         )
+
+
+def _asked_pause(failure: WorkError, now: datetime) -> timedelta | None:
+    """How long the host wants to be left alone by everybody; None if it did not say so."""
+    if isinstance(failure, Resource) and failure.code == "rate_limited":
+        return failure.until - now
+    if isinstance(failure, Transient) and failure.code == "http_503":
+        return failure.retry_after
+    return None
 
 
 def _known(source: Source, reader: str) -> Known:

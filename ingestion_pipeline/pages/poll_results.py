@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from random import Random
 
@@ -12,10 +12,11 @@ from sqlalchemy import Connection, delete, insert, select
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
-from ingestion_pipeline.store.tables import batch_items, snapshots
+from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.errors import Permanent, WorkError
 from ingestion_pipeline.work.errors import Fatal
-from ingestion_pipeline.work.task import Task, TaskStatus, finished, released
+from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +79,28 @@ class PollCounts:
         return PollCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fetching:
+    """What a slice leaves: batches to extract, and what became of the rest."""
+
+    owner: str
+    batch_ids: list[str]
+    counts: PollCounts
+
+
+def failure_of(one: Claimed, error: WorkError) -> PollFailure:
+    """The poll has failed of this."""
+    return PollFailure(task=one.task, source=one.source, error=error)
+
+
+def worker_lost(one: Claimed) -> PollFailure:
+    """The poll has killed its workers: it is given up without being tried again."""
+    deaths = one.task.attempts - 1
+    stage = one.task.stage or "claimed"
+    said = f"the worker died {deaths} times over this poll; last known stage: {stage}"
+    return failure_of(one, Permanent(said, code="worker_lost"))
+
+
 def write_results(
     connection: Connection,
     results: Sequence[PollResult],
@@ -100,7 +123,7 @@ def write_results(
     outcomes.succeed(connection, unchanged, now=now, settings=settings, random=random)
     failed = outcomes.fail(connection, failures, now=now, settings=settings, random=random)
     _keep_listings(connection, listings, batch_id=batch_id, now=now)
-    skipped = [finished(one.task, status=TaskStatus.SKIPPED) for one in gone]
+    skipped = [_source_deleted(one.task) for one in gone]
     claims.apply(connection, skipped, now=now)
     counts = PollCounts(
         changed=len(listings),
@@ -114,20 +137,20 @@ def write_results(
     return counts, failed.retry_at
 
 
+def _source_deleted(task: Task) -> Move:
+    return replace(
+        finished(task, status=TaskStatus.SKIPPED),
+        error_code="source_deleted",
+        error="the source is gone; nothing polls it",
+    )
+
+
 def _keep_listings(
     connection: Connection, listings: Sequence[StoredListing], *, batch_id: str, now: datetime
 ) -> None:
-    """Snapshots of the pages, and the batch that `extract` will read."""
+    """The batch that `extract` will read."""
     if not listings:
         return
-    connection.execute(
-        insert(snapshots),
-        [
-            {"source_id": one.source.id, "fetched_at": now, **asdict(page)}
-            for one in listings
-            for page in one.pages
-        ],
-    )
     ids = [one.task.id for one in listings]
     connection.execute(
         delete(batch_items).where(batch_items.c.task_id.in_(ids))  # a dead worker's leftovers

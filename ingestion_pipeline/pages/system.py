@@ -38,6 +38,12 @@ class Ingested:
     needs_full_read: bool = False
     record_count: int = 0
 
+    @property
+    def says_something(self) -> bool:
+        """Whether the listing differed in what it lists, and not only in its bytes."""
+        told = self.new or self.updated or self.withdrawn
+        return bool(told) or self.needs_full_read or self.quarantined
+
 
 class PolledSystem(Protocol):
     """A kind of source that is fetched and ingested by the poll jobs."""

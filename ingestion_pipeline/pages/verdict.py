@@ -41,7 +41,7 @@ def verdict(
         return None
     shown = without_credentials(url)
     wait = retry_after(headers.get("retry-after"), now=now, longest=waits.longest)
-    if status == 429 or (status == 503 and wait is not None):  # noqa: PLR2004
+    if status == 429:  # noqa: PLR2004
         pause = waits.rate_limited if wait is None else wait
         return _rate_limited(status, shown, pause, now)
     if status in _BLOCKED:

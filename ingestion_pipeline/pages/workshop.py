@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,7 +12,11 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.system import Systems
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline.work.errors import FATAL_ERRNOS, Fatal
+
+# A file where a folder should be, a limit on the size of files: it would be so for any object. One
+# that alone cannot be read (EACCES, EISDIR, EIO) is its poll's trouble, not the run's.
+_BROKEN_STORE = FATAL_ERRNOS | {errno.EEXIST, errno.ENOTDIR, errno.EFBIG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,10 +32,10 @@ class Workshop:
 
 @contextmanager
 def our_own_disk() -> Generator[None]:
-    """A disk of ours that is full, read-only or broken is never a source's fault: it is fatal."""
+    """A disk of ours that is full, read-only or no folder is never a source's fault: it is fatal."""
     try:
         yield
-    except FileNotFoundError:  # another process was there first; whoever asks again finds out
-        raise
     except OSError as error:
+        if error.errno not in _BROKEN_STORE:
+            raise
         raise Fatal(f"the content store does not work: {error}", code="storage") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -50,6 +50,22 @@ def chapters_of(
             groups.setdefault(key, set()).add(release)
     chapters = [_chapter(key, group) for key, group in groups.items()]
     return sorted(chapters, key=_reading_order), problems
+
+
+def with_known_releases(chapter: Chapter, known: Iterable[Release]) -> Chapter:
+    """The chapter as a window shows it, with the releases that have moved out of the window.
+
+    A release is the same by the source's own id or address, language and group; what the window
+    says of it is newer.
+    """
+    shown = {_identity(release) for release in chapter.releases}
+    gone = {release for release in known if _identity(release) not in shown}
+    return _chapter(chapter.key, {*chapter.releases, *gone})
+
+
+def _identity(release: Release) -> tuple[str | None, str | None, str | None]:
+    own_id = release.source_chapter_id or release.url
+    return own_id, release.language, release.scanlation_group
 
 
 def fingerprint(chapter: Chapter) -> str:

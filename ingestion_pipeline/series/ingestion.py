@@ -18,7 +18,13 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series import latest, rows
-from ingestion_pipeline.series.chapter import Chapter, chapters_of, fingerprint
+from ingestion_pipeline.series.chapter import (
+    Chapter,
+    chapters_of,
+    fingerprint,
+    with_known_releases,
+)
+from ingestion_pipeline.series.quarantine import reason_to_quarantine
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, LinkRow, VanishedLink
 from ingestion_pipeline.settings import Ingest, Settings
@@ -101,19 +107,6 @@ def ingest_listings(
     return [_result(plan, now=now) for plan in plans]
 
 
-def reason_to_quarantine(
-    *, listed: int, known: int, vanished: int, accepts_drop: bool, limits: Ingest
-) -> str | None:
-    """Why a listing is not believed; an operator's word that it is right overrules it."""
-    if accepts_drop or known == 0:
-        return None
-    if listed == 0:
-        return f"lists nothing, {known} chapters are known"
-    if vanished >= limits.drop_floor and vanished > known * limits.drop_share:
-        return f"{vanished} of {known} known chapters are missing from it"
-    return None
-
-
 def _plan(
     connection: Connection,
     listings: Sequence[SourceListing],
@@ -153,6 +146,7 @@ def _plan(
         if reason is None:
             _compare(plan, ids, known)
         plans.append(plan)
+    _look_beyond_windows(connection, plans)
     return plans
 
 
@@ -164,8 +158,33 @@ def _compare(
         link = known.get((plan.listing.source.id, chapter_id))
         if link is None:
             plan.new_links.append(chapter)
-        elif link.fingerprint != fingerprint(chapter) or link.missed_listings or not link.available:
+        elif _differs(chapter, link):
             plan.changed_links.append((chapter, link))
+
+
+def _differs(chapter: Chapter, link: KnownLink) -> bool:
+    is_there = link.available and not link.missed_listings
+    return not is_there or link.fingerprint != fingerprint(chapter)
+
+
+def _look_beyond_windows(connection: Connection, plans: Sequence[_Plan]) -> None:
+    """A listing that is only a part proves nothing about the releases it does not show."""
+    partial = [plan for plan in plans if plan.changed_links and not plan.listing.is_complete]
+    stored = rows.stored_releases(
+        connection,
+        {
+            (plan.listing.source.id, link.chapter_id)
+            for plan in partial
+            for _, link in plan.changed_links
+        },
+    )
+    for plan in partial:
+        source_id = plan.listing.source.id
+        whole = [
+            (with_known_releases(chapter, stored[source_id, link.chapter_id]), link)
+            for chapter, link in plan.changed_links
+        ]
+        plan.changed_links = [(chapter, link) for chapter, link in whole if _differs(chapter, link)]
 
 
 def _write_chapters(

@@ -21,7 +21,13 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.series.chapter import Chapter, fingerprint, release_as_dict
+from ingestion_pipeline.series.chapter import (
+    Chapter,
+    fingerprint,
+    release_as_dict,
+    release_from_dict,
+)
+from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
@@ -105,6 +111,29 @@ def known_links(
             chapter_id=chapter_id, fingerprint=print_, available=available, missed_listings=missed
         )
         for source_id, chapter_id, print_, available, missed in connection.execute(query)
+    }
+
+
+def stored_releases(
+    connection: Connection, pairs: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], list[Release]]:
+    """The releases that these chapter sources hold, by (source, chapter id)."""
+    if not pairs:
+        return {}
+    columns = {"source_id": String(120), "chapter_id": Id}
+    given = row_source(connection, columns, sorted(pairs), "given")
+    query = select(
+        chapter_sources.c.source_id, chapter_sources.c.chapter_id, chapter_sources.c.releases
+    ).join(
+        given,
+        and_(
+            chapter_sources.c.source_id == given.c.source_id,
+            chapter_sources.c.chapter_id == given.c.chapter_id,
+        ),
+    )
+    return {
+        (source_id, chapter_id): [release_from_dict(fields) for fields in releases]
+        for source_id, chapter_id, releases in connection.execute(query)
     }
 
 

@@ -14,8 +14,6 @@ from ingestion_pipeline.sources.source import Definition, Source
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources
 
-BY_HAND = "row"  # the origin of a source that no file declares
-
 
 def declaration(source: Source) -> dict[str, Any]:
     """What was declared of the source, as `definition_of` takes it; only what is set."""

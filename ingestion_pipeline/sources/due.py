@@ -3,50 +3,39 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, and_, func, or_, select
+from sqlalchemy import Connection, Select, and_, func, or_, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.sources.polls import POLL
-from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import ACTIVE, sources, tasks
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.work.errors import ErrorClass
+from ingestion_pipeline.work.task import ASKED, TaskStatus
 
 
 def due_shards(connection: Connection, tier: Tier, *, now: datetime, shards: int) -> list[int]:
     """The shards of the tier that have a source due."""
-    query = (
-        select(tasks.c.shard % shards)
-        .where(
-            ACTIVE,
-            tasks.c.kind == POLL,
-            tasks.c.priority == tier.priority,
-            tasks.c.not_before <= now,
-            _claimable(now),
-        )
-        .distinct()
-    )
-    return sorted(connection.execute(query).scalars())
+    query = _due_polls(now, shards).where(tasks.c.priority == tier.priority)
+    return [shard for _, shard in _shards(connection, query)]
 
 
 def unscheduled_shards(
     connection: Connection, *, now: datetime, shards: int
 ) -> list[tuple[Tier, int]]:
-    """Where polls wait that no schedule will remember soon: retries that are due, dead workers'."""
-    query = (
-        select(tasks.c.priority, tasks.c.shard % shards)
-        .where(
-            ACTIVE,
-            tasks.c.kind == POLL,
-            tasks.c.attempts > 0,
-            tasks.c.not_before <= now,
-            _claimable(now),
-        )
-        .distinct()
+    """Where polls are due that should not wait for their tier's tick.
+
+    Retries and what dead workers held, what was given back (a busy host, a pause that is over), and
+    what an operator asked for. The others are due all the time, a few every minute: for them the
+    tick is soon enough.
+    """
+    is_waited_for = or_(
+        tasks.c.attempts > 0,
+        tasks.c.error_class == ErrorClass.RESOURCE.value,
+        tasks.c.stage == ASKED,
     )
-    by_priority = {tier.priority: tier for tier in Tier}
-    found = connection.execute(query).all()
-    return sorted((by_priority[priority], shard) for priority, shard in found)
+    return _shards(connection, _due_polls(now, shards).where(is_waited_for))
 
 
 def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tuple[Tier, int]]:
@@ -55,29 +44,33 @@ def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tu
         select(tasks.c.priority, tasks.c.shard % shards)
         .join(sources, sources.c.id == tasks.c.source_id)
         .where(
-            ACTIVE_POLL,
+            tasks.c.kind == POLL,
+            tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before <= now,
             sources.c.last_checked_at.is_(None),
         )
         .distinct()
     )
-    by_priority = {tier.priority: tier for tier in Tier}
-    found = connection.execute(query).all()
-    return sorted((by_priority[priority], shard) for priority, shard in found)
-
-
-ACTIVE_POLL = and_(tasks.c.kind == POLL, tasks.c.status == TaskStatus.PENDING.value)
+    return _shards(connection, query)
 
 
 def census(connection: Connection) -> tuple[int, int, datetime | None]:
     """How many sources there are, how many of them disabled, and when the newest was added."""
     query = select(
         func.count(),
-        func.count().filter(sources.c.status == "disabled"),
+        func.count().filter(sources.c.status == SourceStatus.DISABLED.value),
         func.max(sources.c.created_at),
     ).select_from(sources)
     total, disabled, newest = connection.execute(query).one()
     return total, disabled, newest
+
+
+def _due_polls(now: datetime, shards: int) -> Select[Any, Any]:
+    return (
+        select(tasks.c.priority, tasks.c.shard % shards)
+        .where(ACTIVE, tasks.c.kind == POLL, tasks.c.not_before <= now, _claimable(now))
+        .distinct()
+    )
 
 
 def _claimable(now: datetime) -> ColumnElement[bool]:
@@ -85,3 +78,9 @@ def _claimable(now: datetime) -> ColumnElement[bool]:
         tasks.c.status == TaskStatus.PENDING.value,
         and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
     )
+
+
+def _shards(connection: Connection, query: Select[Any, Any]) -> list[tuple[Tier, int]]:
+    by_priority = {tier.priority: tier for tier in Tier}
+    found: list[tuple[int, int]] = [(row[0], row[1]) for row in connection.execute(query)]
+    return [(by_priority[priority], shard) for priority, shard in sorted(found)]

@@ -27,6 +27,7 @@ from sqlalchemy import (
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
+from ingestion_pipeline.sources.polls import ensure_polls, make_due
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.rows import row_source
@@ -49,13 +50,18 @@ from ingestion_pipeline.work.task import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PollSuccess:
-    """A poll that got through; with `changed` its listing was ingested in this transaction."""
+    """A poll that got through.
+
+    With `is_read` its listing was read and believed in this transaction, with `changed` it also led
+    to a row that is new or different.
+    """
 
     task: Task
     source: Source
     outcome: str
     etag: str | None
     last_modified: str | None
+    is_read: bool = False
     changed: bool = False
     content_hash: str | None = None
     reader: str | None = None
@@ -87,6 +93,7 @@ _SUCCESS_COLUMNS = {
     "id": String(120),
     "tier": String(4),
     "next_check_at": UtcDateTime(),
+    "is_read": Boolean(),
     "changed": Boolean(),
     "last_new_at": UtcDateTime(),
     "outcome": Text(),
@@ -119,9 +126,11 @@ def succeed(
         moves.append(
             rearmed(one.task, not_before=standing.next_check_at, priority=standing.tier.priority)
         )
-    if rows:
-        _write_successes(connection, rows, now=now)
+    pinned = _write_successes(connection, rows, now=now) if rows else []
     claims.apply(connection, moves, now=now)
+    if pinned:
+        ensure_polls(connection, pinned, now=now)
+        make_due(connection, pinned, now=now)
 
 
 def _success_row(
@@ -132,11 +141,12 @@ def _success_row(
         kept.id,
         standing.tier.value,
         standing.next_check_at,
+        one.is_read,
         one.changed,
         newest,
         one.outcome,
-        one.content_hash if one.changed else kept.content_hash,
-        one.reader if one.changed else kept.reader,
+        one.content_hash if one.is_read else kept.content_hash,
+        one.reader if one.is_read else kept.reader,
         one.etag,
         one.last_modified,
         one.needs_full_read,
@@ -146,7 +156,8 @@ def _success_row(
 
 def _write_successes(
     connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
-) -> None:
+) -> list[str]:
+    """The sources whose tier an operator pinned while they were polled: their poll must follow."""
     given = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
     changed_at = func.coalesce(_if(given.c.changed, now), sources.c.last_changed_at)
     statement = (
@@ -162,7 +173,10 @@ def _write_successes(
             last_success_at=now,
             last_changed_at=changed_at,
             last_new_at=given.c.last_new_at,
-            synced_at=func.coalesce(sources.c.synced_at, _if(given.c.changed, now)),
+            # An empty listing is no sync: the backlog that follows it must not be told either.
+            synced_at=func.coalesce(
+                sources.c.synced_at, _if(given.c.is_read & (given.c.record_count > 0), now)
+            ),
             last_outcome=given.c.outcome,
             last_error_class=None,
             content_hash=given.c.content_hash,
@@ -170,12 +184,14 @@ def _write_successes(
             etag=given.c.etag,
             last_modified=given.c.last_modified,
             needs_full_read=given.c.needs_full_read,
-            accepts_drop=sources.c.accepts_drop & ~given.c.changed,
+            accepts_drop=sources.c.accepts_drop & ~given.c.is_read,
             record_count=given.c.record_count,
             updated_at=now,
         )
+        .returning(sources.c.id, sources.c.tier)
     )
-    connection.execute(statement)
+    decided = {row[0]: row[1] for row in rows}
+    return [id_ for id_, tier in connection.execute(statement) if tier != decided[id_]]
 
 
 def _unless_pinned(tier: Any) -> Any:  # noqa: ANN401 - SQL expressions

@@ -34,13 +34,12 @@ def after_success(
     now: datetime,
     settings: Settings,
     random: Random,
-    readers: int = 0,
 ) -> Standing:
     """The failures are forgotten, the breaker closes, the tier follows the last new record."""
     tier = (
         source.tier
         if source.tier_pinned
-        else tier_for(last_new_at or source.created_at, now=now, settings=settings, readers=readers)
+        else tier_for(last_new_at or source.created_at, now=now, settings=settings)
     )
     return Standing(
         tier=tier,
@@ -86,11 +85,11 @@ def _open(
     )
 
 
-def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, readers: int = 0) -> Tier:
-    """HOT, WARM or COLD by the age of the last new record; many readers keep a source HOT."""
+def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings) -> Tier:
+    """HOT, WARM or COLD by the age of the last new record."""
     age = now - last_new_at
     hot_for = timedelta(seconds=settings.tiers.hot_for_seconds)
-    if age <= hot_for or readers > settings.tiers.hot_readers:
+    if age <= hot_for:
         return Tier.HOT
     if age <= hot_for + timedelta(seconds=settings.tiers.warm_for_seconds):
         return Tier.WARM

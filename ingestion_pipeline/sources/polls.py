@@ -11,7 +11,7 @@ from sqlalchemy import Connection, case, exists, func, insert, literal, or_, sel
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import ACTIVE, sources, tasks
 from ingestion_pipeline.store.types import Json
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.work.task import ASKED, TaskStatus
 
 POLL = "poll"
 
@@ -46,7 +46,13 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
 
 
 # A poll that begins again: nothing of what happened to it before counts.
-_AFRESH: dict[str, Any] = {"attempts": 0, "error_class": None, "error_code": None, "error": None}
+_AFRESH: dict[str, Any] = {
+    "attempts": 0,
+    "stage": ASKED,
+    "error_class": None,
+    "error_code": None,
+    "error": None,
+}
 
 
 def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
@@ -79,7 +85,10 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
                 sources.c.status != SourceStatus.DISABLED.value,
             ),
         )
-        .values(not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before))
+        .values(
+            not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before),
+            stage=ASKED,
+        )
         .returning(tasks.c.source_id)
     )
     due = list(connection.execute(waiting).scalars())

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ingestion_pipeline.sources.changes import declaration
+from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.sources.files import Check, read_file
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.source import Definition, Source
+from ingestion_pipeline.sources.source import BY_HAND, Source
 from ingestion_pipeline.store import Store
 
 
@@ -30,25 +32,18 @@ def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) 
             raise UnknownSource(source_id)
         path = folder / found.origin
         problems: list[str] = []
-        if found.origin != "row" and path.is_file():
+        if found.origin != BY_HAND and path.is_file():
             file = read_file(path, check=check)
             problems = [str(problem) for problem in file.problems]
             mine = [one for one in file.definitions if one.id == source_id]
             register(connection, mine, now=store.clock.now(connection))
         else:
-            problems = [f"{one.field}: {one.message}" for one in check(_definition(found))]
+            problems = _problems(found, check)
         current = sources_by_id(connection, [source_id])[source_id]
     return Refreshed(platform=current.platform, status=current.status.value, problems=problems)
 
 
-def _definition(source: Source) -> Definition:
-    return Definition(
-        id=source.id,
-        kind=source.kind,
-        url=source.url,
-        name=source.name,
-        platform=source.platform,
-        config=source.config,
-        series=source.series_id,
-        company=source.company_id,
-    )
+def _problems(source: Source, check: Check) -> list[str]:
+    definition, bad = definition_of(declaration(source))
+    found = [*bad, *check(definition)] if definition is not None else bad
+    return [f"{one.field}: {one.message}" for one in found]

@@ -184,8 +184,10 @@ def _update_changed(
                     else_=sources.c.status_reason,
                 ),
                 "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
-                # to another series everything is new: its first sync is silent there, too
-                "synced_at": case((is_moved, null()), else_=sources.c.synced_at),
+                # from another address or of another series, what is new to us is no news
+                "synced_at": case(
+                    (or_(content_differs, is_moved), null()), else_=sources.c.synced_at
+                ),
                 "record_count": case((is_moved, 0), else_=sources.c.record_count),
                 "updated_at": now,
             }

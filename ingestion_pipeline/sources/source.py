@@ -43,6 +43,8 @@ class SourceStatus(StrEnum):
     DISABLED = "disabled"
 
 
+BY_HAND = "row"  # the origin of a source that no file declares
+
 # A partition key: no comma (it breaks Dagster's UI), never a URL.
 SOURCE_ID = re.compile(r"(?=.{3,120}\Z)(?P<kind>[a-z_]+):[a-z0-9:._-]+")
 SERIES_ID = re.compile(r"[a-z0-9:._-]{1,120}")
@@ -62,7 +64,7 @@ class Definition:
     enabled: bool = True
     series: str | None = None
     company: str | None = None
-    origin: str = "row"
+    origin: str = BY_HAND
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.pool import QueuePool
+from sqlalchemy.pool import NullPool, QueuePool
 from sqlalchemy.types import DateTime
 
 from ingestion_pipeline.store import schema
@@ -68,13 +68,23 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
     return store
 
 
+def found_schema(url: str) -> str | None:
+    """The schema that the database is at, None for an empty one; nothing is created or changed."""
+    engine = create_engine(url, hide_parameters=True, poolclass=NullPool)
+    with engine.connect() as connection:
+        return schema.current(connection)
+
+
 def _create_engine(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
-        return create_engine(parsed, pool_pre_ping=True, pool_size=5, max_overflow=10)
+        return create_engine(
+            parsed, hide_parameters=True, pool_pre_ping=True, pool_size=5, max_overflow=10
+        )
     _prepare_file(parsed.database)
     engine = create_engine(
         parsed,
+        hide_parameters=True,  # an error is stored and logged; a row may hold a secret
         poolclass=QueuePool,
         pool_size=5,
         max_overflow=20,

@@ -12,7 +12,7 @@ from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, OPEN, dead_letters, tasks
 from ingestion_pipeline.work.errors import WorkError, storable
-from ingestion_pipeline.work.task import Task, TaskStatus
+from ingestion_pipeline.work.task import ASKED, Task, TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +129,13 @@ def _revive(connection: Connection, task_id: int, *, now: datetime) -> str:
     connection.execute(
         update(tasks)
         .where(tasks.c.id == task_id)
-        .values(status=TaskStatus.PENDING.value, not_before=now, attempts=0, updated_at=now)
+        .values(
+            status=TaskStatus.PENDING.value,
+            not_before=now,
+            attempts=0,
+            stage=ASKED,
+            updated_at=now,
+        )
     )
     return "queued"
 

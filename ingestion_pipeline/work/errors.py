@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
 from datetime import datetime, timedelta
 from enum import StrEnum
 
@@ -84,8 +85,26 @@ class Fatal(WorkError):
     error_class = ErrorClass.FATAL
 
 
-# ENOSPC, EDQUOT: the disk; ENOMEM: memory; EMFILE, ENFILE: file handles. None is the work's fault.
-_FATAL_ERRNOS = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+# The disk, the memory, the file handles: none is the work's fault.
+FATAL_ERRNOS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+)
+# PostgreSQL, appendix A: connection, resources, system error, operator intervention but for 57014.
+_FATAL_SQLSTATES = ("08", "53", "58", "57P")
+# "database is locked" is fatal too: whoever sees it has waited a minute for another writer.
+_FATAL_SQLITE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+}
+_SQLSTATE_CODES = {
+    "40001": "database_serialization",
+    "40P01": "database_deadlock",
+    "55P03": "database_lock",
+    "57014": "database_cancelled",
+}
 
 
 def classify(error: BaseException) -> WorkError:
@@ -95,15 +114,32 @@ def classify(error: BaseException) -> WorkError:
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, MemoryError):
         return Fatal(text, code="out_of_memory")
-    if isinstance(error, OSError) and error.errno in _FATAL_ERRNOS:
+    if isinstance(error, OSError) and error.errno in FATAL_ERRNOS:
         return Fatal(text, code="storage")
     if isinstance(error, IntegrityError):
         return Permanent(text, code="constraint")
-    if isinstance(error, OperationalError) or (
-        isinstance(error, DBAPIError) and error.connection_invalidated
-    ):
+    if isinstance(error, DBAPIError) and _is_database_lost(error):
         return Fatal(text, code="database")
+    if isinstance(error, OperationalError):
+        return Transient(text, code=_SQLSTATE_CODES.get(_sqlstate(error) or "", "database_error"))
     return Transient(text, code=_slug(type(error).__name__))
+
+
+def _is_database_lost(error: DBAPIError) -> bool:
+    """Whether nothing more can be done with the database, whatever the work is."""
+    if error.connection_invalidated:
+        return True
+    if not isinstance(error, OperationalError):
+        return False
+    if hasattr(error.orig, "pgcode"):
+        # No SQLSTATE: the server was not reached, or did not let us in.
+        return (_sqlstate(error) or "08").startswith(_FATAL_SQLSTATES)
+    extended: int = getattr(error.orig, "sqlite_errorcode", 0)
+    return extended & 0xFF in _FATAL_SQLITE  # the low byte is the primary code
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "pgcode", None)
 
 
 def _slug(name: str) -> str:

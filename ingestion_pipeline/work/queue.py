@@ -20,6 +20,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, tasks
+from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
 
 log = logging.getLogger(__name__)
@@ -69,8 +70,9 @@ def spawn(
     why = refusal(child, depth=depth, lineage=_lineage(connection, parent, child), policy=policy)
     made = why or enqueue(connection, child, now=now, policy=policy, parent=parent)
     if isinstance(made, Refusal):
-        log.warning("spawn of %s %s refused: %s", child.kind, child.url, made.value)
-        detail = {"kind": child.kind, "url": child.url, "parent": parent.id, "reason": made.value}
+        shown = without_credentials(child.url)
+        log.warning("spawn of %s %s refused: %s", child.kind, shown, made.value)
+        detail = {"kind": child.kind, "url": shown, "parent": parent.id, "reason": made.value}
         subject = f"task:{parent.tracking_id}"
         audit(
             connection,

@@ -26,6 +26,8 @@ from typing import Any
 
 from ingestion_pipeline.work.errors import WorkError
 
+ASKED = "asked"  # the stage of a task that an operator wants now, ahead of any schedule
+
 
 class TaskStatus(StrEnum):
     """Two active states; the rest are terminal and final but for an operator's audited action."""

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ingestion_pipeline.cli.demo import demo_file
+from ingestion_pipeline.cli.demo import demo_file, hint, program
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
 from ingestion_pipeline.demo.names import published_port
 from ingestion_pipeline.demo.state import DemoState, read_state, state_file
@@ -66,6 +66,17 @@ def test_the_sums_count_sources_and_new_records() -> None:
     assert sums(polled) == "3 polled, 1 changed, 3 new, 1 unchanged, 1 failed"
 
 
+def test_the_hint_is_typed_as_the_command_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", [".venv/bin/ingest", "demo", "run"])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert "`.venv/bin/ingest demo mutate && .venv/bin/ingest demo run`" in hint(program())
+
+    monkeypatch.setenv("PATH", str(Path(INGEST).parent))
+    assert "`ingest demo mutate && ingest demo run`" in hint(program())
+
+
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_the_site_serves_until_it_is_told_to_stop(tmp_path: Path, stop: signal.Signals) -> None:
     environment = os.environ | {"INGESTION_HOME": str(tmp_path)}
@@ -96,7 +107,8 @@ def test_the_site_is_not_served_for_nobody(ingest: Ingest, home: Path) -> None:
 
 @pytest.mark.slow
 def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found(tmp_path: Path) -> None:
-    environment = {**os.environ, "INGESTION_HOME": str(tmp_path / "home")}
+    variables = {"INGESTION_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+    environment = {**os.environ, **variables}
 
     def run(*line: str) -> str:
         done = subprocess.run(
@@ -114,6 +126,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found(tmp_path: P
     run("mutate")
     third = run("run")
 
+    assert f"`{INGEST} status`" in first
     assert "6 polled, 5 changed, 67 new, 0 unchanged, 1 failed" in first
     assert "6 polled, 0 changed, 0 new, 5 unchanged, 1 failed" in second
     assert "6 polled, 2 changed, 2 new, 3 unchanged, 1 failed" in third

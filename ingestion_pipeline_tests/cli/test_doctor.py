@@ -10,10 +10,12 @@ from sqlalchemy import insert, text, update
 
 from ingestion_pipeline.cli import doctor_checks as checks
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import Store, schema
+from ingestion_pipeline.store.engine import found_schema
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.postgres import PostgresServer
 from ingestion_pipeline_tests.sources.test_status import a_source
 
 ENTRY = 'sources:\n  - {id: "series:filed", kind: series, url: "https://a.test/feed"}\n'
@@ -41,6 +43,41 @@ def test_a_database_that_is_not_there_yet_is_not_made(ingest: Ingest, tmp_path: 
     assert exit_code == 0
     assert found["database"]["cure"] == "`ingest init` creates it"
     assert not (tmp_path / "new").exists()
+
+
+def test_an_empty_file_stays_empty(ingest: Ingest, tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+
+    exit_code, found = examined(ingest, INGESTION_DATABASE_URL=f"sqlite:///{tmp_path / 'empty'}")
+
+    assert (exit_code, found["database"]["state"]) == (0, "warning")
+    assert (tmp_path / "empty").read_bytes() == b""
+
+
+@pytest.mark.postgres
+def test_an_empty_postgresql_stays_empty(ingest: Ingest, postgres_server: PostgresServer) -> None:
+    url = postgres_server.url(postgres_server.create_database())
+
+    exit_code, found = examined(ingest, INGESTION_DATABASE_URL=url)
+
+    assert exit_code == 0
+    assert found["database"]["found"].endswith("is empty")
+    assert found["database"]["cure"] == "`ingest init` creates it"
+    assert found_schema(url) is None
+
+
+def test_an_older_database_is_not_migrated(
+    ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = (home / "ingestion.db").read_bytes()
+    monkeypatch.setattr(schema, "HEAD", "0002")
+
+    exit_code, found = examined(ingest)
+
+    assert exit_code == 1
+    assert found["database"]["cure"] == "back it up; `ingest init` migrates it"
+    assert "freshness" not in found
+    assert (home / "ingestion.db").read_bytes() == before
 
 
 @pytest.mark.parametrize("url", ["postgresql://me:hush@127.0.0.1:1/x", "nonsense:hush"])
@@ -132,9 +169,28 @@ def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(
     exit_code, found = examined(ingest)
 
     assert exit_code == 0
-    assert states(found, "warning") == {"freshness", "claims", "runs"}
+    assert states(found, "warning") == {"freshness", "claims", "runs", "user agent"}
     assert "series:old" in found["freshness"]["found"]
     assert "r1" in found["runs"]["found"]
+
+
+def test_the_default_user_agent_is_warned_of_while_strangers_are_polled(ingest: Ingest) -> None:
+    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
+
+    _, by_default = examined(ingest)
+    _, named = examined(ingest, INGESTION_USER_AGENT="mine (+mailto:me@example.com)")
+    ingest.done("sources", "disable", "series:new")
+    _, disabled = examined(ingest)
+
+    assert by_default["user agent"]["state"] == "warning"
+    assert by_default["user agent"]["cure"] == "set INGESTION_USER_AGENT with a way to reach you"
+    assert {named["user agent"]["state"], disabled["user agent"]["state"]} == {"ok"}
+
+
+def test_the_demos_own_site_needs_no_user_agent() -> None:
+    demo = a_source(host="feeds.demo.test")
+
+    assert checks.user_agent([demo], is_default=True).state == "ok"
 
 
 def test_a_silent_daemon_is_warned_of_while_work_is_due(ingest: Ingest, tmp_path: Path) -> None:

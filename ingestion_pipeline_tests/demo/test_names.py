@@ -3,9 +3,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -44,6 +45,13 @@ def write_entry(home: Path, text: str) -> Path:
     return path
 
 
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Where somebody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
 def pid_of_a_dead_process() -> int:
     with subprocess.Popen([sys.executable, "-c", ""]) as process:
         process.wait()
@@ -80,11 +88,11 @@ def test_every_demo_source_stays_under_the_reserved_name() -> None:
     assert len(hosts) == 6
 
 
-def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path) -> None:
+def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: int) -> None:
     assert published_port(tmp_path) is None
 
-    publish(tmp_path, 8123)
-    assert published_port(tmp_path) == 8123
+    publish(tmp_path, port)
+    assert published_port(tmp_path) == port
 
     withdraw(tmp_path)
     assert published_port(tmp_path) is None
@@ -98,20 +106,32 @@ def test_the_entry_names_the_process_that_runs_the_site(tmp_path: Path) -> None:
     assert entry == {"port": 8123, "pid": os.getpid()}
 
 
-def test_a_site_whose_process_died_is_not_found(tmp_path: Path) -> None:
-    write_entry(tmp_path, json.dumps({"port": 8123, "pid": pid_of_a_dead_process()}))
+def test_a_site_whose_process_died_is_not_found(tmp_path: Path, port: int) -> None:
+    write_entry(tmp_path, json.dumps({"port": port, "pid": pid_of_a_dead_process()}))
 
     assert published_port(tmp_path) is None
 
 
-def test_another_process_is_found_and_its_entry_is_not_ours_to_withdraw(tmp_path: Path) -> None:
+def test_an_entry_whose_process_number_now_means_another_process_is_not_found(
+    tmp_path: Path,
+) -> None:
+    """After kill -9 the entry stays, and this process got the number: nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        publish(tmp_path, listener.getsockname()[1])
+
+    assert published_port(tmp_path) is None
+
+
+def test_another_process_is_found_and_its_entry_is_not_ours_to_withdraw(
+    tmp_path: Path, port: int
+) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
-        path = write_entry(tmp_path, json.dumps({"port": 8123, "pid": other.pid}))
+        path = write_entry(tmp_path, json.dumps({"port": port, "pid": other.pid}))
 
         withdraw(tmp_path)
 
         assert path.exists()
-        assert published_port(tmp_path) == 8123
+        assert published_port(tmp_path) == port
         other.communicate(b"\n")
 
 
@@ -135,10 +155,10 @@ def test_withdrawing_what_was_never_published_is_no_error(tmp_path: Path) -> Non
     ],
 )
 def test_an_unusable_entry_leads_nowhere_and_the_next_site_replaces_it(
-    tmp_path: Path, text: str
+    tmp_path: Path, port: int, text: str
 ) -> None:
     write_entry(tmp_path, text)
     assert published_port(tmp_path) is None
 
-    publish(tmp_path, 8124)
-    assert published_port(tmp_path) == 8124
+    publish(tmp_path, port)
+    assert published_port(tmp_path) == port

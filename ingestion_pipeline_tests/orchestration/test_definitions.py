@@ -75,7 +75,7 @@ def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None
 
     assert minutes["hot_polling"] == "*/5 * * * *"
     assert minutes["maintenance"] == "*/5 * * * *"
-    assert minutes["cold_polling"] == TICKS[Tier.COLD] == "5 * * * *"
+    assert minutes["cold_polling"] == TICKS[Tier.COLD] == "7 * * * *"
 
 
 def test_the_sensors_run_by_themselves() -> None:

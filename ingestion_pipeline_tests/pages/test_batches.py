@@ -169,12 +169,21 @@ def test_a_body_that_is_no_feed_leaves_the_last_good_data(
     assert rows(store, batch_items) == []
 
 
+def run_sql(store: Store, statement: str) -> None:
+    with store.begin() as connection:
+        connection.execute(text(statement))
+
+
 def test_a_listing_that_the_database_refuses_fails_alone(
-    shop: Workshop, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
+    shop: Workshop,
+    store: Store,
+    web: FakeWeb,
+    caplog: pytest.LogCaptureFixture,
+    request: pytest.FixtureRequest,
 ) -> None:
     """The database has a rule of its own here: no two chapters with one title."""
-    with store.begin() as connection:
-        connection.execute(text("CREATE UNIQUE INDEX one_title ON chapters (title)"))
+    request.addfinalizer(lambda: run_sql(store, "DROP INDEX one_title"))  # databases are lent
+    run_sql(store, "CREATE UNIQUE INDEX one_title ON chapters (title)")
     given_sources(store, a_source("1"), a_source("2"), a_source("3"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1), "/3": a_feed(3)}
 

@@ -331,6 +331,21 @@ def test_a_short_pause_does_not_shorten_a_longer_one() -> None:
     assert pacer.wait_seconds() == pytest.approx(20)
 
 
+def test_a_host_that_asks_for_a_pause_again_and_again_is_left_alone_longer() -> None:
+    hours = Hours()
+    pacer = hours.pacer(PLAIN)
+    pauses: list[float] = []
+    for _ in range(4):
+        pacer.hold_off(1)
+        pauses.append(pacer.wait_seconds())
+        hours.seconds += pauses[-1]
+    pacer.relax()
+    pacer.hold_off(1)
+
+    assert pauses == [1, 2, 4, 8]
+    assert pacer.wait_seconds() == pytest.approx(1)
+
+
 def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
     """Ten requests of a bucket ran at once; the others went out after the first 429 as well."""
     hours = Hours()

@@ -163,6 +163,25 @@ def test_more_pages_than_allowed_are_refused_with_the_name_of_the_setting() -> N
     assert len(pages.asked) == 2
 
 
+@pytest.mark.parametrize("max_pages", [1, 2], ids=["too many pages", "bad 304"])
+def test_a_refused_listing_repeats_no_secret_of_its_address(max_pages: int) -> None:
+    class Keyed(Pages):
+        def first_request(self) -> Request:
+            return Request(url=f"{URL}?api_key=canary")
+
+        async def fetch(self, request: Request) -> Answer:
+            if "/2" in request.url:
+                return Unchanged(url=request.url, etag=None, last_modified=None)
+            return await super().fetch(request)
+
+    with pytest.raises(Permanent, match="api_key") as refused:
+        Keyed({f"{URL}?api_key=canary": f"one next: {URL}/2?api_key=canary"}).read(
+            max_pages=max_pages
+        )
+
+    assert "canary" not in str(refused.value)
+
+
 def test_a_listing_that_leads_to_itself_ends_at_the_limit() -> None:
     pages = Pages({URL: f"one next: {URL}"})
 

@@ -61,8 +61,6 @@ def test_blocked_waits_four_hours(status: int) -> None:
         (429, "120", timedelta(seconds=120)),
         (429, "0", timedelta(seconds=1)),
         (429, "soon", timedelta(seconds=60)),
-        (503, "30", timedelta(seconds=30)),
-        (503, "Sun, 01 Mar 2026 12:05:00 GMT", timedelta(minutes=5)),
     ],
 )
 def test_a_rate_limit_waits_and_is_no_strike(status: int, header: str, wait: timedelta) -> None:
@@ -81,6 +79,14 @@ def test_a_rate_limit_without_a_time_waits_a_minute() -> None:
 
 def test_unavailable_with_an_unreadable_wish_is_plain_trouble() -> None:
     assert isinstance(judged(503, retry_after="-1"), Transient)
+
+
+def test_a_503_that_names_a_time_counts_and_is_waited_for() -> None:
+    """A site that is down for ever, and polite about it, must open its breaker one day."""
+    error = judged(503, retry_after="30")
+
+    assert isinstance(error, Transient)
+    assert error.retry_after == timedelta(seconds=30)
 
 
 @pytest.mark.parametrize("status", [403, 404, 410, 429, 500])

@@ -123,7 +123,7 @@ def test_a_short_pause_is_waited_for_by_the_others_of_the_host(
     shop: Workshop, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
-    web.routes |= {"/1": Reply(b"", 503, {"Retry-After": "1"}), "/2": a_feed(1)}
+    web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
 
     _, fetched = fetch(shop, web)
 
@@ -227,7 +227,7 @@ def test_spacing_goes_on_from_one_run_to_the_next(
 
     @event.listens_for(store.engine, "before_cursor_execute")
     def write_slowly(*call: Any) -> None:
-        time.sleep(0.3 if "INSERT INTO snapshots" in call[2] else 0)
+        time.sleep(0.3 if "INSERT INTO batch_items" in call[2] else 0)
 
     given_sources(store, a_source("1"))
     fetch(shop, web)

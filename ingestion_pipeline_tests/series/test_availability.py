@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from ingestion_pipeline.series.ingestion import reason_to_quarantine
+from ingestion_pipeline.series.quarantine import reason_to_quarantine
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import NOON
@@ -236,3 +236,39 @@ def test_one_sources_quarantine_is_no_other_sources_business(syncing: Syncing) -
     assert (bad.quarantined, good.quarantined) == (True, False)
     assert syncing.told() == ["13"]
     assert syncing.latest()[0] == Decimal(13)
+
+
+def test_a_release_that_has_left_the_window_is_kept(syncing: Syncing) -> None:
+    """A feed shows the newest entries: two groups' releases of 13, then only the second one's."""
+    first = releases(13, scanlation_group="First", source_chapter_id="a")
+    second = releases(13, scanlation_group="Second", source_chapter_id="b")
+    syncing.sync([*first, *second], complete=False)
+
+    result = syncing.sync(second, complete=False)
+
+    assert (result.updated, result.says_something) == (0, False)
+    [link] = [row for row in syncing.links() if len(row["releases"]) == 2]
+    groups = sorted(release["scanlation_group"] for release in link["releases"])
+    assert groups == ["First", "Second"]
+
+
+def test_what_a_window_says_of_a_known_release_is_newer(syncing: Syncing) -> None:
+    both = [
+        *releases(13, title="Old", source_chapter_id="a"),
+        *releases(13, source_chapter_id="b"),
+    ]
+    syncing.sync(both, complete=False)
+
+    syncing.sync(releases(13, title="New", source_chapter_id="a"), complete=False)
+
+    [link] = [row for row in syncing.links() if len(row["releases"]) == 2]
+    assert sorted(str(one["title"]) for one in link["releases"]) == ["New", "None"]
+
+
+def test_a_complete_listing_drops_the_releases_it_no_longer_has(syncing: Syncing) -> None:
+    old = releases(9, 10, 12)
+    syncing.sync([*old, *releases(12, source_chapter_id="b")])
+
+    syncing.sync(old)
+
+    assert [len(row["releases"]) for row in syncing.links()] == [1, 1, 1]

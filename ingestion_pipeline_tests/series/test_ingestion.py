@@ -282,8 +282,7 @@ HOSTILE = {
 
 
 def test_hostile_texts_are_stored_as_they_are_or_cleaned(syncing: Syncing, store: Store) -> None:
-    syncing.given_source()
-    syncing.sync([])
+    syncing.given_source(synced_at=NOON)
     listed = [
         a_release(number=Decimal(number), title=title, scanlation_group=title, volume=title)
         for number, (title, _) in enumerate(HOSTILE.values(), start=1)
@@ -299,3 +298,13 @@ def test_hostile_texts_are_stored_as_they_are_or_cleaned(syncing: Syncing, store
     assert [row["payload"]["title"] for row in syncing.rows(outbox)] == expected
     with store.read() as connection:
         assert connection.execute(text("SELECT count(*) FROM chapters")).scalar_one() == 9
+
+
+def test_an_empty_first_listing_does_not_make_the_backlog_loud(syncing: Syncing) -> None:
+    syncing.given_source()
+    syncing.sync([], complete=False)
+
+    syncing.sync(releases(*range(1, 31)))
+
+    assert syncing.told() == []
+    assert syncing.source().synced_at is not None

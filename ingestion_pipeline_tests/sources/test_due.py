@@ -82,6 +82,22 @@ def test_retries_and_dead_workers_polls_are_remembered_between_ticks(store: Stor
     assert sorted(found) == sorted([(Tier.HOT, retry), (Tier.COLD, dead)])
 
 
+def test_what_was_given_back_or_asked_for_does_not_wait_for_a_tick(store: Store) -> None:
+    """A COLD source whose host was busy would otherwise wait an hour, and meet it busy again."""
+    busy = given_source(store, "busy", tier=Tier.COLD, error_class="resource")
+    given_source(store, "pausing", error_class="resource", not_before=NOON + HOUR)
+    given_source(store, "quiet")
+    asked = given_source(store, "asked", tier=Tier.HOT)
+    with store.begin() as connection:
+        registry.disable(connection, "series:asked", actor="ann", reason="x", now=NOON)
+        registry.enable(connection, "series:asked", actor="ann", now=NOON)
+
+    with store.read() as connection:
+        found = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
+
+    assert found == [(Tier.HOT, asked), (Tier.COLD, busy)]
+
+
 def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
     old = given_source(store, "old")
     given_source(store, "checked")

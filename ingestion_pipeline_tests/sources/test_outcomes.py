@@ -105,6 +105,7 @@ def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: Polls) -> None:
 
     polls.succeed(
         task,
+        is_read=True,
         changed=True,
         content_hash="h",
         reader="rss:1",
@@ -153,7 +154,7 @@ def test_an_operators_word_on_a_drop_is_kept_until_a_listing_was_ingested(polls:
 
     polls.clock.at = polls.row()["not_before"]
     [task] = polls.claim()
-    polls.succeed(task, changed=True)
+    polls.succeed(task, is_read=True, changed=True)
     assert not polls.source().accepts_drop
 
 

@@ -65,13 +65,6 @@ def test_a_tier_follows_the_age_of_the_last_new_record(age: timedelta, tier: Tie
     assert tier_for(NOON - age, now=NOON, settings=DEFAULTS) is tier
 
 
-@pytest.mark.parametrize(("readers", "tier"), [(100, Tier.COLD), (101, Tier.HOT)])
-def test_more_than_a_hundred_readers_keep_a_source_hot(readers: int, tier: Tier) -> None:
-    quiet = NOON - 100 * DAY
-
-    assert tier_for(quiet, now=NOON, settings=DEFAULTS, readers=readers) is tier
-
-
 def test_a_healthy_source_that_says_nothing_new_cools_though_it_is_polled_all_the_time() -> None:
     polled_a_moment_ago = a_source(tier=Tier.HOT, last_success_at=NOON, last_checked_at=NOON)
 

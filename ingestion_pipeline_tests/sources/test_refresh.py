@@ -70,6 +70,17 @@ def test_a_source_without_a_file_is_checked_as_it_stands(store: Store, folder: P
     assert problem.startswith("config: config of platform 'rss': limt")
 
 
+def test_a_row_that_no_declaration_would_make_is_told_field_by_field(
+    store: Store, folder: Path
+) -> None:
+    with store.begin() as connection:
+        registry.register(connection, [a_definition(platform="fax")], now=NOON)
+
+    [problem] = refresh(store, folder).problems
+
+    assert problem.startswith("platform: ")
+
+
 def test_a_source_whose_file_is_gone_stays_as_it_was(store: Store, folder: Path) -> None:
     declare(folder, "https://a.test/feed")
     import_files(store, folder, check=check_definition)

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
 import errno
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
+from pathlib import Path
 
+import psycopg2
 import pytest
 from sqlalchemy.exc import DataError, IntegrityError, InterfaceError, OperationalError
 
@@ -14,7 +18,21 @@ class AnExceptionWhoseNameIsFarLongerThanAnyColumnWouldEverWant(Exception):
 
 
 LOST = InterfaceError("SELECT 1", None, Exception("gone"), connection_invalidated=True)
-BUSY = OperationalError("SELECT 1", None, Exception("the server closed the connection"))
+
+
+def from_postgres(sqlstate: str | None) -> OperationalError:
+    answer = psycopg2.OperationalError("said the server")
+    answer.__setstate__({"pgcode": sqlstate})
+    return OperationalError("SELECT 1", None, answer)
+
+
+def from_sqlite(statement: str, *, path: str = ":memory:") -> OperationalError:
+    with (
+        pytest.raises(sqlite3.OperationalError) as caught,
+        closing(sqlite3.connect(path, uri=True, timeout=0)) as connection,
+    ):
+        connection.executescript(statement)
+    return OperationalError(statement, None, caught.value)
 
 
 @pytest.mark.parametrize(
@@ -25,7 +43,8 @@ BUSY = OperationalError("SELECT 1", None, Exception("the server closed the conne
         pytest.param(OSError(errno.ENOSPC, "full"), "fatal", "storage", id="disk full"),
         pytest.param(OSError(errno.EDQUOT, "quota"), "fatal", "storage", id="quota"),
         pytest.param(OSError(errno.EMFILE, "files"), "fatal", "storage", id="too many files"),
-        pytest.param(BUSY, "fatal", "database", id="database gone"),
+        pytest.param(OSError(errno.EROFS, "read-only"), "fatal", "storage", id="read-only"),
+        pytest.param(OSError(errno.EACCES, "denied"), "transient", "permission_error", id="denied"),
         pytest.param(LOST, "fatal", "database", id="connection lost"),
         pytest.param(
             IntegrityError("INSERT", None, Exception()), "permanent", "constraint", id="constraint"
@@ -44,6 +63,68 @@ def test_every_failure_has_a_class_and_a_code(
     found = classify(error)
 
     assert (found.error_class, found.code) == (ErrorClass(error_class), code)
+
+
+@pytest.mark.parametrize("sqlstate", [None, "08006", "53100", "53200", "53300", "57P01", "58030"])
+def test_a_lost_or_exhausted_postgresql_is_fatal(sqlstate: str | None) -> None:
+    found = classify(from_postgres(sqlstate))
+
+    assert (found.error_class, found.code) == (ErrorClass.FATAL, "database")
+
+
+@pytest.mark.parametrize(
+    ("sqlstate", "code"),
+    [
+        ("40P01", "database_deadlock"),
+        ("40001", "database_serialization"),
+        ("57014", "database_cancelled"),
+        ("55P03", "database_lock"),
+        ("54001", "database_error"),
+    ],
+)
+def test_what_postgresql_refuses_this_once_is_tried_again_and_so_bounded(
+    sqlstate: str, code: str
+) -> None:
+    found = classify(from_postgres(sqlstate))
+
+    assert (found.error_class, found.code) == (ErrorClass.TRANSIENT, code)
+
+
+def test_a_sqlite_that_cannot_be_worked_with_is_fatal(tmp_path: Path) -> None:
+    path = tmp_path / "some.db"
+    full = "CREATE TABLE t (x); PRAGMA max_page_count = 3; INSERT INTO t VALUES (zeroblob(50000))"
+    with closing(sqlite3.connect(path)) as writer:
+        writer.executescript("CREATE TABLE t (x); BEGIN IMMEDIATE")
+        errors = [
+            from_sqlite("BEGIN IMMEDIATE", path=f"file:{path}"),
+            from_sqlite("DROP TABLE t", path=f"file:{path}?mode=ro"),
+            from_sqlite("SELECT 1", path=f"file:{tmp_path / 'no' / 'folder'}"),
+            from_sqlite(full),
+        ]
+
+    assert [str(error.orig) for error in errors] == [
+        "database is locked",
+        "attempt to write a readonly database",
+        "unable to open database file",
+        "database or disk is full",
+    ]
+    assert {classify(error).error_class for error in errors} == {ErrorClass.FATAL}
+
+
+def test_a_disk_that_sqlite_cannot_read_is_fatal() -> None:
+    broken = sqlite3.OperationalError("disk I/O error")
+    broken.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+
+    assert classify(OperationalError("SELECT 1", None, broken)).error_class is ErrorClass.FATAL
+
+
+def test_a_statement_that_sqlite_refuses_is_not_the_end_of_the_run() -> None:
+    too_deep = from_sqlite("SELECT " + "(" * 2_000 + "1" + ")" * 2_000)
+    missing = from_sqlite("SELECT * FROM nowhere")
+
+    for error in (too_deep, missing):
+        found = classify(error)
+        assert (found.error_class, found.code) == (ErrorClass.TRANSIENT, "database_error")
 
 
 def test_a_classified_failure_stays_itself() -> None:

@@ -186,6 +186,20 @@ def test_a_refusal_can_be_read_in_the_audit_log(store: Store, now: datetime) -> 
     assert row.detail == {"kind": "poll", "url": URL, "parent": parent.id, "reason": "in_ancestry"}
 
 
+def test_a_refusal_repeats_no_secret_of_the_address(
+    store: Store, now: datetime, caplog: pytest.LogCaptureFixture
+) -> None:
+    parent = root(store, now, kind="poll", url=f"{URL}?token=canary")
+
+    try_spawn(store, parent, a_page(f"{URL}?token=canary", kind="poll"))
+
+    with store.read() as connection:
+        detail = connection.execute(select(audit_log.c.detail)).scalar_one()
+    assert detail["url"] == f"{URL}?token=..."
+    assert "token=..." in caplog.text
+    assert "canary" not in caplog.text
+
+
 def test_two_parents_that_spawn_the_same_child_at_once_make_one(
     store: Store, now: datetime
 ) -> None:

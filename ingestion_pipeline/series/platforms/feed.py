@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -10,6 +11,9 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.urls import without_credentials
+
+_SECRET_KEY = re.compile(r"token|key|secret|passw|pwd|auth|credential", re.IGNORECASE)
 
 
 class Feed(Protocol):
@@ -67,8 +71,10 @@ class ConfigReader:
         self._problems: list[str] = []
 
     def refuse(self, key: str, value: object, accepted: str) -> None:
-        """Remember that the key's value is not among what is accepted."""
-        self._problems.append(f"{key} is {value!r}; accepted: {accepted}")
+        """Remember that the key's value is not among what is accepted; a secret is not repeated."""
+        shown = without_credentials(value) if isinstance(value, str) else value
+        said = "not accepted" if _SECRET_KEY.search(key) else repr(shown)
+        self._problems.append(f"{key} is {said}; accepted: {accepted}")
 
     def text(self, key: str) -> str | None:
         """The text under the key, without surrounding white space; None if there is none."""
@@ -134,7 +140,8 @@ class ConfigReader:
         known = ", ".join(sorted(self._asked))
         for key in self._config:
             if key not in self._asked:
-                self.refuse(key, self._config[key], f"only the keys {known}")
+                # without its value: a key of no meaning here may hold another program's secret
+                self._problems.append(f"{key} is no key of it; there are: {known}")
         if self._problems:
             raise BadConfig(f"config of platform {self._platform!r}: " + "; ".join(self._problems))
 

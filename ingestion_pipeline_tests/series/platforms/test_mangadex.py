@@ -317,7 +317,7 @@ def test_everything_wrong_with_a_config_is_said_at_once() -> None:
         "limit is 501; accepted: a whole number from 1 to 500",
         "languages is 'en'; accepted: a list of words",
         "content_ratings is ['mild']; accepted: a list of safe, suggestive, erotica, pornographic",
-        "lang is 1; accepted: only the keys api_base, content_ratings",
+        "lang is no key of it; there are: api_base, content_ratings",
         "url is 'https://mangadex.org/title/12345'",
     ):
         assert part in str(failure.value)

@@ -7,6 +7,7 @@ import pytest
 
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.platforms import BadConfig, platform
+from ingestion_pipeline.series.platforms.feed import ConfigReader
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.work.errors import Permanent
 
@@ -92,7 +93,7 @@ def test_everything_wrong_with_a_config_is_said_at_once() -> None:
     with pytest.raises(BadConfig) as failure:
         platform("rss").configure("file:///etc/passwd", config)
 
-    for part in ("complete is 'yes'", "langauge is 'en'", "language is 3", "'ftp://x'", "url is"):
+    for part in ("complete is 'yes'", "langauge is no key", "language is 3", "'ftp://x'", "url is"):
         assert part in str(failure.value)
 
 
@@ -106,6 +107,34 @@ def test_credentials_in_an_address_are_refused_and_not_repeated() -> None:
         platform("rss").configure("https://user:hunter2@a.test/feed", {})
 
     assert "hunter2" not in str(failure.value)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"api_token": "canary"},
+        {"langauge": "canary"},
+        {"headers": {"authorization": "canary"}},
+        {"api_base": "ftp://a.test/?token=canary"},
+    ],
+    ids=lambda config: next(iter(config)),
+)
+def test_a_refused_config_names_its_key_and_repeats_no_secret(config: dict[str, object]) -> None:
+    with pytest.raises(BadConfig) as failure:
+        platform("rss").configure(URL, config)
+
+    assert next(iter(config)) in str(failure.value)
+    assert "canary" not in str(failure.value)
+
+
+@pytest.mark.parametrize("key", ["api_token", "ApiKey", "client_secret", "password", "auth"])
+def test_the_value_of_a_key_that_looks_secret_is_never_repeated(key: str) -> None:
+    reader = ConfigReader("rss", {key: ["canary"]})
+    reader.text(key)
+
+    with pytest.raises(BadConfig, match=f"{key} is not accepted; accepted: text") as failure:
+        reader.finish()
+    assert "canary" not in str(failure.value)
 
 
 def test_rss_honours_robots_and_publishes_no_rate() -> None:

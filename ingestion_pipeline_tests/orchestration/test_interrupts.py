@@ -1,0 +1,48 @@
+"""A run that is cancelled: Dagster sends SIGTERM to its process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb, drips
+from ingestion_pipeline_tests.orchestration.house import House
+
+SOURCE = "series:slow"
+
+
+def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
+    ends = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < ends, "it did not come to that"
+        time.sleep(0.1)
+
+
+@pytest.mark.slow
+def test_a_cancelled_run_gives_back_all_it_holds_and_nothing_is_counted(house: House) -> None:
+    with FakeWeb({"/slow": drips(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)}) as web:
+        house.add(a_definition(id=SOURCE, url=web.url("/slow")))
+        environment = os.environ | house.environment | {"INGESTION_ALLOW_HOSTS": web.host_port}
+        command = ["job", "execute", "-m", "ingestion_pipeline", "-j", "poll_warm"]
+        run = subprocess.Popen(
+            [Path(sys.executable).parent / "dagster", *command],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        wait_for(lambda: len(web.requests) == 1, seconds=60)
+        run.send_signal(signal.SIGTERM)
+        run.wait(30)
+
+    task, [host], [known] = house.poll_task(SOURCE), house.rows("hosts"), house.rows("runs")
+    assert (task["status"], task["attempts"], task["error_code"]) == ("PENDING", 0, "stopped")
+    assert host["lease_owner"] is None
+    assert known["ended_at"] is not None

@@ -1,0 +1,76 @@
+"""What is kept of pages: those that said something, each once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages.poll_results import PollCounts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import chapters, snapshots
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import (
+    a_feed,
+    a_shop,
+    given_sources,
+    poll,
+    rows,
+    settings_of,
+    source_row,
+)
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb() as web:
+        yield web
+
+
+@pytest.fixture
+def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+    return a_shop(store, settings_of(tmp_path / "home", database_url))
+
+
+def polled_once(shop: Workshop, web: FakeWeb, clock: FixedClock) -> None:
+    """One source with chapters 1 to 3, due again."""
+    given_sources(shop.store, a_definition(url="http://a.test/solo"))
+    web.routes["/solo"] = a_feed(1, 2, 3)
+    poll(shop, web)
+    clock.advance(days=1)
+
+
+def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    """Many feeds state when they were built: at every poll another body, and nothing new."""
+    polled_once(shop, web, clock)
+    before = source_row(store).last_changed_at, rows(store, snapshots), rows(store, chapters)
+    web.routes["/solo"] = a_feed(1, 2, 3) + b"<!-- built just now -->"
+
+    polled = poll(shop, web)
+
+    assert polled.counts == PollCounts(unchanged=1)
+    assert (
+        source_row(store).last_changed_at,
+        rows(store, snapshots),
+        rows(store, chapters),
+    ) == before
+    assert source_row(store).last_checked_at == clock.at
+
+
+def test_a_page_that_cannot_be_read_is_kept_to_be_looked_at_once(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    polled_once(shop, web, clock)
+    web.routes["/solo"] = b"<!doctype html><html><title>Solo</title></html>"
+
+    for _ in range(2):
+        poll(shop, web)
+        clock.advance(days=2)
+
+    [_, broken] = rows(store, snapshots)
+    assert shop.content.get(broken.content_hash).startswith(b"<!doctype html>")

@@ -1,0 +1,81 @@
+"""The scripts behind the Makefile, in a folder of the test's own whose name holds a space."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CI = Path(__file__).parent.parent / ".ci"
+
+# Does to signals what `dagster dev` does, and has a run that outlives it.
+DAGSTER = f"""#!{sys.executable}
+import signal, subprocess
+signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
+run = subprocess.Popen(["sleep", "600"])
+print(run.pid, flush=True)
+signal.pause()
+"""
+SITE = "#!/bin/sh\nexec sleep 600\n"
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    folder = tmp_path / "a check out"
+    programs = folder / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (folder / ".ci").symlink_to(CI)
+    (folder / "dagster.yaml").touch()
+    (programs / "python").symlink_to(sys.executable)
+    for name, code in {"dagster": DAGSTER, "ingest": SITE}.items():
+        (programs / name).write_text(code)
+        (programs / name).chmod(0o700)
+    return folder
+
+
+def homes(checkout: Path, **variables: str) -> list[str]:
+    line = ["sh", ".ci/with-dagster-home", "sh", "-c", 'echo "$INGESTION_HOME\n$DAGSTER_HOME"']
+    environment = os.environ | variables
+    done = subprocess.run(line, cwd=checkout, env=environment, capture_output=True, check=True)
+    return done.stdout.decode().splitlines()
+
+
+def is_alive(pid: int) -> bool:
+    state = Path(f"/proc/{pid}/stat")
+    return state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def test_our_own_dagster_home_gets_our_limits(checkout: Path) -> None:
+    found = homes(checkout, INGESTION_HOME="my home")
+
+    home = checkout / "my home"
+    assert found == [str(home), str(home / "dagster")]
+    assert (home / "dagster" / "dagster.yaml").resolve() == checkout / "dagster.yaml"
+    assert home.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: Path) -> None:
+    found = homes(checkout, DAGSTER_HOME="their home/dagster")
+
+    theirs = checkout / "their home" / "dagster"
+    assert found == [str(checkout / ".ingestion"), str(theirs)]
+    assert list(theirs.iterdir()) == []
+
+
+def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path) -> None:
+    line = ["sh", ".ci/with-dagster-home", "sh", ".ci/dev"]
+    with subprocess.Popen(line, cwd=checkout, stdout=subprocess.PIPE, text=True) as dev:
+        assert dev.stdout is not None
+        run = int(dev.stdout.readline())
+        children = Path(f"/proc/{dev.pid}/task/{dev.pid}/children").read_text().split()
+
+        dev.send_signal(signal.SIGTERM)
+        dev.wait(15)
+
+    assert len(children) == 2
+    assert [pid for pid in (run, *map(int, children)) if is_alive(pid)] == []
+    assert dev.returncode == 130
