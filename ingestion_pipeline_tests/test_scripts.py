@@ -74,7 +74,10 @@ def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path) ->
         children = Path(f"/proc/{dev.pid}/task/{dev.pid}/children").read_text().split()
 
         dev.send_signal(signal.SIGTERM)
-        dev.wait(15)
+        try:
+            dev.wait(15)
+        finally:
+            dev.kill()
 
     assert len(children) == 2
     assert [pid for pid in (run, *map(int, children)) if is_alive(pid)] == []

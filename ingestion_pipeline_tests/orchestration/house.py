@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import yaml
 from dagster import AddDynamicPartitionsRequest
-from sqlalchemy import func, select, update
+from sqlalchemy import delete, func, select, update
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.definitions import defs
@@ -103,6 +103,12 @@ class House:
         with self.open() as shop, shop.store.begin() as connection:
             where = tables.tasks.c.source_id == source_id
             assert connection.execute(update(tables.tasks).where(where).values(values)).rowcount
+
+    def forget_everything(self) -> None:
+        """The database as a new one is."""
+        with self.open() as shop, shop.store.begin() as connection:
+            for table in reversed(tables.metadata.sorted_tables):
+                connection.execute(delete(table))
 
     def rows(self, table: str) -> list[dict[str, Any]]:
         with self.open() as shop, shop.store.read() as connection:

@@ -62,6 +62,19 @@ def test_a_new_source_counts_as_declared_so_that_nobody_is_warned_of_its_upstrea
     assert sorted(told) == [("sources", LIGHTHOUSE), ("sources", SALT)]
 
 
+def test_another_database_is_filled_from_the_files_that_have_not_changed(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    """As when SQLite is left for PostgreSQL, and Dagster's history stays."""
+    (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
+    first = tick_sensor("new_sources", instance)
+    house.forget_everything()
+
+    tick_sensor("new_sources", instance, cursor=first.cursor)
+
+    assert [row["id"] for row in house.rows("sources")] == [LIGHTHOUSE]
+
+
 def test_the_next_tick_is_silent(house: House, instance: dg.DagsterInstance) -> None:
     (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
     first = tick_sensor("new_sources", instance)

@@ -50,6 +50,8 @@ def pending(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
     "left",
     [
         {"attempts": 1, "not_before": PAST},
+        {"error_class": "resource", "error_code": "host_busy", "not_before": PAST},
+        {"stage": "asked", "not_before": PAST},
         {
             "status": "PROCESSING",
             "attempts": 1,
@@ -58,7 +60,7 @@ def pending(instance: dg.DagsterInstance) -> list[tuple[str, str]]:
             "not_before": PAST,
         },
     ],
-    ids=["a retry that is due", "an expired lease"],
+    ids=["a retry that is due", "a host that was busy", "asked for", "an expired lease"],
 )
 def test_work_that_no_schedule_remembers_is_requested(
     house: House, instance: dg.DagsterInstance, at_noon: object, left: dict[str, Any]
@@ -96,6 +98,20 @@ def test_nothing_else_is_requested(
 
     assert not data.run_requests
     assert data.skip_message == "no retry is due and no claim has expired"
+
+
+def test_a_run_that_is_queued_for_the_shard_is_enough(
+    house: House, instance: dg.DagsterInstance, at_noon: object
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    house.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST, shard=0)
+    job = defs.resolve_job_def("poll_hot")
+    waiting = instance.create_run_for_job(job, tags={"ingestion/shard": "hot:0"})
+
+    assert pending(instance) == []
+
+    instance.report_run_failed(waiting)
+    assert pending(instance) == [("poll_hot", "hot:0:pending:20260301T1200")]
 
 
 def test_pending_work_is_requested_once_a_minute_for_each_tier_and_shard(
