@@ -115,8 +115,8 @@ def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
         f"Try next: `{ingest} demo mutate && {ingest} demo run` (one new chapter),\n"
-        f"`{ingest} status`, `{ingest} dead-letters list` (the broken source is part of the demo),\n"
-        "`make dev` (the UI)."
+        f"`{ingest} status`, `make dev` (the UI),\n"
+        f"`{ingest} dead-letters list` (the broken source is part of the demo)."
     )
 
 

@@ -32,7 +32,7 @@ class Workshop:
 
 @contextmanager
 def our_own_disk() -> Generator[None]:
-    """A disk of ours that is full, read-only or no folder is never a source's fault: it is fatal."""
+    """A disk of ours that is full, read-only or no folder is fatal, never a source's fault."""
     try:
         yield
     except OSError as error:

@@ -116,10 +116,16 @@ def classify(error: BaseException) -> WorkError:
         return Fatal(text, code="out_of_memory")
     if isinstance(error, OSError) and error.errno in FATAL_ERRNOS:
         return Fatal(text, code="storage")
+    if isinstance(error, DBAPIError):
+        return _classify_database(error, text)
+    return Transient(text, code=_slug(type(error).__name__))
+
+
+def _classify_database(error: DBAPIError, text: str) -> WorkError:
+    if _is_database_lost(error):
+        return Fatal(text, code="database")
     if isinstance(error, IntegrityError):
         return Permanent(text, code="constraint")
-    if isinstance(error, DBAPIError) and _is_database_lost(error):
-        return Fatal(text, code="database")
     if isinstance(error, OperationalError):
         return Transient(text, code=_SQLSTATE_CODES.get(_sqlstate(error) or "", "database_error"))
     return Transient(text, code=_slug(type(error).__name__))

@@ -13,8 +13,10 @@ from ingestion_pipeline.store.tables import series
 def test_a_failed_statement_repeats_none_of_its_values(store: Store, now: datetime) -> None:
     row = {"id": "solo", "title": "canary", "created_at": now}
 
-    with pytest.raises(IntegrityError, match="INSERT INTO series") as caught:
-        with store.begin() as connection:
-            connection.execute(insert(series), [row, row])
+    with (
+        pytest.raises(IntegrityError, match="INSERT INTO series") as caught,
+        store.begin() as connection,
+    ):
+        connection.execute(insert(series), [row, row])
 
     assert "canary" not in str(caught.value)
