@@ -14,8 +14,7 @@ from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.errors import Permanent, WorkError
-from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
 
 

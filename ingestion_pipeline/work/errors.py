@@ -117,11 +117,14 @@ def classify(error: BaseException) -> WorkError:
     if isinstance(error, OSError) and error.errno in FATAL_ERRNOS:
         return Fatal(text, code="storage")
     if isinstance(error, DBAPIError):
-        return _classify_database(error, text)
+        return _classify_database(error)
     return Transient(text, code=_slug(type(error).__name__))
 
 
-def _classify_database(error: DBAPIError, text: str) -> WorkError:
+def _classify_database(error: DBAPIError) -> WorkError:
+    # The first line alone: PostgreSQL quotes the row, and the driver the values, further down.
+    said = str(error.orig).strip().partition("\n")[0]
+    text = f"{type(error).__name__}: {said}"
     if _is_database_lost(error):
         return Fatal(text, code="database")
     if isinstance(error, IntegrityError):
