@@ -98,10 +98,10 @@ def test_a_mistake_of_ours_keeps_its_trace() -> None:
 
 
 def test_a_file_that_cannot_be_written_fails_by_name() -> None:
-    said = explain(PermissionError(13, "Permission denied", "/root/x"))
+    said = explain(PermissionError(13, "Permission denied", "/srv/x"))
 
     assert said is not None
-    assert (said.exit_code, said.message) == (1, "/root/x: Permission denied")
+    assert (said.exit_code, said.message) == (1, "/srv/x: Permission denied")
 
 
 def test_passwords_are_struck_out_of_a_drivers_message() -> None:

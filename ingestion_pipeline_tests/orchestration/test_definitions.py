@@ -33,6 +33,11 @@ def spec(name: str) -> dg.AssetSpec:
 def test_everything_loads() -> None:
     dg.Definitions.validate_loadable(defs)
 
+    assert {key.to_user_string() for key in REPOSITORY.asset_graph.get_all_asset_keys()} == {
+        "sources",
+        "chapters",
+    }
+
 
 def test_the_jobs_bear_their_names() -> None:
     names = {job.name for job in REPOSITORY.get_all_jobs() if not job.name.startswith("__")}

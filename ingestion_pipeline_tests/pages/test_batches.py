@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
-from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,28 +32,15 @@ from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import (
     a_feed,
-    a_shop,
     fetch,
     given_sources,
     ingest,
     poll,
     rows,
-    settings_of,
     source_row,
     task_row,
 )
 from ingestion_pipeline_tests.processes import POLLS
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 def a_source(name: str = "solo", **changes: Any) -> Definition:

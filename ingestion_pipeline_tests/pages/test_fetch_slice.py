@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,14 +30,12 @@ from ingestion_pipeline_tests.fakes import FakeWeb, Reply, drop, redirect
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
     a_feed,
-    a_shop,
     changed,
     fetch,
     fetch_async,
     given_sources,
     poll,
     rows,
-    settings_of,
     source_row,
     task_row,
     wait_until,
@@ -47,17 +43,6 @@ from ingestion_pipeline_tests.pollers import (
 from ingestion_pipeline_tests.processes import POLLS, Child
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 @pytest.fixture

@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
-
-import pytest
 
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import FixedClock, Store
@@ -15,28 +11,15 @@ from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
     a_feed,
-    a_shop,
     fetch,
     fetch_async,
     given_sources,
     poll,
-    settings_of,
     source_row,
     task_row,
 )
 
 DAY = timedelta(days=1)
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 def opened_breaker(shop: Workshop, web: FakeWeb, clock: FixedClock) -> datetime:

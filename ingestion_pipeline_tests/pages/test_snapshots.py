@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
 from ingestion_pipeline.pages.poll_results import PollCounts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import FixedClock, Store
@@ -15,24 +10,11 @@ from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
     a_feed,
-    a_shop,
     given_sources,
     poll,
     rows,
-    settings_of,
     source_row,
 )
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 def polled_once(shop: Workshop, web: FakeWeb, clock: FixedClock) -> None:

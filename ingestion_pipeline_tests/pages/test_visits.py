@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from email.utils import format_datetime
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,13 +25,11 @@ from ingestion_pipeline_tests.fakes import FakeWeb, Reply, drips
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
     a_feed,
-    a_shop,
     changed,
     fetch,
     fetch_async,
     given_sources,
     rows,
-    settings_of,
     slowly,
     task_row,
     wait_until,
@@ -43,17 +40,6 @@ DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
 # What is about time and not about rows needs no second database.
 ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
-
-
-@pytest.fixture
-def web() -> Iterator[FakeWeb]:
-    with FakeWeb() as web:
-        yield web
-
-
-@pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
-    return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:

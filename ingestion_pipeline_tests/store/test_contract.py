@@ -366,6 +366,7 @@ def test_the_first_to_open_a_file_waits_for_another_first(tmp_path: Path) -> Non
         open_store(f"sqlite:///{file}").close()
 
         release.join()
+        assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 @pytest.mark.slow

@@ -150,8 +150,13 @@ def test_a_task_is_finished_only_once(store: Store, now: datetime) -> None:
 
 
 def test_no_moves_are_no_statement(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    [task] = claim(store, now)
+
     with store.begin() as connection:
         claims.apply(connection, [], now=now)
+
+    assert stored(store, task.id) == task
 
 
 def test_a_heartbeat_keeps_every_claim_of_its_owner_and_no_other(

@@ -91,6 +91,7 @@ def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
 def test_burying_nobody_is_fine(store: Store, now: datetime) -> None:
     with store.begin() as connection:
         bury(connection, [], now=now)
+        assert list_letters(connection) == []
 
 
 def test_letters_are_listed_newest_first_and_by_class_and_source(

@@ -133,16 +133,20 @@ class Simulation:
             model.apply(self.model, [*exhausted, *done])
 
 
-def simulate(seed: int) -> None:
+def simulate(seed: int) -> list[str]:
+    """The promises that the seed's story breaks."""
     simulation = Simulation(seed)
     try:
         simulation.run(steps=40)
         simulation.settle()
-        assert not [t for t in simulation.model.tasks.values() if t.status.is_active]
-        assert model.invariants(simulation.model, policy=POLICY) == []
     except BaseException as error:
         error.add_note(f"replay it with SIMULATION_SEED={seed}")
         raise
+    left = [task.id for task in simulation.model.tasks.values() if task.status.is_active]
+    return [
+        *model.invariants(simulation.model, policy=POLICY),
+        *(f"task {task_id} is never finished" for task_id in left),
+    ]
 
 
 def seeds(count: int) -> Iterator[int]:
@@ -151,14 +155,12 @@ def seeds(count: int) -> Iterator[int]:
 
 
 def test_two_thousand_seeds_keep_every_promise() -> None:
-    for seed in seeds(2_000):
-        simulate(seed)
+    assert {seed: broken for seed in seeds(2_000) if (broken := simulate(seed))} == {}
 
 
 @pytest.mark.soak
 def test_a_hundred_thousand_seeds_keep_every_promise() -> None:
-    for seed in seeds(100_000):
-        simulate(seed)
+    assert {seed: broken for seed in seeds(100_000) if (broken := simulate(seed))} == {}
 
 
 def test_a_seed_always_tells_the_same_story() -> None:
