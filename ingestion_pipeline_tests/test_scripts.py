@@ -13,7 +13,7 @@ import pytest
 CI = Path(__file__).parent.parent / ".ci"
 
 # Does to signals what `dagster dev` does, and has a run that outlives it.
-DAGSTER = f"""#!{sys.executable}
+DAGSTER = """#!/usr/bin/env python3
 import signal, subprocess
 signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
 run = subprocess.Popen(["sleep", "600"])
