@@ -13,6 +13,7 @@ import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
@@ -46,6 +47,7 @@ class BatchItem:
     reader: str
     pages: tuple[PageRef, ...]
     reading: str | None
+    fetched_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +136,7 @@ def _item(row: RowMapping, task: Task, source: Source) -> BatchItem:
         reader=row["fetched"]["reader"],
         pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
         reading=row["reading"],
+        fetched_at=row["fetched_at"],
     )
 
 
@@ -144,6 +147,7 @@ def _read(shop: Workshop, item: BatchItem) -> str:
                 url=page.url,
                 body=shop.content.get(page.content_hash),
                 content_type=page.content_type,
+                fetched_at=item.fetched_at,
             )
             for page in item.pages
         ]

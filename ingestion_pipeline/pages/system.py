@@ -22,6 +22,7 @@ class StoredPage:
     url: str
     body: bytes
     content_type: str | None
+    fetched_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

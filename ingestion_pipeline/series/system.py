@@ -40,7 +40,9 @@ class SeriesSystem:
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
         """Every release the pages state."""
         reading = self.listing(source).read(
-            [page.body for page in pages], content_types=[page.content_type for page in pages]
+            [page.body for page in pages],
+            content_types=[page.content_type for page in pages],
+            now=min((page.fetched_at for page in pages), default=None),
         )
         return reading_to_bytes(reading)
 

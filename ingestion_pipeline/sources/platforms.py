@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.sources.source import Kind
 
 # The platforms with a reader, by kind; each system's registry is compared with this by a test.
-READERS: dict[Kind, tuple[str, ...]] = {Kind.SERIES: ("mangadex", "rss")}
+READERS: dict[Kind, tuple[str, ...]] = {Kind.SERIES: ("mangadex", "rss", "json", "html")}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
 _MANGADEX_ID = re.compile(

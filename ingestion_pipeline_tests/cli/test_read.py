@@ -109,3 +109,36 @@ def test_every_sample_feed_gives_json(ingest: Ingest) -> None:
         reading = json.loads(result.stdout)
         assert reading["records"] or reading["problems"], path.name
         assert result.exit_code == (0 if reading["records"] else 1), path.name
+
+
+@pytest.mark.parametrize(
+    ("platform", "body", "config"),
+    [
+        (
+            "json",
+            b'{"list": [{"n": "1.50", "u": "/c/1"}]}',
+            {"items": "list", "fields": {"number": "n", "url": "u"}},
+        ),
+        (
+            "html",
+            b"<li><a href='/c/1'>Chapter 1.50</a></li>",
+            {"items": "li", "fields": {"label": "a", "url": "a@href"}},
+        ),
+    ],
+    ids=["json", "html"],
+)
+def test_a_list_is_read_by_what_the_config_says(
+    ingest: Ingest, platform: str, body: bytes, config: object
+) -> None:
+    how = ("--platform", platform, "--kind", "series", "--config", json.dumps(config))
+
+    result = ingest("read", "-", *how, "--url", "https://a.test/x", "--json", stdin=body)
+
+    (record,) = json.loads(result.stdout)["records"]
+    assert (record["number"], record["url"]) == ("1.5", "https://a.test/c/1")
+
+
+def test_a_selector_that_cannot_be_used_is_refused_by_its_text(ingest: Ingest) -> None:
+    how = ("--platform", "html", "--kind", "series", "--config", '{"items": "li["}')
+
+    assert "'li['" in ingest.refused("read", "-", *how)

@@ -138,7 +138,8 @@ def test_a_problem_reads_as_an_editor_wants_it(tmp_path: Path) -> None:
     file = read(tmp_path, GOOD.replace("rss", "mangadx"))
 
     assert [str(one) for one in file.problems] == [
-        "a.yaml:5: platform: 'mangadx' is no platform; for series there are: mangadex, rss"
+        "a.yaml:5: platform: 'mangadx' is no platform; for series there are: mangadex, rss,"
+        " json, html"
     ]
 
 

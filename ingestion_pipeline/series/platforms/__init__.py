@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ingestion_pipeline.series.platforms import mangadex, rss
+from ingestion_pipeline.series.platforms import html_list, json_feed, mangadex, rss
 from ingestion_pipeline.series.platforms.feed import (
     BadConfig,
     Feed,
@@ -21,7 +21,10 @@ from ingestion_pipeline.series.platforms.feed import (
 __all__ = ["PLATFORMS", "BadConfig", "Feed", "Platform", "Rate", "UnknownPlatform", "platform"]
 
 PLATFORMS: Mapping[str, Platform] = MappingProxyType(
-    {adapter.name: adapter for adapter in (mangadex.PLATFORM, rss.PLATFORM)}
+    {
+        adapter.name: adapter
+        for adapter in (mangadex.PLATFORM, rss.PLATFORM, json_feed.PLATFORM, html_list.PLATFORM)
+    }
 )
 
 

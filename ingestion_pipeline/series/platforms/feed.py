@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol, cast
 from urllib.parse import urlsplit
 
@@ -28,9 +29,16 @@ class Feed(Protocol):
         ...
 
     def read(
-        self, bodies: Sequence[bytes], *, content_types: Sequence[str | None]
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        now: datetime | None = None,
     ) -> Reading[Release]:
-        """Every release of the pages; a body that is no listing raises, it is never empty."""
+        """Every release of the pages; a body that is no listing raises, it is never empty.
+
+        `now` is when they were fetched: without it a relative date stays unread.
+        """
         ...
 
 
@@ -76,6 +84,10 @@ class ConfigReader:
         said = "not accepted" if _SECRET_KEY.search(key) else repr(shown)
         self._problems.append(f"{key} is {said}; accepted: {accepted}")
 
+    def reject(self, key: str, reason: str) -> None:
+        """Remember that the key cannot be used, and why."""
+        self._problems.append(f"{key}: {reason}")
+
     def text(self, key: str) -> str | None:
         """The text under the key, without surrounding white space; None if there is none."""
         value = self._value(key)
@@ -116,6 +128,23 @@ class ConfigReader:
             self.refuse(key, shown, "a list of " + (", ".join(allowed) if allowed else "words"))
         return tuple(dict.fromkeys(words))
 
+    def text_lists(self, key: str, *, allowed: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """The map under the key: for each name a text, or a list of them to be tried in turn."""
+        value = self._value(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.refuse(key, value, "a map from field to text")
+            return {}
+        found = {f"{k}": _texts(texts) for k, texts in cast("dict[object, object]", value).items()}
+        for name, texts in found.items():
+            if name not in allowed:
+                # without its value, as for an unknown key
+                self.reject(f"{key}.{name}", f"no field of it; there are: {', '.join(allowed)}")
+            elif not texts:
+                self.reject(f"{key}.{name}", "accepted: text, or a list of texts to try in turn")
+        return {name: texts for name, texts in found.items() if name in allowed and texts}
+
     def address(self, key: str, *, default: str | None = None) -> str | None:
         """The web address under the key."""
         value = self.text(key)
@@ -148,3 +177,10 @@ class ConfigReader:
     def _value(self, key: str) -> object:
         self._asked.add(key)
         return self._config.get(key)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """One text or several as a tuple; empty if the value is neither."""
+    items: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
+    texts = tuple(item.strip() for item in items if isinstance(item, str))
+    return texts if len(texts) == len(items) else ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.request import Request
@@ -50,7 +51,11 @@ class MangaDexFeed:
         return self._page_request(offset=page.end)
 
     def read(
-        self, bodies: Sequence[bytes], *, content_types: Sequence[str | None]
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> Reading[Release]:
         """Every release of the pages; complete if they reach the total that all of them state."""
         pairs = zip(bodies, content_types, strict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.request import Request
@@ -40,7 +41,11 @@ class RssFeed:
         return None
 
     def read(
-        self, bodies: Sequence[bytes], *, content_types: Sequence[str | None]
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> Reading[Release]:
         """One release per entry, in feed order."""
         releases: list[Release] = []

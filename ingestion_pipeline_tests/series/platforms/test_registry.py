@@ -9,17 +9,17 @@ from ingestion_pipeline.series.platforms import PLATFORMS, UnknownPlatform, plat
 
 
 def test_every_platform_is_found_by_its_name() -> None:
-    assert set(PLATFORMS) == {"mangadex", "rss"}
+    assert set(PLATFORMS) == {"html", "json", "mangadex", "rss"}
     assert all(platform(name).name == name for name in PLATFORMS)
 
 
 def test_an_unknown_platform_is_told_which_exist() -> None:
-    with pytest.raises(UnknownPlatform, match=r"'mangadx'; there are: mangadex, rss"):
+    with pytest.raises(UnknownPlatform, match=r"'mangadx'; there are: html, json, mangadex, rss"):
         platform("mangadx")
 
 
 def test_the_room_and_its_adapters_are_light_to_import() -> None:
-    heavy = {"feedparser", "httpx", "dagster", "pandas", "pydantic"}
+    heavy = {"dateparser", "feedparser", "parsel", "httpx", "dagster", "pandas", "pydantic"}
     code = f"import sys, ingestion_pipeline.series; print({heavy!r} & set(sys.modules))"
 
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,0 +1,217 @@
+"""HTML by CSS selectors that a source's config gives: `li.chapter`, `a`, `a@href`, `@data-id`.
+
+A field's selector looks inside the item and gives the text of the first match that has any; `@name`
+at its end gives an attribute instead, and alone it means the item's own. Scripts are no text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.reading.decode import clean_text, decode
+from ingestion_pipeline.reading.items import Item, named_items
+from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.work.errors import Permanent, Transient
+
+if TYPE_CHECKING:
+    from parsel import Selector
+
+MAX_BYTES = 5_000_000  # a chapter list of 3,000 rows has 1 MB
+MAX_DEPTH = 500  # real pages stay below 100; browsers give up at 512
+MAX_SELECTOR_CHARACTERS = 500
+MAX_TEXT_CHARACTERS = 2_000  # of one field; more is a selector that took the whole page
+
+_ATTRIBUTE = re.compile(r"(.*?)@([A-Za-z_][\w:.-]*)", re.DOTALL)
+_TAG = re.compile(r"<(?:(!--)|(/?)([a-z][^\s/<>]*+)([^<>]*+)>)", re.IGNORECASE)
+_RAW = frozenset({"script", "style"})
+_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"}
+_OPTIONAL_END = {"colgroup", "dd", "dt", "li", "optgroup", "option", "p", "rp", "rt"}
+_OF_TABLES = {"tbody", "td", "tfoot", "th", "thead", "tr"}
+_OPENS_NO_LEVEL = frozenset(_VOID | _OPTIONAL_END | _OF_TABLES | {"param", "source", "track"})
+_VISIBLE = ".//text()[not(ancestor::script or ancestor::style or ancestor::template)]"
+
+
+class BadSelector(ValueError):
+    """A selector that cannot be used; the message holds it and what is wrong with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSelector:
+    """Where in an item a field is: an element's text, or its attribute."""
+
+    css: str
+    attribute: str | None
+
+    @classmethod
+    def of(cls, text: str) -> FieldSelector:
+        """The selector that the text writes.
+
+        Raises:
+            BadSelector: it is no CSS.
+        """
+        found = _ATTRIBUTE.fullmatch(text.strip())
+        css, attribute = (found[1].strip(), found[2]) if found else (text.strip(), None)
+        try:
+            return cls(checked_css(css) if css else "", attribute)
+        except BadSelector as error:
+            raise BadSelector(f"{text[:MAX_SELECTOR_CHARACTERS]!r}: {error}") from error
+
+    def find(self, item: Selector) -> str | None:
+        """The first text that is not blank; None if there is none."""
+        matches = item.css(self.css) if self.css else [item]
+        texts = (clean_text(text) for match in matches for text in self._texts(match))
+        return next((text[:MAX_TEXT_CHARACTERS] for text in texts if text), None)
+
+    def _texts(self, match: Selector) -> Iterator[str]:
+        if self.attribute:
+            yield match.attrib.get(self.attribute, "")
+        elif isinstance(match.root, str):  # of `::text` or `::attr(name)`
+            yield match.root
+        else:
+            yield " ".join(match.xpath(_VISIBLE).getall())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HtmlReader:
+    """Which elements are items, and where in an item its fields: the first that is set."""
+
+    items: str
+    fields: Mapping[str, Sequence[FieldSelector]]
+    required: Sequence[str] = ()
+    next: str | None = None
+    may_be_empty: bool = False
+
+    def read(self, body: bytes, *, content_type: str | None = None) -> Reading[Item]:
+        """Every item of the page; a page without any is an error unless it may be empty.
+
+        Raises:
+            Permanent: `no_items`, `no_fields`, `not_html`, `too_large` or `too_deep`.
+            Transient: `truncated`; the body is empty.
+        """
+        text = _checked_text(body, content_type)
+        page = _parsed(text)
+        elements = page.css(self.items)
+        if not elements and not self.may_be_empty:
+            raise self._no_items(page)
+        items = [self._item(element) for element in elements]
+        reading = named_items(items, self.required, cure="check fields in the config")
+        return replace(reading, problems=[*reading.problems, *_cut_off(text)])
+
+    def next_link(self, body: bytes) -> str | None:
+        """The `href` of the first element that `next` matches."""
+        if self.next is None:
+            return None
+        return FieldSelector(self.next, "href").find(_parsed(_checked_text(body, None)))
+
+    def _item(self, element: Selector) -> Item:
+        found = {
+            name: next(filter(None, (selector.find(element) for selector in selectors)), None)
+            for name, selectors in self.fields.items()
+        }
+        return {name: text for name, text in found.items() if text is not None}
+
+    def _no_items(self, page: Selector) -> Permanent:
+        title = clean_text(page.css("title::text").get()) or "none"
+        return Permanent(
+            f"nothing on the page matches {self.items!r} (its title: {title[:200]!r}); if the list"
+            " may be empty, set may_be_empty, else the layout changed or this is another page",
+            code="no_items",
+        )
+
+
+def checked_css(css: str) -> str:
+    """The selector itself.
+
+    Raises:
+        BadSelector: it is no CSS, or too long to be meant.
+    """
+    from parsel import Selector
+
+    shown = css[:MAX_SELECTOR_CHARACTERS]
+    if len(css) > MAX_SELECTOR_CHARACTERS:
+        raise BadSelector(f"{shown!r}... has more than {MAX_SELECTOR_CHARACTERS} characters")
+    try:
+        Selector(text="<p></p>", type="html").css(css)
+    except Exception as error:  # cssselect raises SyntaxError, RuntimeError; lxml ValueError
+        raise BadSelector(f"{shown!r} is no CSS selector: {error}") from error
+    return css
+
+
+def _parsed(text: str) -> Selector:
+    from parsel import Selector
+
+    return Selector(text=text, type="html")
+
+
+def _checked_text(body: bytes, content_type: str | None) -> str:
+    """The page's text, if it is worth parsing and safe to."""
+    if len(body) > MAX_BYTES:
+        raise Permanent(
+            f"the page has {len(body)} bytes, more than {MAX_BYTES}; it is not read",
+            code="too_large",
+        )
+    text = decode(body, content_type)
+    if not text.strip():
+        raise Transient("the page is empty; it is fetched again", code="truncated")
+    if not _TAG.search(text):
+        begins = clean_text(text[:60])
+        raise Permanent(f"not HTML but text that begins {begins!r}", code="not_html")
+    _refuse_deep(text)
+    return text
+
+
+def _refuse_deep(text: str) -> None:
+    """Raise if more elements are open at once than any page needs, judged by the tags alone."""
+    names: list[str] = []
+    open_count: Counter[str] = Counter()
+    for is_end, name in _nesting_tags(text):
+        if is_end:
+            _close(name, names, open_count)
+            continue
+        names.append(name)
+        open_count[name] += 1
+        if len(names) > MAX_DEPTH:
+            raise Permanent(
+                f"the page nests more than {MAX_DEPTH} elements; it is not read", code="too_deep"
+            )
+
+
+def _close(name: str, names: list[str], open_count: Counter[str]) -> None:
+    """Close the innermost of that name and what it left open; a stray end means nothing."""
+    closed = None
+    while closed != name and open_count[name]:
+        closed = names.pop()
+        open_count[closed] -= 1
+
+
+def _nesting_tags(text: str) -> Iterator[tuple[bool, str]]:
+    """Whether it is an end tag, and its name, of each tag that opens or closes a level."""
+    position = 0
+    while tag := _TAG.search(text, position):
+        comment, slash, name, rest = tag.groups()
+        position = tag.end()
+        name = (name or "").lower()
+        if comment:
+            position = _after(text, "-->", position)
+        elif name in _RAW and not slash:
+            position = _after(text, f"</{name}", position)
+        elif name not in _OPENS_NO_LEVEL and not rest.endswith("/"):
+            yield bool(slash), name
+
+
+def _after(text: str, end: str, position: int) -> int:
+    found = re.compile(re.escape(end), re.IGNORECASE).search(text, position)
+    return found.end() if found else len(text)
+
+
+def _cut_off(text: str) -> list[Problem]:
+    """A problem if the page opens `html` and never closes it: it may have been cut off."""
+    if not re.search(r"<html[\s>]", text, re.IGNORECASE) or re.search(
+        r"</(?:html|body)\s*>", text, re.IGNORECASE
+    ):
+        return []
+    return [Problem(where="page", message="it has no </html>: perhaps the rest was cut off")]

@@ -1,0 +1,47 @@
+"""What the generic readers share: an item is fields as text, and at least one of them names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.work.errors import Permanent
+
+MAX_PROBLEMS = 50  # as many as anyone reads; a wrong path makes one for every item
+
+Item = Mapping[str, str]
+
+
+class ItemReader(Protocol):
+    """Reads the items of a page by paths or selectors that a source's config gives."""
+
+    def read(self, body: bytes, *, content_type: str | None = None) -> Reading[Item]:
+        """Every item of the page, in its order; what is no page of items raises."""
+        ...
+
+    def next_link(self, body: bytes) -> str | None:
+        """The address of the page after this one as the page states it, perhaps relative."""
+        ...
+
+
+def named_items(items: Sequence[Item], required: Sequence[str], *, cure: str) -> Reading[Item]:
+    """The items that have every required field, and a problem for each that has not.
+
+    Raises:
+        Permanent: `no_fields`; not one item has them, so the fields are looked for in vain.
+    """
+    kept = [item for item in items if all(name in item for name in required)]
+    if items and not kept:
+        wanted = ", ".join(required)
+        raise Permanent(f"none of {len(items)} items has {wanted}; {cure}", code="no_fields")
+    lacking = [
+        (position, [name for name in required if name not in item])
+        for position, item in enumerate(items)
+    ]
+    problems = [
+        Problem(where=f"item {position}", message=f"it has no {', '.join(names)}; the rest counts")
+        for position, names in lacking
+        if names
+    ]
+    return Reading(records=kept, problems=problems[:MAX_PROBLEMS])

@@ -1,0 +1,46 @@
+"""Any JSON list of chapters as a source of a series: the config says where everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
+from ingestion_pipeline.series.platforms.feed import ConfigReader, Platform
+from ingestion_pipeline.series.platforms.listed import (
+    FIELDS,
+    ListedFeed,
+    naming_field,
+    read_defaults,
+)
+
+ACCEPT = "application/json, */*;q=0.5"
+
+
+def configure(url: str, config: Mapping[str, object]) -> ListedFeed:
+    """The list at `items`, its releases by `fields`; all that is wrong is said at once."""
+    reader = ConfigReader("json", config)
+    defaults = read_defaults(url, reader)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    items, following = reader.text("items") or "", reader.text("next")
+    json_reader = JsonReader(
+        items=_path(reader, "items", items),
+        fields={
+            name: [_path(reader, f"fields.{name}", path) for path in paths]
+            for name, paths in fields.items()
+        },
+        required=naming_field(list(fields), reader),
+        next=_path(reader, "next", following) if following else None,
+    )
+    reader.finish()
+    return ListedFeed(platform="json", accept=ACCEPT, defaults=defaults, reader=json_reader)
+
+
+def _path(reader: ConfigReader, key: str, text: str) -> JsonPath:
+    try:
+        return JsonPath.of(text)
+    except BadPath as error:
+        reader.reject(key, str(error))
+        return JsonPath.of("")
+
+
+PLATFORM = Platform(name="json", version=1, rate=None, honours_robots=True, configure=configure)

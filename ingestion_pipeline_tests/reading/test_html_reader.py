@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.reading.html_reader import (
+    MAX_BYTES,
+    MAX_DEPTH,
+    BadSelector,
+    FieldSelector,
+    HtmlReader,
+    checked_css,
+)
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+
+BODY = b"""<!doctype html><html><head><title>Salt</title></head><body>
+<ul><li data-id=7><a href="/7">Chapter <b>7</b><script>track("x")</script></a> <i> new </i></li>
+<li data-id=6><a href="/6"> </a><a href="/6b">Chapter 6</a></li></ul>
+<a class=next href="?page=2">older</a></body></html>"""
+
+
+def reader(items: str = "li", *, may_be_empty: bool = False, **fields: str) -> HtmlReader:
+    selectors = {name: [FieldSelector.of(text)] for name, text in fields.items()}
+    return HtmlReader(items=items, fields=selectors, may_be_empty=may_be_empty, next="a.next")
+
+
+def test_a_field_is_the_text_of_the_first_match_that_has_any_and_scripts_are_no_text() -> None:
+    reading = reader(label="a", note="i").read(BODY)
+
+    assert reading.records == [{"label": "Chapter 7", "note": "new"}, {"label": "Chapter 6"}]
+    assert not reading.problems
+
+
+@pytest.mark.parametrize(
+    ("selector", "expected"),
+    [
+        ("a@href", "/7"),
+        ("@data-id", "7"),
+        ("", "Chapter 7 new"),
+        ("a::text", "Chapter"),
+        ("a::attr(href)", "/7"),
+        ("a[href^='/']@href", "/7"),
+        ("a[href*='@'], b", "7"),
+    ],
+)
+def test_a_selector_gives_text_or_an_attribute(selector: str, expected: str) -> None:
+    assert reader(field=selector).read(BODY).records[0] == {"field": expected}
+
+
+def test_the_next_page_is_the_link_that_the_selector_finds() -> None:
+    assert reader().next_link(BODY) == "?page=2"
+    assert reader().next_link(b"<p>the end</p>") is None
+
+
+@pytest.mark.parametrize("css", ["li[", "a::nonsense", "", "li,,", "a:has(", "p" * 501])
+def test_a_bad_selector_is_refused_by_its_text(css: str) -> None:
+    with pytest.raises(BadSelector) as failure:
+        checked_css(css)
+
+    assert repr(css[:500]) in str(failure.value)
+
+
+def test_a_page_without_items_is_no_empty_listing_unless_it_may_be() -> None:
+    page = b"<html><title>Just a moment...</title></html>"
+
+    with pytest.raises(Permanent, match=r"'li'.*Just a moment") as failure:
+        reader(label="a").read(page)
+
+    assert failure.value.code == "no_items"
+    assert reader(may_be_empty=True, label="a").read(page).records == []
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b'{"error": "gone"}', "not_html"),
+        (b"\x89PNG\r\n\x1a\n\x00\x01", "not_html"),
+        (b"<p>" + b" " * MAX_BYTES, "too_large"),
+        (b"<div>" * (MAX_DEPTH + 1), "too_deep"),
+        (b"<DIV x='1'>" * (MAX_DEPTH + 1) + b"</div>" * (MAX_DEPTH + 1), "too_deep"),
+    ],
+    ids=["json", "binary", "large", "deep", "deep and closed"],
+)
+def test_what_cannot_be_a_list_is_refused_even_if_it_may_be_empty(body: bytes, code: str) -> None:
+    with pytest.raises(Permanent) as failure:
+        reader(may_be_empty=True, label="a").read(body)
+
+    assert failure.value.code == code
+
+
+def test_an_empty_body_is_fetched_again() -> None:
+    with pytest.raises(Transient, match="empty"):
+        reader(may_be_empty=True).read(b" \r\n")
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "<li>x",
+        "<br>",
+        "<p>x",
+        "<tr><td>x",
+        "<b></b>",
+        "</div>",
+        "<svg><path/></svg>",
+        "<!-- <div> -->",
+        "<script>'<div>'</script>",
+    ],
+)
+def test_a_long_page_is_not_a_deep_one(part: str) -> None:
+    body = "<li>first</li>" + part * (2 * MAX_DEPTH)
+
+    assert reader(label="").read(body.encode()).records[0] == {"label": "first"}
+
+
+def test_a_page_that_breaks_off_is_read_as_far_as_it_goes_and_says_so() -> None:
+    reading = reader(label="a").read(BODY[: BODY.index(b"<a class=next")])
+
+    assert len(reading.records) == 2
+    assert [one.where for one in reading.problems] == ["page"]
+
+
+@given(body=st.binary(max_size=300) | st.text("<>/!-ab li=\"'&;\0", max_size=300).map(str.encode))
+def test_no_body_is_too_strange(body: bytes) -> None:
+    try:
+        reading = reader(label="a", url="a@href").read(body)
+    except WorkError:
+        return
+    assert all(text for item in reading.records for text in item.values())

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+
+from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.series.platforms import BadConfig, platform
+from ingestion_pipeline.series.platforms.themes import THEMES
+from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline_tests.samples import sample
+
+URL = "https://a.test/manga/salt/"
+NOW = datetime(2026, 3, 10, 12, 34, tzinfo=UTC)
+LIST = b"""<html><body><table>
+<tr class=c id=c2><td><a href="2/">Chapter 2</a></td><td>yesterday</td></tr>
+<tr class=c id=c1><td><a href="1/">Chapter 1</a></td><td>2026-03-01</td></tr>
+</table><a rel=next href="?page=2">older</a></body></html>"""
+SELECTORS: dict[str, object] = {
+    "items": "tr.c",
+    "fields": {
+        "label": "a",
+        "url": "a@href",
+        "source_chapter_id": "@id",
+        "published_at": "td:last-child",
+    },
+    "next": "a[rel=next]",
+}
+MADARA = b"""<html><body><ul class="main version-chap">
+<li class="wp-manga-chapter  "><a href="https://a.test/manga/salt/chapter-12-5/">
+Chapter 12.5 - Dusk </a><span class="chapter-release-date"><a href="https://a.test/manga/salt/chapter-12-5/"
+ title="3 hours ago" class="c-new-tag"><img src="/new.gif" alt=""></a></span></li>
+<li class="wp-manga-chapter  "><a href="https://a.test/manga/salt/chapter-12/">Chapter 12</a>
+<span class="chapter-release-date"><i>March 1, 2026</i></span></li>
+</ul></body></html>"""
+
+
+def read(body: bytes, **config: object) -> Reading[Release]:
+    feed = platform("html").configure(URL, config)
+    return feed.read([body], content_types=["text/html"], now=NOW)
+
+
+def test_an_element_is_a_release() -> None:
+    (release, _) = read(LIST, **SELECTORS, language="en").records
+
+    assert release == Release(
+        number=Decimal(2),
+        title="Chapter 2",
+        url="https://a.test/manga/salt/2/",
+        language="en",
+        scanlation_group=None,
+        source_chapter_id="c2",
+        volume=None,
+        published_at=datetime(2026, 3, 9, tzinfo=UTC),
+    )
+
+
+def test_pages_follow_the_link_and_the_last_one_makes_the_list_complete() -> None:
+    feed = platform("html").configure(URL, {**SELECTORS, "complete": True})
+    last = LIST.replace(b"rel=next", b"").replace(b"Chapter 1<", b"Chapter 0<")
+
+    following = feed.next_request(LIST)
+    reading = feed.read([LIST, last], content_types=[None, None], now=NOW)
+
+    assert following is not None
+    assert following.url == URL + "?page=2"
+    assert [release.number for release in reading.records] == [Decimal(n) for n in (2, 1, 0)]
+    assert reading.is_complete
+
+
+def test_a_page_that_was_cut_off_is_not_complete() -> None:
+    cut = LIST[: LIST.index(b"</table>")]
+
+    assert not read(cut, **SELECTORS, complete=True).is_complete
+
+
+def test_another_page_is_no_empty_listing() -> None:
+    with pytest.raises(Permanent, match="Just a moment"):
+        read(b"<html><title>Just a moment...</title></html>", **SELECTORS)
+
+
+def test_a_new_series_may_have_no_chapter_yet() -> None:
+    assert read(b"<html></html>", **SELECTORS, may_be_empty=True).records == []
+
+
+def test_a_madara_page_needs_its_theme_alone() -> None:
+    reading = read(MADARA, theme="madara")
+
+    assert [(one.number, one.url, one.published_at) for one in reading.records] == [
+        (Decimal("12.5"), f"{URL}chapter-12-5/", datetime(2026, 3, 10, 9, tzinfo=UTC)),
+        (Decimal(12), f"{URL}chapter-12/", datetime(2026, 3, 1, tzinfo=UTC)),
+    ]
+    assert reading.records[0].title == "Chapter 12.5 - Dusk"
+    assert not reading.problems
+
+
+def test_what_the_config_says_beats_the_theme() -> None:
+    reading = read(MADARA, theme="madara", items="li:last-child", fields={"title": "i"})
+
+    assert [(one.number, one.title) for one in reading.records] == [(Decimal(12), "March 1, 2026")]
+
+
+def test_the_mangareader_sample_gives_its_three_chapters() -> None:
+    body = sample("manga/html/mangareader_overview.html").read_bytes()
+
+    reading = read(body, theme="mangareader", series_title="Fuuka")
+
+    assert [(one.number, one.url) for one in reading.records] == [
+        (Decimal(n), f"https://a.test/fuuka/{n}") for n in (152, 1, 2)
+    ]
+    assert reading.records[1].published_at == datetime(2014, 2, 10, tzinfo=UTC)
+
+
+@pytest.mark.parametrize("name", ["first_page", "nth_page", "list"])
+def test_a_mangareader_page_of_another_kind_is_no_listing(name: str) -> None:
+    body = sample(f"manga/html/mangareader_{name}.html").read_bytes()
+
+    with pytest.raises(Permanent, match="nothing on the page matches"):
+        read(body, theme="mangareader")
+
+
+def test_a_chapter_that_is_listed_twice_counts_once_and_with_its_date() -> None:
+    body = b"""<div id=mangaproperties><ul><li><a href="/s/2">S 2</a></li></ul></div><table>
+    <tr><td><a href="/s/1">S 1</a></td><td>02/10/2014</td></tr>
+    <tr><td><a href="/s/2">S 2</a></td><td>02/15/2014</td></tr></table>"""
+
+    reading = read(body, theme="mangareader")
+
+    assert [(one.number, one.published_at) for one in reading.records] == [
+        (Decimal(2), datetime(2014, 2, 15, tzinfo=UTC)),
+        (Decimal(1), datetime(2014, 2, 10, tzinfo=UTC)),
+    ]
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_every_theme_can_be_configured(theme: str) -> None:
+    assert platform("html").configure(URL, {"theme": theme}).first_request().url == URL
+
+
+def test_everything_wrong_with_a_config_is_said_at_once() -> None:
+    fields = {"url": "a[@href", "title": "b::nonsense"}
+
+    with pytest.raises(BadConfig) as failure:
+        read(LIST, items="li[", fields=fields, next="a:has(", theme="madra", may_be_empty="no")
+
+    for part in ("'li['", "'a[@href'", "'b::nonsense'", "'a:has('", "'madra'", "may_be_empty"):
+        assert part in str(failure.value)
+
+
+def test_a_list_without_items_is_refused() -> None:
+    with pytest.raises(BadConfig, match="items: needed"):
+        read(LIST, fields={"url": "a@href"})
