@@ -207,6 +207,7 @@ class SideBySide(RuleBasedStateMachine):
     """Model and SQL get the same orders; after each of them they must agree on everything."""
 
     store: Store
+    compared: list[int]  # how many tasks each comparison was of
 
     @initialize()
     def begin(self) -> None:
@@ -315,6 +316,7 @@ class SideBySide(RuleBasedStateMachine):
         assert {key: told(task) for key, task in found.items()} == {
             key: told(task) for key, task in self.model.tasks.items()
         }
+        self.compared.append(len(found))
 
 
 def id_of(task: Task) -> int:
@@ -340,7 +342,8 @@ def test_sql_does_what_the_model_does(sqlite_template: Path, tmp_path: Path) -> 
     file = tmp_path / "ingestion.db"
     file.write_bytes(sqlite_template.read_bytes())
     with closing(open_store(f"sqlite:///{file}", clock=FixedClock(NOON))) as store:
-        machine = type("Machine", (SideBySide,), {"store": store})
+        compared: list[int] = []
+        machine = type("Machine", (SideBySide,), {"store": store, "compared": compared})
         run_state_machine_as_test(
             machine,
             settings=settings(
@@ -351,3 +354,6 @@ def test_sql_does_what_the_model_does(sqlite_template: Path, tmp_path: Path) -> 
                 suppress_health_check=[HealthCheck.too_slow],
             ),
         )
+
+    assert len(compared) > 60
+    assert max(compared) > 1
