@@ -107,8 +107,9 @@ def test_a_heartbeat_and_a_finish_of_the_same_claims_never_deadlock(database_url
         while not done.is_set():
             with store.begin() as connection:
                 claims.heartbeat(connection, owner="one", now=NOON, lease=HOUR)
+            with store.begin() as connection:
                 claims.expire(connection, owner="one", now=NOON)
-                beats += 1
+            beats += 1
         return beats
 
     with open_stores(database_url, 2) as [store, other], ThreadPoolExecutor(1) as pool:
