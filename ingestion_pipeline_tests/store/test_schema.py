@@ -52,10 +52,10 @@ NextRelease = Callable[..., subprocess.CompletedProcess[str]]
 def next_release(tmp_path: Path) -> NextRelease:
     """Opens a database with the program as its next release would be: one migration ahead."""
     copy = tmp_path / "next" / "ingestion_pipeline"
-    (copy / "store").mkdir(parents=True)
-    for file in ("__init__.py", "settings.py"):
-        (copy / file).write_text("" if file == "__init__.py" else (PACKAGE / file).read_text())
-    shutil.copytree(PACKAGE / "store", copy / "store", dirs_exist_ok=True)
+    copy.mkdir(parents=True)
+    (copy / "__init__.py").touch()
+    for room in ("settings", "store"):
+        shutil.copytree(PACKAGE / room, copy / room)
     module = copy / "store" / "schema.py"
     module.write_text(re.sub(r'HEAD = "\w+"', 'HEAD = "9999"', module.read_text()))
     versions = copy / "store" / "migrations" / "versions"

@@ -1,34 +1,11 @@
-"""The tables, in the order of the data's way; alembic's migrations create exactly these."""
+"""What is watched and worked on: sources, tasks, batches, dead letters, runs."""
 
 from __future__ import annotations
 
-from sqlalchemy import (
-    Boolean,
-    CheckConstraint,
-    Column,
-    Float,
-    ForeignKey,
-    Index,
-    Integer,
-    MetaData,
-    String,
-    Table,
-    Text,
-    UniqueConstraint,
-    text,
-)
+from sqlalchemy import Boolean, CheckConstraint, Column, Index, Integer, String, Table, Text, text
 
-from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
-
-metadata = MetaData(
-    naming_convention={
-        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
-        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
-        "ck": "ck_%(table_name)s_%(constraint_name)s",
-        "fk": "fk_%(table_name)s_%(column_0_name)s",
-        "pk": "pk_%(table_name)s",
-    }
-)
+from ingestion_pipeline.store.tables.metadata import metadata
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 # The same words stand in the partial indexes and in the statements that want them: SQLite uses a
 # partial index only if the query repeats its condition literally.
@@ -46,6 +23,7 @@ sources = Table(
     Column("platform", String(40)),
     Column("config", Json, nullable=False),
     Column("series_id", String(120)),
+    Column("assigned_series_id", String(120), comment="an operator's word; it beats the file's"),
     Column("company_id", String(120)),
     Column("origin", Text, nullable=False, comment="the file that declares it, or 'row'"),
     Column("host", Text, nullable=False),
@@ -143,93 +121,6 @@ batch_items = Table(
     Column("fetched_at", UtcDateTime, nullable=False),
 )
 
-hosts = Table(
-    "hosts",
-    metadata,
-    Column("host", Text, primary_key=True),
-    Column("next_allowed_at", UtcDateTime),
-    Column("lease_owner", String(36)),
-    Column("lease_until", UtcDateTime),
-    Column("leased_at", UtcDateTime),
-    Column("wanted_at", UtcDateTime, comment="another run waits for the lease"),
-    Column("crawl_delay_seconds", Float),
-    Column("robots_fetched_at", UtcDateTime),
-    Column("blocked_reason", Text),
-)
-
-snapshots = Table(
-    "snapshots",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("source_id", String(120)),
-    Column("url", Text, nullable=False),
-    Column("content_hash", String(64), nullable=False),
-    Column("content_type", Text),
-    Column("size_bytes", Integer, nullable=False),
-    Column("status_code", Integer, nullable=False),
-    Column("fetched_at", UtcDateTime, nullable=False),
-    Column("etag", Text),
-    Column("last_modified", Text),
-    Index(None, "source_id", "fetched_at"),
-    Index(None, "content_hash"),
-)
-
-series = Table(
-    "series",
-    metadata,
-    Column("id", String(120), primary_key=True),
-    Column("title", Text, nullable=False),
-    Column("latest_chapter", ExactDecimal),
-    Column("last_chapter_at", UtcDateTime),
-    Column("created_at", UtcDateTime, nullable=False),
-)
-
-chapters = Table(
-    "chapters",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("series_id", String(120), ForeignKey("series.id"), nullable=False),
-    Column("key", Text, nullable=False, comment="canonical decimal, or source id # its own id"),
-    Column("number", ExactDecimal),
-    Column("title", Text),
-    Column("published_at", UtcDateTime),
-    Column("first_detected_at", UtcDateTime, nullable=False),
-    UniqueConstraint("series_id", "key"),
-)
-
-chapter_sources = Table(
-    "chapter_sources",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("chapter_id", Id, ForeignKey("chapters.id"), nullable=False),
-    Column("source_id", String(120), ForeignKey("sources.id"), nullable=False),
-    Column("url", Text),
-    Column("source_chapter_id", Text),
-    Column("volume", Text),
-    Column("language", Text),
-    Column("scanlation_group", Text),
-    Column("releases", Json, nullable=False),
-    Column("fingerprint", String(64), nullable=False, comment="of all the source says of it"),
-    Column("detected_at", UtcDateTime, nullable=False),
-    Column("last_seen_at", UtcDateTime, comment="null: in the source's last complete listing"),
-    Column("missed_listings", Integer, nullable=False, server_default="0"),
-    Column("available", Boolean, nullable=False, server_default=text("true")),
-    UniqueConstraint("source_id", "chapter_id"),
-    Index(None, "chapter_id"),
-)
-
-outbox = Table(
-    "outbox",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("subject_kind", String(40), nullable=False),
-    Column("subject_id", Text, nullable=False),
-    Column("payload", Json, nullable=False),
-    Column("created_at", UtcDateTime, nullable=False),
-    Column("handled_at", UtcDateTime),
-    UniqueConstraint("subject_kind", "subject_id"),
-)
-
 dead_letters = Table(
     "dead_letters",
     metadata,
@@ -270,26 +161,4 @@ runs = Table(
     Column("lease_until", UtcDateTime, nullable=False),
     Column("ended_at", UtcDateTime),
     Index(None, "lease_until"),
-)
-
-settings = Table(
-    "settings",
-    metadata,
-    Column("key", String(80), primary_key=True),
-    Column("value", Text, nullable=False),
-    Column("value_type", String(10), nullable=False),
-    Column("description", Text, nullable=False),
-    Column("updated_at", UtcDateTime, nullable=False),
-)
-
-audit_log = Table(
-    "audit_log",
-    metadata,
-    Column("id", Id, primary_key=True),
-    Column("at", UtcDateTime, nullable=False),
-    Column("actor", Text, nullable=False),
-    Column("action", String(60), nullable=False),
-    Column("subject", Text, nullable=False),
-    Column("detail", Json, nullable=False),
-    Index(None, "subject", "at"),
 )

@@ -1,0 +1,178 @@
+"""The constants, in groups: each with its default, its bounds and what it means."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DAY = 86_400
+HOUR = 3_600
+
+
+class Group(BaseModel):
+    """Settings that belong together; `group.name` is a key of the table."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Polling(Group):
+    """How a run drains due sources."""
+
+    shards: int = Field(
+        default=2, ge=1, le=256, description="runs per tier and tick, by hash of the host"
+    )
+    batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
+    slice_seconds: int = Field(
+        default=300, ge=1, le=800, description="a run claims no more after this"
+    )
+    concurrency: int = Field(
+        default=32, ge=1, le=256, description="hosts fetched from at the same time"
+    )
+    jitter_share: float = Field(
+        default=0.1, ge=0, le=0.5, description="next check moves by up to this share"
+    )
+    partition_limit: int = Field(
+        default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
+    )
+    reported_events: int = Field(
+        default=200, ge=1, le=5_000, description="materializations logged per run"
+    )
+
+
+class Interval(Group):
+    """Seconds between two checks, by kind and tier."""
+
+    series_hot: int = Field(default=15 * 60, ge=1, description="seconds")
+    series_warm: int = Field(default=4 * HOUR, ge=1, description="seconds")
+    series_cold: int = Field(default=DAY, ge=1, description="seconds")
+    job_board_hot: int = Field(default=HOUR, ge=1, description="seconds")
+    job_board_warm: int = Field(default=6 * HOUR, ge=1, description="seconds")
+    job_board_cold: int = Field(default=DAY, ge=1, description="seconds")
+    catalog_hot: int = Field(default=DAY, ge=1, description="seconds")
+    catalog_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
+    catalog_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
+    website_hot: int = Field(default=DAY, ge=1, description="seconds")
+    website_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
+    website_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
+    company_hot: int = Field(default=7 * DAY, ge=1, description="seconds")
+    company_warm: int = Field(default=30 * DAY, ge=1, description="seconds")
+    company_cold: int = Field(default=90 * DAY, ge=1, description="seconds")
+
+
+class Tiers(Group):
+    """When an `auto` source warms and cools; age is counted from the last new record."""
+
+    hot_for_seconds: int = Field(default=DAY, ge=1, description="HOT this long after a new record")
+    warm_for_seconds: int = Field(
+        default=7 * DAY, ge=1, description="then WARM this long, then COLD"
+    )
+
+
+class Breaker(Group):
+    """When a failing source is left alone."""
+
+    failures: int = Field(
+        default=5, ge=1, description="failed polls in a row that open the breaker"
+    )
+    probe_after_seconds: int = Field(
+        default=DAY, ge=1, description="one probe this long after it opened"
+    )
+
+
+class Work(Group):
+    """Claims, leases and retries of every task."""
+
+    max_attempts: int = Field(
+        default=3, ge=1, le=100, description="attempts in all, first one included"
+    )
+    lease_seconds: int = Field(
+        default=120, ge=1, le=3_600, description="a claim ends without a heartbeat"
+    )
+    backoff_base_seconds: float = Field(
+        default=5, gt=0, description="first delay; doubles each time"
+    )
+    backoff_cap_seconds: float = Field(default=HOUR, gt=0, description="no delay is longer")
+    backoff_jitter_share: float = Field(
+        default=0.1, ge=0, le=1, description="delays grow by up to this"
+    )
+    spawn_depth: int = Field(
+        default=10, ge=1, le=100, description="generations a root task may have"
+    )
+    queue_limit: int = Field(
+        default=1_000, ge=1, description="active tasks of a kind before queue_full"
+    )
+
+
+class Hosts(Group):
+    """Manners towards one host."""
+
+    delay_seconds: float = Field(default=1.0, ge=0, le=3_600, description="between two requests")
+    lease_seconds: int = Field(
+        default=60, ge=1, le=3_600, description="one run owns a host this long"
+    )
+    yield_after_seconds: int = Field(default=60, ge=1, description="given up then, if others wait")
+
+
+class Fetch(Group):
+    """Limits of one exchange with a stranger's server."""
+
+    deadline_seconds: float = Field(
+        default=30.0, gt=0, le=600, description="whole exchange, redirects too"
+    )
+    connect_seconds: float = Field(default=10.0, gt=0, le=120, description="until connected")
+    max_bytes: int = Field(default=10_000_000, ge=1, description="on the wire, and inflated")
+    max_ratio: int = Field(default=100, ge=1, description="inflated bytes per byte on the wire")
+    max_redirects: int = Field(
+        default=5, ge=0, le=20, description="followed by hand, each one checked"
+    )
+    blocked_wait_seconds: int = Field(default=4 * HOUR, ge=1, description="after a 403 or a 407")
+    rate_limit_wait_seconds: int = Field(
+        default=60, ge=1, description="after a 429 that names no time"
+    )
+    longest_wait_seconds: int = Field(
+        default=DAY, ge=1, description="a Retry-After beyond this is cut to it"
+    )
+    max_pages: int = Field(
+        default=50, ge=1, le=1_000, description="pages of one listing in one poll"
+    )
+
+
+class Ingest(Group):
+    """When a listing is too strange to be believed."""
+
+    drop_share: float = Field(
+        default=0.5, gt=0, le=1, description="quarantined if more than this vanished"
+    )
+    drop_floor: int = Field(default=5, ge=1, description="and at least this many records vanished")
+    missing_listings: int = Field(
+        default=2, ge=1, description="complete listings that must lack a record before it is gone"
+    )
+    stale_factor: float = Field(
+        default=3.0, ge=1, description="stale after this many missed intervals"
+    )
+
+
+class Retention(Group):
+    """How long finished things are kept, in seconds."""
+
+    finished_seconds: int = Field(default=HOUR, ge=0, description="finished tasks")
+    failed_seconds: int = Field(default=7 * DAY, ge=0, description="failed tasks")
+    finished_rows: int = Field(default=1_000, ge=0, description="finished tasks kept at the most")
+    failed_rows: int = Field(default=5_000, ge=0, description="failed tasks kept at the most")
+    dead_letters_seconds: int = Field(
+        default=30 * DAY, ge=0, description="dead letters, once replayed"
+    )
+    snapshots_seconds: int = Field(
+        default=30 * DAY, ge=0, description="snapshots no source points at"
+    )
+    content_seconds: int = Field(
+        default=6 * HOUR, ge=0, description="bodies and readings that nothing points at"
+    )
+    runs_seconds: int = Field(default=7 * DAY, ge=0, description="heartbeats of ended runs")
+
+
+class Runs(Group):
+    """Heartbeats of Dagster runs."""
+
+    lease_seconds: int = Field(
+        default=90, ge=5, description="a STARTED run silent this long is dead"
+    )

@@ -1,0 +1,188 @@
+"""The settings of one run: from the environment, else the `settings` table, else the default."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+from pydantic import BaseModel, Field, ValidationError, field_validator
+
+from ingestion_pipeline.settings.groups import (
+    Breaker,
+    Fetch,
+    Group,
+    Hosts,
+    Ingest,
+    Interval,
+    Polling,
+    Retention,
+    Runs,
+    Tiers,
+    Work,
+)
+
+PREFIX = "INGESTION_"
+LAST_PORT = 65_535
+# As the guard writes it: a name or an IPv4 address, or an IPv6 address in brackets.
+_HOST_AND_PORT = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
+
+
+class BadSetting(ValueError):
+    """A value that is not accepted; the message names the variable, the value and what is."""
+
+
+class Settings(Group):
+    """All settings of one run; build it with `load_settings` and hand it over."""
+
+    database_url: str = Field(
+        default="", description="SQLAlchemy URL; SQLite in INGESTION_HOME by default"
+    )
+    home: Path = Field(default=Path(".ingestion"), description="database, snapshots, exports")
+    sources: Path = Field(default=Path("sources"), description="folder of source files")
+    allow_hosts: str = Field(
+        default="", description="host:port,... exempt from the private-address guard"
+    )
+    user_agent: str = Field(
+        default="ingestion_pipeline/0.1 (+https://github.com/ingestion-pipeline)",
+        pattern=r"^[\x20-\x7e]+$",
+        description="printable ASCII, sent with every request; put a way to reach you into it",
+    )
+    log_level: str = Field(
+        default="INFO",
+        pattern=r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$",
+        description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
+    )
+    polling: Polling = Polling()
+    interval: Interval = Interval()
+    tiers: Tiers = Tiers()
+    breaker: Breaker = Breaker()
+    work: Work = Work()
+    hosts: Hosts = Hosts()
+    fetch: Fetch = Fetch()
+    ingest: Ingest = Ingest()
+    retention: Retention = Retention()
+    runs: Runs = Runs()
+
+    @field_validator("allow_hosts")
+    @classmethod
+    def _each_has_a_port(cls, allow_hosts: str) -> str:
+        wrong = [one for one in _entries(allow_hosts) if not _is_host_and_port(one)]
+        if wrong:
+            raise ValueError(
+                f"{', '.join(map(repr, wrong))} is not host:port;"
+                f" write name:port, address:port or [IPv6]:port, port 1 to {LAST_PORT}"
+            )
+        return allow_hosts
+
+    @property
+    def store_url(self) -> str:
+        """The database to open: the given one with an installed driver, else SQLite under home."""
+        url = self.database_url or f"sqlite:///{self.home.absolute() / 'ingestion.db'}"
+        for scheme in ("postgresql://", "postgres://"):
+            if url.startswith(scheme):
+                return "postgresql+psycopg2://" + url.removeprefix(scheme)
+        return url
+
+    @property
+    def allowed_hosts(self) -> frozenset[str]:
+        """The `host:port` pairs that may be private addresses."""
+        return frozenset(_entries(self.allow_hosts))
+
+    def interval_seconds(self, kind: str, tier: str) -> int:
+        """Seconds between two checks of a source of this kind in this tier."""
+        return int(getattr(self.interval, f"{kind}_{tier}"))
+
+
+OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone
+
+
+def load_settings(
+    environment: Mapping[str, str] | None = None, overrides: Mapping[str, str] | None = None
+) -> Settings:
+    """The settings of this run; every bad value is named in one `BadSetting`."""
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    for key, text in (overrides or {}).items():
+        if key in setting_fields():  # a row of another version is left alone; `doctor` names it
+            _place(values, key.split("."), text)
+    for variable, key in variables().items():
+        if (text := environment.get(variable, "")) != "":
+            _place(values, key.split("."), text)
+    try:
+        return Settings.model_validate(values)
+    except ValidationError as error:
+        raise BadSetting(_explain(error, environment)) from None
+
+
+def variables() -> dict[str, str]:
+    """Each environment variable with the key of its setting."""
+    return {PREFIX + key.replace(".", "__").upper(): key for key in setting_fields()}
+
+
+def setting_fields() -> dict[str, tuple[Any, str]]:
+    """Each setting's key with its default and what it means."""
+    found: dict[str, tuple[Any, str]] = {}
+    for name, field in Settings.model_fields.items():
+        if isinstance(field.default, Group):
+            for inner, inner_field in type(field.default).model_fields.items():
+                found[f"{name}.{inner}"] = (inner_field.default, inner_field.description or "")
+        else:
+            found[name] = (field.default, field.description or "")
+    return found
+
+
+def check_override(key: str, text: str) -> str:
+    """The same text if the settings table may hold it under `key`, else `BadSetting`."""
+    fields = setting_fields()
+    if "." not in key or key not in fields:
+        known = ", ".join(sorted(name for name in fields if "." in name))
+        raise BadSetting(f"{key!r} is not a setting of the table; there are: {known}")
+    load_settings({}, {key: text})
+    return text
+
+
+def value_type(key: str) -> str:
+    """int, float or string: how the table names the type of a setting."""
+    group, _, name = key.partition(".")
+    owner = cast("type[BaseModel]", type(getattr(Settings(), group)) if name else Settings)
+    annotation = owner.model_fields[name or group].annotation
+    return {int: "int", float: "float"}.get(cast("type[Any]", annotation), "string")
+
+
+def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]:
+    """Variables with our prefix that no setting reads: most likely a typo."""
+    environment = os.environ if environment is None else environment
+    known = variables().keys() | OTHER_VARIABLES
+    return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
+
+
+def _entries(comma_list: str) -> list[str]:
+    parts = (part.strip().lower() for part in comma_list.split(","))
+    return [part for part in parts if part]
+
+
+def _is_host_and_port(entry: str) -> bool:
+    found = _HOST_AND_PORT.fullmatch(entry)
+    return found is not None and int(found["port"]) <= LAST_PORT
+
+
+def _place(values: dict[str, Any], path: list[str], text: str) -> None:
+    for name in path[:-1]:
+        values = values.setdefault(name, {})
+    values[path[-1]] = text
+
+
+def _explain(error: ValidationError, environment: Mapping[str, str]) -> str:
+    lines: list[str] = []
+    for problem in error.errors():
+        key = ".".join(str(part) for part in problem["loc"])
+        variable = PREFIX + key.replace(".", "__").upper()
+        name = variable if environment.get(variable, "") != "" else f"setting {key}"
+        meaning = setting_fields().get(key, (None, "no such setting"))[1]
+        message = problem["msg"].removeprefix("Value error, ")
+        said = message[:1].lower() + message[1:]
+        lines.append(f"{name}={problem['input']!r}: {said} ({meaning})")
+    return "\n".join(lines)

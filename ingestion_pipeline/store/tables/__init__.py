@@ -1,0 +1,52 @@
+"""The tables, in the order of the data's way; alembic's migrations create exactly these.
+
+Columns, keys and indexes are stated here; a statement on them does not belong here.
+"""
+
+from ingestion_pipeline.store.tables.fetching import hosts, snapshots
+from ingestion_pipeline.store.tables.metadata import metadata
+from ingestion_pipeline.store.tables.operating import audit_log, settings
+from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
+from ingestion_pipeline.store.tables.telling import (
+    UNHANDLED,
+    UNSENT,
+    follows,
+    notices,
+    outbox,
+    recipients,
+)
+from ingestion_pipeline.store.tables.watching import (
+    ACTIVE,
+    ENDED,
+    OPEN,
+    batch_items,
+    dead_letters,
+    runs,
+    sources,
+    tasks,
+)
+
+__all__ = [
+    "ACTIVE",
+    "ENDED",
+    "OPEN",
+    "UNHANDLED",
+    "UNSENT",
+    "audit_log",
+    "batch_items",
+    "chapter_sources",
+    "chapters",
+    "dead_letters",
+    "follows",
+    "hosts",
+    "metadata",
+    "notices",
+    "outbox",
+    "recipients",
+    "runs",
+    "series",
+    "settings",
+    "snapshots",
+    "sources",
+    "tasks",
+]
