@@ -13,8 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.decode import clean_text, decode
-from ingestion_pipeline.reading.items import Item, named_items
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.items import Item, ItemPage, named_items
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 if TYPE_CHECKING:
@@ -75,6 +76,40 @@ class FieldSelector:
             yield " ".join(match.xpath(_VISIBLE).getall())
 
 
+@dataclass(frozen=True, slots=True)
+class HtmlPage:
+    """A page, parsed once for whoever asks something of it."""
+
+    text: str
+    root: Selector
+
+    @classmethod
+    def of(cls, body: bytes, content_type: str | None = None) -> HtmlPage:
+        """The page that the body holds.
+
+        Raises:
+            Permanent: `not_html`, `too_large` or `too_deep`.
+            Transient: `truncated`; the body is empty.
+        """
+        text = _checked_text(body, content_type)
+        return cls(text, _parsed(text))
+
+    def has(self, css: str) -> bool:
+        """Whether anything on the page matches."""
+        return bool(self.root.css(css))
+
+    def base_url(self, url: str) -> str:
+        """What the page's links are relative to: its `base` if it has one, else where it was."""
+        return absolute_link(url, self.root.css("base::attr(href)").get()) or url
+
+    def described(self) -> str:
+        """What the page says it is, for people who expected another one."""
+        title = FieldSelector("title", None).find(self.root) or "none"
+        heading = FieldSelector("h1", None).find(self.root)
+        headed = f", headed {heading[:100]!r}" if heading else ""
+        return f"its title: {title[:200]!r}{headed}, links: {len(self.root.css('a[href]'))}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HtmlReader:
     """Which elements are items, and where in an item its fields: the first that is set."""
@@ -85,27 +120,38 @@ class HtmlReader:
     next: str | None = None
     may_be_empty: bool = False
 
-    def read(self, body: bytes, *, content_type: str | None = None) -> Reading[Item]:
+    def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
         """Every item of the page; a page without any is an error unless it may be empty.
 
         Raises:
             Permanent: `no_items`, `no_fields`, `not_html`, `too_large` or `too_deep`.
             Transient: `truncated`; the body is empty.
         """
-        text = _checked_text(body, content_type)
-        page = _parsed(text)
-        elements = page.css(self.items)
+        return self.read_page(HtmlPage.of(body, content_type), url=url)
+
+    def read_page(self, page: HtmlPage, *, url: str) -> ItemPage:
+        """The same of a page that is parsed already."""
+        elements = page.root.css(self.items)
         if not elements and not self.may_be_empty:
             raise self._no_items(page)
         items = [self._item(element) for element in elements]
         reading = named_items(items, self.required, cure="check fields in the config")
-        return replace(reading, problems=[*reading.problems, *_cut_off(text)])
+        return ItemPage(
+            reading=replace(reading, problems=[*reading.problems, *_cut_off(page.text)]),
+            base_url=page.base_url(url),
+            next_url=self.next_url_of(page, url=url),
+        )
 
-    def next_link(self, body: bytes) -> str | None:
-        """The `href` of the first element that `next` matches."""
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Where the first element leads that `next` matches."""
+        return self.next_url_of(HtmlPage.of(body), url=url) if self.next else None
+
+    def next_url_of(self, page: HtmlPage, *, url: str) -> str | None:
+        """The same of a page that is parsed already."""
         if self.next is None:
             return None
-        return FieldSelector(self.next, "href").find(_parsed(_checked_text(body, None)))
+        link = FieldSelector(self.next, "href").find(page.root)
+        return absolute_link(page.base_url(url), link)
 
     def _item(self, element: Selector) -> Item:
         found = {
@@ -114,11 +160,10 @@ class HtmlReader:
         }
         return {name: text for name, text in found.items() if text is not None}
 
-    def _no_items(self, page: Selector) -> Permanent:
-        title = clean_text(page.css("title::text").get()) or "none"
+    def _no_items(self, page: HtmlPage) -> Permanent:
         return Permanent(
-            f"nothing on the page matches {self.items!r} (its title: {title[:200]!r}); if the list"
-            " may be empty, set may_be_empty, else the layout changed or this is another page",
+            f"nothing on the page matches {self.items!r} ({page.described()}); if the list may be"
+            " empty, set may_be_empty, else the layout changed or this is another page",
             code="no_items",
         )
 
