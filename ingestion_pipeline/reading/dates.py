@@ -32,14 +32,15 @@ _MONTHS = (
     *("july", "august", "september", "october", "november", "december"),
 )
 _AGO = re.compile(
-    r"([0-9]{1,4}|an?|one) ?(sec|min|h|d|w)(?:onds?|s|utes?|ours?|rs?|ays?|eeks?)? ago"
+    r"([0-9]{1,4}|an?|one) ?(sec|min|hour|hr|h|day|d|week|w|month|mo|year|yr|y)(?:ond|ute)?s? ago"
 )
-_UNITS = {"sec": "seconds", "min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
 _WORDS = {"yesterday": timedelta(days=1), "today": timedelta(0)}
 _SOME_DATE = re.compile(r"[0-9].*[^0-9\s]|[^0-9\s].*[0-9]|^[^0-9]{2,30}$", re.DOTALL)
 
-# No page states it: a moment that ends in it was counted from ours.
-_MARK_MICROSECONDS = 718_281
+# What dateparser counts from, always the same: another base would cost it all it has prepared. No
+# page states these microseconds, so a moment that ends in them was counted from it.
+_BASE = datetime(2000, 6, 15, 12, 30, 30, 718_281)  # noqa: DTZ001  dateparser's own form
 
 
 class DateReader:
@@ -73,7 +74,7 @@ def read_date(
     try:
         found = _plain(text, day_first=day_first) or _relative(text.lower(), now)
         if found is None and in_words and _SOME_DATE.search(text):
-            found = _worded(text, now and now.replace(second=0, microsecond=0))
+            found = _in_words(text, now)
     except (ValueError, OverflowError, OSError):
         return None
     if found is None or found.year < FIRST_YEAR or (now and found > now + MAX_AHEAD):
@@ -131,8 +132,17 @@ def _relative(text: str, now: datetime | None) -> datetime | None:
         return _cut(_utc(now) - days).replace(hour=0, minute=0)
     if not (found := _AGO.fullmatch(text)):
         return None
-    count = int(found[1]) if found[1].isdigit() else 1
-    return _since(_utc(now), timedelta(**{_UNITS[found[2]]: count}))
+    count, unit = int(found[1]) if found[1].isdigit() else 1, found[2]
+    if unit in {"month", "mo", "year", "yr", "y"}:
+        return _months_before(_utc(now), count if unit.startswith("mo") else 12 * count)
+    name = "minutes" if unit == "min" else _UNITS[unit[0]]
+    return _since(_utc(now), timedelta(**{name: count}))
+
+
+def _months_before(now: datetime, count: int) -> datetime:
+    """The same day that many months earlier, at most the 28th, which every month has."""
+    years, month = divmod(now.month - 1 - count, 12)
+    return datetime(now.year + years, month + 1, min(now.day, 28), tzinfo=UTC)
 
 
 def _since(now: datetime, passed: timedelta) -> datetime:
@@ -144,27 +154,41 @@ def _since(now: datetime, passed: timedelta) -> datetime:
     return moment if passed % timedelta(days=1) else moment.replace(hour=0)
 
 
-@lru_cache(maxsize=1_000)
-def _worded(text: str, now: datetime | None) -> datetime | None:
-    """What dateparser makes of the words; the only place that knows it."""
+def _in_words(text: str, now: datetime | None) -> datetime | None:
+    found = _worded(text)
+    if found is None or isinstance(found, datetime):
+        return found
+    if now is None:
+        return None
+    if isinstance(found, timedelta):
+        return _since(_utc(now), found)
+    month, day = found
+    date = datetime(now.year, month, day, tzinfo=UTC)
+    return date if date <= now + MAX_AHEAD else date.replace(year=now.year - 1)
+
+
+@lru_cache(maxsize=2_000)
+def _worded(text: str) -> datetime | timedelta | tuple[int, int] | None:
+    """What dateparser makes of the words: a moment, how long ago, or month and day of some year.
+
+    The only place that knows it.
+    """
     import dateparser  # pyright: ignore[reportMissingTypeStubs]  it ships none
 
-    # never the wall clock: a base is always given
-    base = _utc(now or datetime(2000, 1, 1, tzinfo=UTC)).replace(
-        tzinfo=None, microsecond=_MARK_MICROSECONDS
-    )
     settings = {
-        "RELATIVE_BASE": base,
+        "RELATIVE_BASE": _BASE,
         "TIMEZONE": "UTC",
         "RETURN_AS_TIMEZONE_AWARE": True,
         "PREFER_DATES_FROM": "past",
-        "REQUIRE_PARTS": ["day", "month"] if now else ["day", "month", "year"],
+        "REQUIRE_PARTS": ["day", "month"],
     }
     found = dateparser.parse(text, languages=list(LANGUAGES), settings=settings)  # pyright: ignore[reportUnknownMemberType, reportArgumentType]  its annotations are partial
-    if found is None or found.microsecond != _MARK_MICROSECONDS:
-        return _utc(found) if found else None
-    moment = _utc(found)
-    return _since(_utc(now), _utc(now) - _cut(moment)) if now else None
+    if found is None:
+        return None
+    if found.microsecond == _BASE.microsecond:
+        return _utc(_BASE) - _utc(found)
+    has_year = str(found.year) in text or found.year not in {_BASE.year, _BASE.year - 1}
+    return _utc(found) if has_year else (found.month, found.day)
 
 
 def _cut(moment: datetime) -> datetime:

@@ -15,7 +15,8 @@ def absolute_link(base: str, link: str | None) -> str | None:
     if not link or link.startswith("#"):
         return None
     try:
-        address = urljoin(base, link)
+        is_whole = link.startswith(("https://", "http://")) and link.isascii() and "[" not in link
+        address = link if is_whole else urljoin(base, link)
     except ValueError:
         return None
     return address if address[:8].lower().startswith(("http://", "https://")) else None
