@@ -5,16 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from ingestion_pipeline.cli.options import Moment, config_option, json_option
 from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
-from ingestion_pipeline.reading.saved import SavedBody, Shown
 from ingestion_pipeline.sources.source import Kind
 
-Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], Shown]
+if TYPE_CHECKING:
+    from ingestion_pipeline.reading.saved import SavedBody, Shown
+
+    Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], Shown]
 
 KINDS = [kind.value for kind in Kind]
 # These formats say nothing about what is in them: the kind must be told.
@@ -61,6 +63,8 @@ def read(
 
     The first thing to try when a source looks empty: no network, no database. FILE may be `-`.
     """
+    from ingestion_pipeline.reading.saved import SavedBody
+
     wanted = kind_for(platform, Kind(kind) if kind else None)
     if entity is not None and wanted is not Kind.CATALOG:
         raise Refused(f"--entity belongs to catalogues; this is {wanted}")

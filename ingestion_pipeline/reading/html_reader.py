@@ -1,4 +1,4 @@
-"""HTML by CSS selectors that a source's config gives: `li.chapter`, `a`, `a@href`, `@data-id`.
+"""HTML by CSS selectors that a source's config gives: `li.row`, `a`, `a@href`, `@data-id`.
 
 A field's selector looks inside the item and gives the text of the first match that has any; `@name`
 at its end gives an attribute instead, and alone it means the item's own. Scripts are no text.
@@ -19,7 +19,7 @@ from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Permanent, Transient
 
-MAX_BYTES = 5_000_000  # a chapter list of 3,000 rows has 1 MB
+MAX_BYTES = 5_000_000  # a list of 3,000 rows has 1 MB
 MAX_DEPTH = 500  # real pages stay below 100; browsers give up at 512
 MAX_SELECTOR_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000  # of one field; more is a selector that took the whole page

@@ -1,4 +1,4 @@
-"""JSON by paths that a source's config gives: `data.chapters`, `attributes.title`, `links[0].url`.
+"""JSON by paths that a source's config gives: `data.list`, `attributes.title`, `links[0].url`.
 
 A path is keys with dots between them and positions in brackets; the empty path is the value itself.
 """
