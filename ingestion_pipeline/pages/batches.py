@@ -144,7 +144,7 @@ def _read(shop: Workshop, item: BatchItem) -> str:
     with our_own_disk():
         pages = [
             StoredPage(
-                url=page.url,
+                url=page.final_url,
                 body=shop.content.get(page.content_hash),
                 content_type=page.content_type,
                 fetched_at=item.fetched_at,

@@ -1,4 +1,4 @@
-"""HTML by CSS selectors that a source's config gives: `li.chapter`, `a`, `a@href`, `@data-id`.
+"""HTML by CSS selectors that a source's config gives: `li.row`, `a`, `a@href`, `@data-id`.
 
 A field's selector looks inside the item and gives the text of the first match that has any; `@name`
 at its end gives an attribute instead, and alone it means the item's own. Scripts are no text.
@@ -8,19 +8,18 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import Protocol, cast
 
 from ingestion_pipeline.reading.decode import clean_text, decode
-from ingestion_pipeline.reading.items import Item, named_items
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.items import Item, ItemPage, named_items
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Permanent, Transient
 
-if TYPE_CHECKING:
-    from parsel import Selector
-
-MAX_BYTES = 5_000_000  # a chapter list of 3,000 rows has 1 MB
+MAX_BYTES = 5_000_000  # a list of 3,000 rows has 1 MB
 MAX_DEPTH = 500  # real pages stay below 100; browsers give up at 512
 MAX_SELECTOR_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000  # of one field; more is a selector that took the whole page
@@ -28,11 +27,25 @@ MAX_TEXT_CHARACTERS = 2_000  # of one field; more is a selector that took the wh
 _ATTRIBUTE = re.compile(r"(.*?)@([A-Za-z_][\w:.-]*)", re.DOTALL)
 _TAG = re.compile(r"<(?:(!--)|(/?)([a-z][^\s/<>]*+)([^<>]*+)>)", re.IGNORECASE)
 _RAW = frozenset({"script", "style"})
+_UNSEEN = frozenset({"script", "style", "template"})
 _VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"}
 _OPTIONAL_END = {"colgroup", "dd", "dt", "li", "optgroup", "option", "p", "rp", "rt"}
 _OF_TABLES = {"tbody", "td", "tfoot", "th", "thead", "tr"}
 _OPENS_NO_LEVEL = frozenset(_VOID | _OPTIONAL_END | _OF_TABLES | {"param", "source", "track"})
-_VISIBLE = ".//text()[not(ancestor::script or ancestor::style or ancestor::template)]"
+_VISIBLE = "descendant::text()[not(ancestor::script or ancestor::style or ancestor::template)]"
+
+
+class Element(Protocol):
+    """What is asked of an element of lxml, which has no annotations of its own."""
+
+    tag: str
+    text: str | None
+
+    def get(self, key: str) -> str | None:
+        """The attribute of that name."""
+        ...
+
+    def __len__(self) -> int: ...
 
 
 class BadSelector(ValueError):
@@ -60,19 +73,50 @@ class FieldSelector:
         except BadSelector as error:
             raise BadSelector(f"{text[:MAX_SELECTOR_CHARACTERS]!r}: {error}") from error
 
-    def find(self, item: Selector) -> str | None:
+    def find(self, item: Element) -> str | None:
         """The first text that is not blank; None if there is none."""
-        matches = item.css(self.css) if self.css else [item]
-        texts = (clean_text(text) for match in matches for text in self._texts(match))
+        matches = _finder(self.css)(item) if self.css else [item]
+        texts = (clean_text(self._text(match)) for match in matches)
         return next((text[:MAX_TEXT_CHARACTERS] for text in texts if text), None)
 
-    def _texts(self, match: Selector) -> Iterator[str]:
-        if self.attribute:
-            yield match.attrib.get(self.attribute, "")
-        elif isinstance(match.root, str):  # of `::text` or `::attr(name)`
-            yield match.root
-        else:
-            yield " ".join(match.xpath(_VISIBLE).getall())
+    def _text(self, match: Element | str) -> str | None:
+        if isinstance(match, str):  # of `::text` or `::attr(name)`
+            return match
+        return match.get(self.attribute) if self.attribute else _visible_text(match)
+
+
+@dataclass(frozen=True, slots=True)
+class HtmlPage:
+    """A page, parsed once for whoever asks something of it."""
+
+    text: str
+    root: Element
+
+    @classmethod
+    def of(cls, body: bytes, content_type: str | None = None) -> HtmlPage:
+        """The page that the body holds.
+
+        Raises:
+            Permanent: `not_html`, `too_large` or `too_deep`.
+            Transient: `truncated`; the body is empty.
+        """
+        text = _checked_text(body, content_type)
+        return cls(text, _parsed(text))
+
+    def has(self, css: str) -> bool:
+        """Whether anything on the page matches."""
+        return bool(_finder(css)(self.root))
+
+    def base_url(self, url: str) -> str:
+        """What the page's links are relative to: its `base` if it has one, else where it was."""
+        return absolute_link(url, FieldSelector("base", "href").find(self.root)) or url
+
+    def described(self) -> str:
+        """What the page says it is, for people who expected another one."""
+        title = FieldSelector("title", None).find(self.root) or "none"
+        heading = FieldSelector("h1", None).find(self.root)
+        headed = f", headed {heading[:100]!r}" if heading else ""
+        return f"its title: {title[:200]!r}{headed}, links: {len(_finder('a[href]')(self.root))}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,40 +129,56 @@ class HtmlReader:
     next: str | None = None
     may_be_empty: bool = False
 
-    def read(self, body: bytes, *, content_type: str | None = None) -> Reading[Item]:
+    def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
         """Every item of the page; a page without any is an error unless it may be empty.
 
         Raises:
             Permanent: `no_items`, `no_fields`, `not_html`, `too_large` or `too_deep`.
             Transient: `truncated`; the body is empty.
         """
-        text = _checked_text(body, content_type)
-        page = _parsed(text)
-        elements = page.css(self.items)
+        return self.read_page(HtmlPage.of(body, content_type), url=url)
+
+    def read_page(self, page: HtmlPage, *, url: str) -> ItemPage:
+        """The same of a page that is parsed already."""
+        found = _finder(self.items)(page.root)
+        elements = [element for element in found if not isinstance(element, str)]
         if not elements and not self.may_be_empty:
             raise self._no_items(page)
         items = [self._item(element) for element in elements]
         reading = named_items(items, self.required, cure="check fields in the config")
-        return replace(reading, problems=[*reading.problems, *_cut_off(text)])
+        return ItemPage(
+            reading=replace(reading, problems=[*reading.problems, *_cut_off(page.text)]),
+            base_url=page.base_url(url),
+            next_url=self.next_url_of(page, url=url),
+        )
 
-    def next_link(self, body: bytes) -> str | None:
-        """The `href` of the first element that `next` matches."""
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Where the first element leads that `next` matches."""
+        return self.next_url_of(HtmlPage.of(body), url=url) if self.next else None
+
+    def next_url_of(self, page: HtmlPage, *, url: str) -> str | None:
+        """The same of a page that is parsed already."""
         if self.next is None:
             return None
-        return FieldSelector(self.next, "href").find(_parsed(_checked_text(body, None)))
+        link = FieldSelector(self.next, "href").find(page.root)
+        return absolute_link(page.base_url(url), link)
 
-    def _item(self, element: Selector) -> Item:
-        found = {
-            name: next(filter(None, (selector.find(element) for selector in selectors)), None)
-            for name, selectors in self.fields.items()
-        }
-        return {name: text for name, text in found.items() if text is not None}
+    def _item(self, element: Element) -> Item:
+        known: dict[FieldSelector, str | None] = {}  # fields often share a selector
+        item: dict[str, str] = {}
+        for name, selectors in self.fields.items():
+            for selector in selectors:
+                if selector not in known:
+                    known[selector] = selector.find(element)
+                if text := known[selector]:
+                    item[name] = text
+                    break
+        return item
 
-    def _no_items(self, page: Selector) -> Permanent:
-        title = clean_text(page.css("title::text").get()) or "none"
+    def _no_items(self, page: HtmlPage) -> Permanent:
         return Permanent(
-            f"nothing on the page matches {self.items!r} (its title: {title[:200]!r}); if the list"
-            " may be empty, set may_be_empty, else the layout changed or this is another page",
+            f"nothing on the page matches {self.items!r} ({page.described()}); if the list may be"
+            " empty, set may_be_empty, else the layout changed or this is another page",
             code="no_items",
         )
 
@@ -129,22 +189,41 @@ def checked_css(css: str) -> str:
     Raises:
         BadSelector: it is no CSS, or too long to be meant.
     """
-    from parsel import Selector
-
     shown = css[:MAX_SELECTOR_CHARACTERS]
     if len(css) > MAX_SELECTOR_CHARACTERS:
         raise BadSelector(f"{shown!r}... has more than {MAX_SELECTOR_CHARACTERS} characters")
     try:
-        Selector(text="<p></p>", type="html").css(css)
+        _finder(css)
     except Exception as error:  # cssselect raises SyntaxError, RuntimeError; lxml ValueError
         raise BadSelector(f"{shown!r} is no CSS selector: {error}") from error
     return css
 
 
-def _parsed(text: str) -> Selector:
+@lru_cache(maxsize=1_000)
+def _finder(css: str) -> Callable[[Element], list[Element | str]]:
+    """What finds the selector's matches in an element, compiled once for all sources."""
+    from parsel import css2xpath
+
+    return _compiled(css2xpath(css))
+
+
+@lru_cache(maxsize=1_000)
+def _compiled(xpath: str) -> Callable[[Element], list[Element | str]]:
+    from lxml.etree import XPath  # pyright: ignore  lxml has no annotations
+
+    return cast("Callable[[Element], list[Element | str]]", XPath(xpath, smart_strings=False))
+
+
+def _visible_text(element: Element) -> str:
+    if not len(element) and element.tag not in _UNSEEN:
+        return element.text or ""
+    return " ".join(cast("list[str]", _compiled(_VISIBLE)(element)))
+
+
+def _parsed(text: str) -> Element:
     from parsel import Selector
 
-    return Selector(text=text, type="html")
+    return cast("Element", Selector(text=text, type="html").root)
 
 
 def _checked_text(body: bytes, content_type: str | None) -> str:

@@ -42,18 +42,20 @@ class SourceListing:
     chapters: Sequence[Chapter]
     is_complete: bool
     problems: int
+    notes: Sequence[str]
 
     @classmethod
     def of(cls, source: Source, reading: Reading[Release]) -> SourceListing:
         """The listing a reading states; a part that could not be read makes it incomplete."""
         chapters, problems = chapters_of(reading.records, source_id=source.id)
-        found = len(problems) + len(reading.problems)
+        is_part_hidden = any(one.hides_record for one in [*problems, *reading.problems])
         return cls(
             source=source,
             series_id=source.series_id or source.id,
             chapters=chapters,
-            is_complete=reading.is_complete and not found,
-            problems=found,
+            is_complete=reading.is_complete and not is_part_hidden,
+            problems=len(problems) + len(reading.problems),
+            notes=reading.notes,
         )
 
 
@@ -326,7 +328,7 @@ def _outcome(plan: _Plan) -> str:
     }
     said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
     first = "" if plan.listing.source.synced_at else "first sync: "
-    return first + (said or "nothing new")
+    return first + "; ".join([said or "nothing new", *plan.listing.notes])
 
 
 def _newest_at(plan: _Plan, *, now: datetime) -> datetime | None:

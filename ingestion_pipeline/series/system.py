@@ -42,6 +42,7 @@ class SeriesSystem:
         reading = self.listing(source).read(
             [page.body for page in pages],
             content_types=[page.content_type for page in pages],
+            urls=[page.url for page in pages],
             now=min((page.fetched_at for page in pages), default=None),
         )
         return reading_to_bytes(reading)
