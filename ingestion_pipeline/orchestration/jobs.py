@@ -8,12 +8,14 @@ from pydantic import Field
 
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
+from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.definition import TIERS, definition_of
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline.upkeep import maintain as keep_house
@@ -108,12 +110,15 @@ def register(context: dg.OpExecutionContext, config: NewSource, workshop: Worksh
             shop.store.begin() as connection,
         ):
             add(connection, definition, actor="dagster", now=shop.store.clock.now(connection))
+            added = sources_by_id(connection, [definition.id])[definition.id]
     except SourceExists as error:
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error
     for name in set_names(definition.kind):
         register_keys(context.instance, name, [definition.id])
+    metadata = declared(added, problems=0)
+    context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=metadata))
     said = "added %s, read as %s; it is due now, and polled in a few seconds if the sensors run"
-    context.log.info(said, definition.id, definition.platform)
+    context.log.info(said, added.id, added.platform)
 
 
 @dg.job(

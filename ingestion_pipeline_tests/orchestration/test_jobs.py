@@ -227,6 +227,16 @@ def test_add_source_lists_every_mistake_and_adds_nothing(
     assert instance.get_dynamic_partitions("sources") == []
 
 
+def test_add_source_as_the_launchpad_opens_it_is_refused(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    said = why_it_failed(run_job("add_source", instance))
+
+    assert "id: 'series:NAME' is no id" in said
+    assert "url: URL 'https://' has no usable host" in said
+    assert house.rows("sources") == []
+
+
 def test_add_source_names_what_the_platform_has_against_it(
     house: House, instance: dg.DagsterInstance
 ) -> None:
@@ -241,8 +251,9 @@ def test_add_source_names_what_the_platform_has_against_it(
 def test_add_source_corrected_has_a_row_partitions_and_a_poll_that_is_due(
     house: House, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    assert run_job("add_source", instance, config=adding(**GOOD, tier="hot")).success
+    result = run_job("add_source", instance, config=adding(**GOOD, tier="hot"))
 
+    assert told(result)["series:tides"]["tier"] == "hot (pinned)"  # declared: nothing is upstream
     assert house.source("series:tides").platform == "rss"
     assert house.poll_task("series:tides")["status"] == "PENDING"
     assert instance.get_dynamic_partitions("sources") == ["series:tides"]
