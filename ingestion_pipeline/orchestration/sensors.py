@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.jobs import POLL_JOBS
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -18,6 +19,7 @@ from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.arrivals import import_files, partition_keys
 from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shards
 from ingestion_pipeline.sources.files import fingerprints
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline.work.runs import silent_runs
@@ -59,7 +61,7 @@ def new_sources(
             return dg.SkipReason(nothing)
         requests = _first_runs(shop, now)
         partitions = _mirror(context, shop)
-        events = _declared(partitions, limit=shop.settings.polling.reported_events)
+        events = _declared(shop, partitions)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions,
@@ -109,7 +111,7 @@ def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
     return requests
 
 
-def _declared(requests: list[Any], *, limit: int) -> list[dg.AssetMaterialization]:
+def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterialization]:
     """A new source's declaration has been checked: its partition of `sources` is materialized.
 
     At most as many as a run would tell; the rest can be materialized by hand, and need not be.
@@ -121,7 +123,12 @@ def _declared(requests: list[Any], *, limit: int) -> list[dg.AssetMaterializatio
         and request.partitions_def_name == SOURCES.name
         for key in request.partition_keys
     ]
-    return [dg.AssetMaterialization("sources", partition=key) for key in added[:limit]]
+    with shop.store.read() as connection:
+        found = sources_by_id(connection, added[: shop.settings.polling.reported_events])
+    return [
+        dg.AssetMaterialization("sources", partition=key, metadata=declared(one, problems=0))
+        for key, one in sorted(found.items())
+    ]
 
 
 @dg.sensor(

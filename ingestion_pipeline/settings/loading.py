@@ -55,6 +55,9 @@ class Settings(Group):
         pattern=r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$",
         description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
     )
+    browser: str = Field(
+        default="", description="path of a Chromium; looked for where Debian puts it by default"
+    )
     polling: Polling = Polling()
     interval: Interval = Interval()
     tiers: Tiers = Tiers()

@@ -115,6 +115,8 @@ class Syncing:
                 last_modified=None,
                 is_read=not result.quarantined,
                 changed=result.says_something and not result.quarantined,
+                updated=result.updated,
+                withdrawn=result.withdrawn,
                 newest_at=result.newest_at,
                 needs_full_read=result.needs_full_read,
                 record_count=result.record_count,

@@ -18,6 +18,8 @@ def upgrade() -> None:
             comment="an operator's word; it beats the file's",
         ),
     )
+    for name in ("untold_polls", "untold_changes", "untold_updated", "untold_withdrawn"):
+        op.add_column("sources", sa.Column(name, sa.Integer(), server_default="0", nullable=False))
     op.add_column(
         "series",
         sa.Column(
