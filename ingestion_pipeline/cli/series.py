@@ -24,7 +24,7 @@ SHOWN = 20  # chapters of `show`; --json has all
 
 @click.group()
 def series() -> None:
-    """Show, merge and split series, withdraw and restore their chapters."""
+    """Show, merge and split series; correct chapters."""
 
 
 @series.command("list")
@@ -73,7 +73,7 @@ def _say_series(found: Sequence[SeriesFacts], now: datetime) -> None:
 @click.argument("series_id", metavar="SERIES")
 @json_option
 def show(*, series_id: str, as_json: bool) -> None:
-    """Show one series: its sources and why each is one, gaps, chapters."""
+    """Show one series: sources, gaps, chapters."""
     from ingestion_pipeline.series.lookup import chapters_of_series, one_series
 
     with opened() as (_, store), store.read() as connection:

@@ -47,7 +47,7 @@ class World:
 
     def step(self) -> None:
         self.syncing.clock.advance(minutes=10)
-        choice = self.random.choice(["publish", "publish", "drop", "tell", "merge", "split"])
+        choice = self.random.choice(["publish", "drop", "tell", "merge", "merge", "split"])
         getattr(self, choice)()
 
     def publish(self) -> None:
@@ -126,7 +126,7 @@ class World:
         leaving = self.random.sample(mine, self.random.randint(1, len(mine)))
         gone = [row["id"] for row in self.syncing.rows(series) if row["merged_into"] == old]
         others = [one for one in self.live() if one != old]
-        new = self.random.choice([*gone, *others, f"n{len(self.syncing.rows(series))}"])
+        new = self.random.choice([*gone, *gone, *others, f"n{len(self.syncing.rows(series))}"])
         split_now(self.syncing, old, new, *leaving)
         for position, source in enumerate(SOURCES):  # their files are imported again
             self.syncing.given_source(source, series_id=f"s{position % 3}")
@@ -144,7 +144,7 @@ class World:
         assert {subject for _, subject in heard} <= keys.keys()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_sequence_of_ingestions_merges_and_splits_keeps_the_house_in_order(
     store: Store, clock: FixedClock, settings: Settings, seed: int
 ) -> None:
