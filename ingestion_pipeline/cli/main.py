@@ -12,6 +12,7 @@ from ingestion_pipeline.cli.doctor import doctor
 from ingestion_pipeline.cli.init import init
 from ingestion_pipeline.cli.output import Failed, Refused
 from ingestion_pipeline.cli.read import read
+from ingestion_pipeline.cli.series import series
 from ingestion_pipeline.cli.settings import settings
 from ingestion_pipeline.cli.sources import sources
 from ingestion_pipeline.cli.status import status
@@ -70,5 +71,5 @@ def main() -> None:
     """Keep structured data from the web fresh: sources, their state, and what went wrong."""
 
 
-for command in (init, sources, settings, status, dead_letters, read, doctor, demo):
+for command in (init, sources, series, settings, status, dead_letters, read, doctor, demo):
     main.add_command(command)

@@ -84,6 +84,11 @@ def number_text(number: Decimal) -> str:
     return "0" if text == "-0" else text
 
 
+def is_special(number: Decimal) -> bool:
+    """Whether it stands for an extra, an omake or a special, not for a chapter of the story."""
+    return any(number % 1 == Decimal(f"0.{decimals}") for _, decimals in _KINDS)
+
+
 def gap_between(higher: Decimal | None, lower: Decimal | None) -> int:
     """How many whole chapters lie between two neighbours; an unknown number opens no gap."""
     if higher is None or lower is None:

@@ -12,6 +12,7 @@ from statistics import median
 
 from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select, update
 
+from ingestion_pipeline.sources.belonging import home_of, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 
 SHOWN_CHAPTERS = 10  # of a source; what a preview holds, and what a delay is the median of
@@ -93,7 +94,8 @@ def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceR
             sources.c.synced_at,
             listed,
         )
-        .outerjoin(series, series.c.id == sources.c.series_id)
+        .select_from(sources)
+        .outerjoin(series, series.c.id == home_of(named_series()))
         .outerjoin(
             listed, and_(listed.c.source_id == sources.c.id, listed.c.place <= SHOWN_CHAPTERS)
         )
@@ -198,16 +200,20 @@ def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:
     )
 
 
-def chapter_numbers(connection: Connection) -> dict[str, list[Decimal]]:
-    """The numbers of every series' available chapters, ascending."""
+def chapter_numbers(
+    connection: Connection, series_id: str | None = None
+) -> dict[str, list[Decimal]]:
+    """The numbers of available chapters, ascending, of every series or one; none withdrawn."""
     is_available = and_(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     query = (
         select(chapters.c.series_id, chapters.c.number)
-        .where(chapters.c.number.is_not(None))
+        .where(chapters.c.number.is_not(None), chapters.c.rejected_at.is_(None))
         .where(select(chapter_sources.c.id).where(is_available).exists())
         .order_by(chapters.c.series_id, chapters.c.number)
     )
+    if series_id is not None:
+        query = query.where(chapters.c.series_id == series_id)
     found: dict[str, list[Decimal]] = {}
-    for series_id, number in connection.execute(query):
-        found.setdefault(series_id, []).append(number)
+    for one, number in connection.execute(query):
+        found.setdefault(one, []).append(number)
     return found
