@@ -31,7 +31,7 @@ from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.channel import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import chapters_message
-from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, memory, plan
+from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, Waiting, memory, plan
 from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
 from ingestion_pipeline.settings import Settings, Work
@@ -47,6 +47,7 @@ from ingestion_pipeline.work.worker import Worker
 log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(seconds=30)  # a run waits for what is due that soon, as polls do
+CLAIMED_AHEAD = 5  # for each recipient served at a time
 DUE = Wanted(kind=DELIVER)
 
 
@@ -110,24 +111,26 @@ class Deliverer:
         return self._done
 
     async def _drain(self, serving: set[asyncio.Task[None]]) -> None:
+        room = asyncio.Semaphore(self._limits.concurrency)
+        await asyncio.to_thread(self._expand)
         while True:
-            room = self._limits.concurrency - len(serving)
-            claimed = (
-                await asyncio.to_thread(self._claim, room) if room and self._has_time() else []
-            )
-            serving |= {asyncio.create_task(self._serve(task)) for task in claimed}
+            few = len(serving) < self._limits.concurrency
+            claimed = await asyncio.to_thread(self._claim) if few and self._has_time() else []
+            serving |= {asyncio.create_task(self._serve(task, room)) for task in claimed}
             if serving:
                 ended, _ = await asyncio.wait(serving, return_when=asyncio.FIRST_COMPLETED)
                 serving -= ended
                 for one in ended:
                     one.result()
-            elif not await self._wait_for_more():
+            elif not await asyncio.to_thread(self._expand) and not await self._wait_for_more():
                 return
 
     def _has_time(self) -> bool:
         return time.monotonic() < self._ends and self._worker.may_start()
 
-    def _claim(self, room: int) -> list[Task]:
+    def _expand(self) -> bool:
+        """Whether there was anything: outbox rows, or notices that nobody had a task for."""
+        before = self._done.expanded.handled
         while True:
             with self._store.begin() as connection:
                 now = self._store.clock.now(connection)
@@ -136,8 +139,12 @@ class Deliverer:
             if not came.handled:
                 break
         with self._store.begin() as connection:
-            ensure_tasks(connection, now=self._store.clock.now(connection), grouping=self._grouping)
-        claimed = self._worker.claim(DUE, limit=room)
+            now = self._store.clock.now(connection)
+            made = ensure_tasks(connection, now=now, grouping=self._grouping)
+        return bool(made) or self._done.expanded.handled > before
+
+    def _claim(self) -> list[Task]:
+        claimed = self._worker.claim(DUE, limit=CLAIMED_AHEAD * self._limits.concurrency)
         self._open |= {task.id: task for task in claimed}
         return claimed
 
@@ -150,7 +157,14 @@ class Deliverer:
         await asyncio.sleep(max((due - now).total_seconds(), 0) + 0.01)
         return True
 
-    async def _serve(self, task: Task) -> None:
+    async def _serve(self, task: Task, room: asyncio.Semaphore) -> None:
+        async with room:
+            if not self._has_time():
+                return  # given back at the end
+            await self._serve_now(task)
+        self._open.pop(task.id, None)
+
+    async def _serve_now(self, task: Task) -> None:
         begun = await asyncio.to_thread(self._begin, task)
         if begun is not None:
             to, sealed, now = begun
@@ -162,7 +176,6 @@ class Deliverer:
                     raise
             else:
                 await asyncio.to_thread(self._succeed, task, to, sealed)
-        self._open.pop(task.id, None)
 
     async def _send(self, task: Task, to: Addressee, sealed: Sealed, now: datetime) -> None:
         if task.attempts > self._limits.max_attempts:
@@ -185,26 +198,31 @@ class Deliverer:
             if to is None:
                 claims.apply(connection, [finished(task)], now=now)
                 return None
-            sealed = rows.first_sealed(connection, to.id)
-            if sealed is None:
-                match decided := self._plan(connection, to.id, now):
+            begun, waiting = rows.pending(connection, to.id)
+            if begun is None:
+                match decided := self._plan(connection, to.id, waiting, now):
                     case Send(ids):
-                        sealed = _seal(connection, to.id, ids)
+                        begun = str(uuid4())
+                        rows.seal(connection, ids, begun)
                     case Wait() | Nothing():
                         claims.apply(connection, [_after(task, decided, now)], now=now)
                         return None
-        return to, sealed, now
+            return to, rows.sealed_as(connection, to.id, begun), now
 
-    def _plan(self, connection: Connection, recipient: str, now: datetime) -> Plan:
-        waiting = rows.waiting(connection, recipient)
+    def _plan(
+        self, connection: Connection, recipient: str, waiting: Sequence[Waiting], now: datetime
+    ) -> Plan:
+        if not waiting:
+            return Nothing()
         went = rows.went(connection, recipient, since=now - memory(self._limits))
         return plan(waiting, went, limits=self._limits, now=now)
 
     def _next(self, connection: Connection, task: Task, now: datetime) -> Move:
         """The task waits for the recipient's next message, or ends."""
-        if rows.first_sealed(connection, task.dedupe_key) is not None:
+        begun, waiting = rows.pending(connection, task.dedupe_key)
+        if begun is not None:
             return _rearmed(task, now)
-        return _after(task, self._plan(connection, task.dedupe_key, now), now)
+        return _after(task, self._plan(connection, task.dedupe_key, waiting, now), now)
 
     def _succeed(self, task: Task, to: Addressee, sealed: Sealed) -> None:
         with self._store.begin() as connection:
@@ -278,7 +296,7 @@ class Deliverer:
         rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
         rows.struck(connection, to.id, failures=failures, not_before=until, error=error.text)
         bury(connection, [burial], now=now)
-        has_more = bool(rows.waiting(connection, to.id)) or rows.first_sealed(connection, to.id)
+        has_more = any(rows.pending(connection, to.id))
         ended = _rearmed(task, until, error) if has_more else failed(task, error)
         claims.apply(connection, [replace(ended, state=None)], now=now)
 
@@ -294,12 +312,6 @@ class Deliverer:
             back = [one for one in self._open.values() if one.id in mine]
             moves = [released(one, stopped, not_before=now) for one in back]
             claims.apply(connection, moves, now=now)
-
-
-def _seal(connection: Connection, recipient: str, ids: Sequence[int]) -> Sealed:
-    delivery_id = str(uuid4())
-    rows.seal(connection, ids, delivery_id)
-    return rows.sealed_as(connection, recipient, delivery_id)
 
 
 def _after(task: Task, decided: Plan, now: datetime) -> Move:

@@ -41,7 +41,7 @@ from ingestion_pipeline.store.tables import (
     recipients,
     series,
 )
-from ingestion_pipeline.store.types import Json, UtcDateTime
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 CHAPTER = "chapter"
 CHAPTER_LANGUAGE = "chapter_language"  # a known chapter, in a language that is new to it
@@ -259,7 +259,7 @@ def _payload(row: RowMapping, series_id: str, title: str, at: datetime) -> dict[
 
 
 _GIVEN = {
-    "subject_id": Text(),
+    "chapter_id": Id,
     "followed": String(120),
     "series_id": String(120),
     "language": String(20),
@@ -276,7 +276,7 @@ def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> 
     """
     given_rows = [
         (
-            str(one.chapter_id),
+            one.chapter_id,
             one.followed,
             one.payload["series_id"],
             one.language,
@@ -291,7 +291,7 @@ def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> 
     columns = {
         "recipient": recipients.c.id,
         "subject_kind": literal(CHAPTER),
-        "subject_id": given.c.subject_id,
+        "subject_id": cast(given.c.chapter_id, Text),
         "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
         "mode": mode,
         "series_id": given.c.series_id,
@@ -313,7 +313,7 @@ def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> 
             _WANTED.is_not_distinct_from(given.c.language),
             cast(recipients.c.kinds, Text).like(f'%"{CHAPTER}"%'),
         )
-        .order_by(recipients.c.id, given.c.subject_id, given.c.rank)
+        .order_by(recipients.c.id, given.c.chapter_id, given.c.rank)
     )
     statement = (
         insert_into(connection, notices)

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 # What a stranger's title must not bring along: lines of its own, and what a terminal would obey.
@@ -69,11 +70,17 @@ _Series = dict[str, tuple[str, list[Mapping[str, Any]]]]
 
 
 def _by_series(chapters: Iterable[Mapping[str, Any]]) -> _Series:
-    """Each series' chapters, under its newest title."""
+    """Each series' chapters by number, those without one last, under its newest title."""
     found: dict[str, list[Mapping[str, Any]]] = {}
     for one in chapters:
         found.setdefault(one["series_id"], []).append(one)
-    return {id_: (some[-1]["series_title"], some) for id_, some in found.items()}
+    return {
+        id_: (some[-1]["series_title"], sorted(some, key=_place)) for id_, some in found.items()
+    }
+
+
+def _place(chapter: Mapping[str, Any]) -> Decimal:
+    return Decimal("Infinity" if chapter["number"] is None else chapter["number"])
 
 
 def _title(series: _Series, count: int) -> str:

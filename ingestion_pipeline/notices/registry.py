@@ -14,6 +14,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, insert, select, union, update
 
 from ingestion_pipeline.notices import tasks
+from ingestion_pipeline.notices.rows import Addressee, addressee
 from ingestion_pipeline.notices.webhook import new_secret
 from ingestion_pipeline.sources.recipient import Follow, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
@@ -255,6 +256,14 @@ def _mute(connection: Connection, recipient_id: str, series_id: str | None, why:
 def _origin(connection: Connection, recipient_id: str) -> str | None:
     query = select(recipients.c.origin).where(recipients.c.id == recipient_id)
     return connection.execute(query).scalar_one_or_none()
+
+
+def known_addressee(connection: Connection, recipient_id: str) -> Addressee:
+    """Where the recipient's messages go."""
+    _require(connection, recipient_id)
+    found = addressee(connection, recipient_id)
+    assert found is not None  # noqa: S101 - it was required
+    return found
 
 
 def _require(connection: Connection, recipient_id: str) -> None:

@@ -47,16 +47,26 @@ def addressee(connection: Connection, recipient: str) -> Addressee | None:
     return Addressee(id=row.id, address=row.address_url, secret=row.secret, failures=row.failures)
 
 
-def first_sealed(connection: Connection, recipient: str) -> Sealed | None:
-    """The oldest message that was begun and not finished."""
-    first = (
-        select(notices.c.delivery_id)
-        .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id.is_not(None))
+def pending(connection: Connection, recipient: str) -> tuple[str | None, list[Waiting]]:
+    """The oldest message that was begun and not finished, and what is in no message yet."""
+    query = (
+        select(
+            notices.c.id,
+            notices.c.delivery_id,
+            notices.c.series_id,
+            notices.c.mode,
+            notices.c.created_at,
+        )
+        .where(UNSENT, notices.c.recipient == recipient)
         .order_by(notices.c.id)
-        .limit(1)
     )
-    delivery_id = connection.execute(first).scalar_one_or_none()
-    return None if delivery_id is None else sealed_as(connection, recipient, delivery_id)
+    rows = connection.execute(query).all()
+    begun = next((row.delivery_id for row in rows if row.delivery_id is not None), None)
+    return begun, [
+        Waiting(id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at)
+        for row in rows
+        if row.delivery_id is None
+    ]
 
 
 def sealed_as(connection: Connection, recipient: str, delivery_id: str) -> Sealed:
@@ -72,19 +82,6 @@ def sealed_as(connection: Connection, recipient: str, delivery_id: str) -> Seale
         ids=tuple(row.id for row in rows),
         payloads=tuple(row.payload for row in rows),
     )
-
-
-def waiting(connection: Connection, recipient: str) -> list[Waiting]:
-    """What the recipient is not told yet and is in no message."""
-    query = (
-        select(notices.c.id, notices.c.series_id, notices.c.mode, notices.c.created_at)
-        .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id.is_(None))
-        .order_by(notices.c.id)
-    )
-    return [
-        Waiting(id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at)
-        for row in connection.execute(query)
-    ]
 
 
 def went(connection: Connection, recipient: str, *, since: datetime) -> list[Went]:
