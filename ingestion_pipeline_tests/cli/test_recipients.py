@@ -151,6 +151,16 @@ def test_every_mistake_of_a_files_recipients_is_told_and_nothing_is_imported(
     assert ingest.json("recipients", "list") == []
 
 
+def test_a_recipient_that_two_files_declare_spoils_both(ingest: Ingest, folder: Path) -> None:
+    for name in ("a.yaml", "b.yaml"):
+        (folder / name).write_text("recipients:\n  - {id: ann, address: 'notify:'}\n")
+
+    said = ingest.refused("sources", "import")
+
+    assert "a.yaml:2: id: 'ann' is declared in a.yaml and b.yaml" in said
+    assert ingest.json("recipients", "list") == []
+
+
 def test_the_services_of_the_operator_are_never_printed(ingest: Ingest) -> None:
     secret = {"INGESTION_NOTIFY_URLS": "json://u:hunter2@127.0.0.1/"}
 
