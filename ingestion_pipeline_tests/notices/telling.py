@@ -20,7 +20,7 @@ from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.guard import Guard, Resolver
-from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -226,7 +226,3 @@ def numbers(one: Asked) -> list[str]:
         for each in content["series"]
         for chapter in each["chapters"]
     ]
-
-
-def fast(url: str, **more: str) -> Settings:
-    return load_settings({"INGESTION_DATABASE_URL": url, **more})
