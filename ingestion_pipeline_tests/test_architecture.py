@@ -23,6 +23,7 @@ ROOMS = (
     "reading",
     "pages",
     "series",
+    "notices",
     "systems",
     "demo",
     "assembly",
@@ -133,7 +134,16 @@ def test_importing_a_room_loads_no_dagster() -> None:
 
 
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
-    heavy = {"pandas", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
+    heavy = {
+        "pandas",
+        "openai",
+        "playwright",
+        "httpx",
+        "feedparser",
+        "alembic",
+        "parsel",
+        "apprise",
+    }
     code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
 
     done = subprocess.run(

@@ -283,12 +283,14 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
 
 
 def _register(store: Store, file: SourceFile) -> str:
+    from ingestion_pipeline.notices.registry import as_counts, declare
     from ingestion_pipeline.sources.registry import register
     from ingestion_pipeline.store.audit import audit
 
     with store.begin() as connection:
         now = store.clock.now(connection)
         came_to = asdict(register(connection, file.definitions, now=now))
+        told = declare(connection, file.recipients, now=now)
         audit(
             connection,
             actor=actor(),
@@ -297,7 +299,8 @@ def _register(store: Store, file: SourceFile) -> str:
             now=now,
             detail=came_to,
         )
-    return ", ".join(f"{count} {word}" for word, count in came_to.items())
+    said = ", ".join(f"{count} {word}" for word, count in came_to.items())
+    return said + (f"; recipients: {as_counts(told)}" if file.recipients else "")
 
 
 @sources.command()

@@ -1,4 +1,4 @@
-"""The jobs: three that drain what is due, one of a single source, and two for the house."""
+"""The jobs: three poll what is due, one a single source, one tells, two keep the house."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -40,6 +40,15 @@ ingest_series = dg.define_asset_job(
     # The checks would be planned and then skipped: `report` logs its events itself.
     selection=dg.AssetSelection.assets("chapters").without_checks(),
     description="Poll one series source now; needs the tag dagster/partition.",
+)
+
+NOTICES_SHARD = "notices"  # as a shard has one run at a time, so have notices
+
+deliver_notices = dg.define_asset_job(
+    "deliver_notices",
+    selection=dg.AssetSelection.assets("notices"),
+    tags={tags.SHARD: NOTICES_SHARD},
+    description="Turn new chapters into notices and deliver what is due.",
 )
 
 
@@ -130,4 +139,4 @@ def add_source() -> None:
     register()
 
 
-JOBS: list[Any] = [*POLL_JOBS.values(), ingest_series, maintain, add_source]
+JOBS: list[Any] = [*POLL_JOBS.values(), ingest_series, deliver_notices, maintain, add_source]

@@ -12,22 +12,12 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Connection,
-    Integer,
-    String,
-    Text,
-    case,
-    func,
-    literal,
-    null,
-    update,
-)
+from sqlalchemy import Boolean, Connection, Integer, String, Text, case, func, literal, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
 from ingestion_pipeline.sources.polls import ensure_polls, make_due
+from ingestion_pipeline.sources.readers import readers_of
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.rows import row_source
@@ -121,10 +111,16 @@ def succeed(
     """Sources are up to date and due again at their tier's interval; the breaker is closed."""
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
+    readers = readers_of(connection, [one.source.id for one in polls]) if polls else {}
     for one in polls:
         newest = one.newest_at or one.source.last_new_at
         standing = polling.after_success(
-            one.source, last_new_at=newest, now=now, settings=settings, random=random
+            one.source,
+            last_new_at=newest,
+            now=now,
+            settings=settings,
+            random=random,
+            readers=readers.get(one.source.id, 0),
         )
         rows.append(_success_row(one, standing, newest))
         moves.append(

@@ -127,6 +127,14 @@ def _create_notices() -> None:
         postgresql_where=unsent,
         sqlite_where=unsent,
     )
+    given_up = sa.text("status = 'failed'")
+    op.create_index(
+        "ix_notices_failed",
+        "notices",
+        ["recipient"],
+        postgresql_where=given_up,
+        sqlite_where=given_up,
+    )
     op.create_index(op.f("ix_notices_recipient_sent_at"), "notices", ["recipient", "sent_at"])
     op.create_index(
         op.f("ix_notices_subject_kind_subject_id"), "notices", ["subject_kind", "subject_id"]
