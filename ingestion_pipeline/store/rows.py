@@ -27,7 +27,7 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.dialects.postgresql import JSON
-from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.elements import BindParameter, ColumnElement
 from sqlalchemy.sql.selectable import CTE, Select
 from sqlalchemy.types import TypeEngine
 
@@ -44,22 +44,29 @@ def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], na
 
     A JSON column takes objects and lists, never a bare text or number.
     """
-    if connection.dialect.name == "postgresql":
-        return _recordset(columns, rows).cte(name)
-    return _json_each(columns, rows).cte(name)
+    dialect = connection.dialect.name
+    document = row_document(dialect, columns, rows)
+    return _table(dialect, columns, bindparam(None, document, type_=Text())).cte(name)
 
 
-def _recordset(columns: Columns, rows: Sequence[Row]) -> Select[Any]:
-    document = _document([dict(zip(columns, row, strict=True)) for row in rows])
-    given = cast(bindparam(None, document, type_=Text()), JSON())
-    fields = [column(name, _unbounded(kind)) for name, kind in columns.items()]
-    table = func.json_to_recordset(given).table_valued(*fields)
-    return select(table.render_derived(name="given", with_types=True))
+def row_table(dialect: str, columns: Columns, name: str) -> CTE:
+    """The same for a statement that is written once: its parameter `name` takes the document."""
+    return _table(dialect, columns, bindparam(name, type_=Text())).cte(name)
 
 
-def _json_each(columns: Columns, rows: Sequence[Row]) -> Select[Any]:
-    document = _document(rows)
-    each = func.json_each(bindparam(None, document, type_=Text())).table_valued("value")
+def row_document(dialect: str, columns: Columns, rows: Sequence[Row]) -> str:
+    """The rows as the parameter of a `row_table`."""
+    if dialect == "postgresql":
+        return _document([dict(zip(columns, row, strict=True)) for row in rows])
+    return _document(rows)
+
+
+def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Select[Any]:
+    if dialect == "postgresql":
+        fields = [column(name, _unbounded(kind)) for name, kind in columns.items()]
+        table = func.json_to_recordset(cast(document, JSON())).table_valued(*fields)
+        return select(table.render_derived(name="given", with_types=True))
+    each = func.json_each(document).table_valued("value")
     return select(
         *(
             _as(kind, func.json_extract(each.c.value, literal_column(f"'$[{position}]'"))).label(

@@ -35,7 +35,8 @@ class UtcDateTime(TypeDecorator[datetime]):
         """Aware UTC."""
         if value is None:
             return None
-        return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
 class UtcText(DateTime):
