@@ -29,6 +29,7 @@ from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, LinkRow, VanishedLink
 from ingestion_pipeline.settings import Ingest, Settings
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.store.rows import making_rows
 
 _ChapterKey = tuple[str, str]  # series id, chapter key
 
@@ -88,6 +89,7 @@ class _Plan:
         return is_accepted or one.missed_listings + 1 >= self.believed_after
 
 
+@making_rows()
 def ingest_listings(
     connection: Connection, listings: Sequence[SourceListing], *, now: datetime, settings: Settings
 ) -> list[Ingested]:

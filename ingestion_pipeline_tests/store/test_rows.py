@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from sqlalchemy import String, select
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.rows import making_rows, row_source
 from ingestion_pipeline.store.types import Json, UtcDateTime
 
 
@@ -47,3 +48,14 @@ def test_a_text_is_never_cut(store: Store) -> None:
         found = connection.execute(select(given.c.id)).scalar_one()
 
     assert found == "abcdef"
+
+
+def test_garbage_is_collected_again_once_the_rows_are_made() -> None:
+    def fail() -> None:
+        with making_rows():
+            assert not gc.isenabled()
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fail()
+    assert gc.isenabled()
