@@ -18,7 +18,7 @@ FULL: dict[str, Measure] = {
     "polls": polls.measure,
 }
 # All of them in under four minutes; ten thousand sources alone would take longer.
-QUICK = FULL | {"polls": partial(polls.measure, count=1_000)}
+QUICK = FULL | {"polls": partial(polls.measure, count=500)}
 HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")
 WIDTHS = (52, 11, 35, 10, 10, 6, 6, 5)
 

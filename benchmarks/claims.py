@@ -38,7 +38,7 @@ class Sizes:
     """How much is claimed; the peer that goes one by one gets fewer tasks."""
 
     tasks: int = 5_000
-    one_by_one: int = 300
+    one_by_one: int = 150
     batches: tuple[int, ...] = (10, 100)
     workers: tuple[int, ...] = (1, 4, 16)
     rounds: int = 3

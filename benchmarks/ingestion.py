@@ -27,7 +27,7 @@ from ingestion_pipeline.store import Store
 
 CHAPTERS = 5_000  # what the engine puts into one transaction
 ROW_BY_ROW = 500
-ROUNDS = 5
+ROUNDS = 3
 FIRST_SYNC_BAR = 0.4
 
 Way = Callable[[Store, str, Sequence[Release]], None]
