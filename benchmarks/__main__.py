@@ -1,44 +1,64 @@
-"""`python -m benchmarks`: every claim on SQLite and on a PostgreSQL started for it."""
+"""`python -m benchmarks [NAME]`: every claim on both databases, or one of them at full size."""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import sys
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 
-from benchmarks import claims, ingestion
-from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline_tests.postgres import PostgresServer, find_binaries
+from benchmarks import claims, ingestion, polls
+from benchmarks.database import Database, postgresql, sqlite
+from benchmarks.figure import Figure, Skipped
 
-
-@contextmanager
-def stores() -> Iterator[list[tuple[str, Store]]]:
-    """A fresh store on each database that there is."""
-    with tempfile.TemporaryDirectory() as folder:
-        found = [("sqlite", open_store(f"sqlite:///{Path(folder) / 'bench.db'}"))]
-        server = None
-        if (binaries := find_binaries()) is not None:
-            server = PostgresServer(binaries)
-            server.start()
-            found.append(("postgresql", open_store(server.url(server.create_database()))))
-        try:
-            yield found
-        finally:
-            for _, store in found:
-                store.close()
-            if server is not None:
-                server.stop()
+Measure = Callable[[Database], Iterator[Figure | Skipped]]
+FULL: dict[str, Measure] = {
+    "claims": claims.measure,
+    "ingestion": ingestion.measure,
+    "polls": polls.measure,
+}
+# All of them in under four minutes; ten thousand sources alone would take longer.
+QUICK = FULL | {"polls": partial(polls.measure, count=500)}
+HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")
+WIDTHS = (52, 11, 35, 10, 10, 6, 6, 5)
 
 
-def main() -> None:
-    print(f"{'claim':34} {'database':11} {'ours':>12} {'peer':>12} {'ratio':>7}")
-    with stores() as found:
-        for database, store in found:
-            for module in (claims, ingestion):
-                for line in module.measure(store):
-                    rates = f"{line.ours:>10,.0f}/s {line.peer:>10,.0f}/s"
-                    print(f"{line.claim:34} {database:11} {rates} {line.ratio:>6.1f}x", flush=True)
+def main(names: list[str]) -> None:
+    """One table; CPU ratios are the ones to trust on a busy machine."""
+    if unknown := [name for name in names if name not in FULL]:
+        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(FULL)}")
+    wanted = {name: FULL[name] for name in names} or QUICK
+    started = time.monotonic()
+    print(row(HEAD))
+    for open_database in (sqlite, postgresql):
+        with open_database() as database:
+            if database is None:
+                print("no PostgreSQL on this machine: `make system` installs it")
+                continue
+            for name, measure in wanted.items():
+                if name == "polls" and database.name != "SQLite" and not names:
+                    continue
+                for line in measure(database):
+                    print(written(line), flush=True)
+    print(f"{time.monotonic() - started:.0f} seconds")
 
 
-main()
+def written(line: Figure | Skipped) -> str:
+    """A line of the table."""
+    if isinstance(line, Skipped):
+        return row((line.claim, line.database, f"skipped: {line.reason}"))
+    rates = (f"{line.ours.rate:,.0f}/s", f"{line.theirs.rate:,.0f}/s")
+    ratios = (f"{line.ratio:.2f}", f"{line.cpu_ratio:.2f}")
+    bar = "" if line.bar is None else f"{line.bar:.2f}"
+    return row((line.claim, line.database, line.peer, *rates, *ratios, bar))
+
+
+def row(cells: tuple[str, ...]) -> str:
+    """Texts to the left, numbers to the right."""
+    pairs = list(zip(cells, WIDTHS, strict=False))
+    texts = [f"{cell:<{width}}" for cell, width in pairs[:3]]
+    return "  ".join(texts + [f"{cell:>{width}}" for cell, width in pairs[3:]]).rstrip()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

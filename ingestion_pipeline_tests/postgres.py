@@ -17,10 +17,8 @@ from sqlalchemy.pool import NullPool
 from ingestion_pipeline.store.tables import metadata
 
 SUPERUSER = "postgres"
-OPTIONS = (
-    "-c listen_addresses='' -c fsync=off -c max_connections=200"
-    " -c shared_buffers=64MB -c autovacuum=off -c log_min_messages=fatal"
-)
+OPTIONS = "-c listen_addresses='' -c max_connections=200 -c log_min_messages=fatal"
+HASTY = "-c fsync=off -c shared_buffers=64MB -c autovacuum=off"  # for tests; nobody measures these
 
 SHAPE = """
 SELECT string_agg(name, ',' ORDER BY name) FROM (
@@ -33,8 +31,9 @@ SELECT string_agg(name, ',' ORDER BY name) FROM (
 class PostgresServer:
     """One server on a unix socket; every test gets a database of its own."""
 
-    def __init__(self, binaries: Path) -> None:
+    def __init__(self, binaries: Path, *, durable: bool = False) -> None:
         self._binaries = binaries
+        self._options = OPTIONS if durable else f"{OPTIONS} {HASTY}"
         self._spare: list[str] = []
         self._shape: str | None = None
         # A unix socket's path has at most 107 bytes, hence not pytest's own folder.
@@ -46,9 +45,14 @@ class PostgresServer:
             shutil.chown(self.folder, SUPERUSER, SUPERUSER)
         data = str(self.folder / "data")
         self._run("initdb", "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-sync")
-        options = f"-k {self.folder} {OPTIONS}"
+        options = f"-k {self.folder} {self._options}"
         log = str(self.folder / "log")
         self._run("pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
+
+    @property
+    def pid(self) -> int:
+        """The process whose children serve the connections."""
+        return int((self.folder / "data" / "postmaster.pid").read_text().split()[0])
 
     def stop(self) -> None:
         """The server and its folder are gone afterwards."""

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, delete, select, update
+from sqlalchemy import Connection, RowMapping, String, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
@@ -25,7 +25,9 @@ from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
+from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import batch_items
+from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import Fatal, classify
 from ingestion_pipeline.work.task import Task
@@ -34,6 +36,7 @@ from ingestion_pipeline.work.worker import Worker
 log = logging.getLogger(__name__)
 
 ROWS_PER_TRANSACTION = 5_000
+REMEMBERED_TOGETHER = 50  # readings; a run that dies in between has read the others for nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +66,19 @@ def extract_batch(shop: Workshop, worker: Worker, batch_id: str) -> PollCounts:
     renewed = time.monotonic()
     with _given_back_if_fatal(shop, batch_id):
         items, counts = _load(shop, batch_id)
+        read: list[tuple[BatchItem, str]] = []
         for item in items:
             if time.monotonic() - renewed > worker.lease.total_seconds() / 3:
                 worker.renew()
                 renewed = time.monotonic()
             try:
-                reading = _read(shop, item)
+                read.append((item, _read(shop, item)))
             except Exception as error:
                 counts += _fail(shop, item, error)
-                continue
-            with shop.store.begin() as connection:
-                _remember_reading(connection, item, reading)
+            if len(read) >= REMEMBERED_TOGETHER:
+                _remember_readings(shop, read)
+                read = []
+        _remember_readings(shop, read)
     return counts
 
 
@@ -153,16 +158,27 @@ def _read(shop: Workshop, item: BatchItem) -> str:
         ]
     reading = shop.systems[item.source.kind].read(item.source, pages)
     with our_own_disk():
-        return shop.content.put(reading)
+        return shop.content.put(reading, durably=False)  # the pages are: it is read from them
 
 
-def _remember_reading(connection: Connection, item: BatchItem, reading: str) -> None:
-    connection.execute(
-        update(batch_items)
-        .where(batch_items.c.batch_id == item.batch_id, batch_items.c.task_id == item.task.id)
-        .values(reading=reading)
-    )
-    claims.set_stage(connection, [(item.task.id, item.task.fence)], "extracted")
+def _remember_readings(shop: Workshop, read: Sequence[tuple[BatchItem, str]]) -> None:
+    """The batch knows where its readings are."""
+    if not read:
+        return
+    columns = {"batch_id": String(36), "task_id": Id, "reading": String(64)}
+    rows = [(item.batch_id, item.task.id, reading) for item, reading in read]
+    with shop.store.begin() as connection:
+        given = row_source(connection, columns, rows, "given")
+        connection.execute(
+            update(batch_items)
+            .where(
+                batch_items.c.batch_id == given.c.batch_id, batch_items.c.task_id == given.c.task_id
+            )
+            .values(reading=given.c.reading)
+        )
+        claims.set_stage(
+            connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted"
+        )
 
 
 def _stored_reading(shop: Workshop, item: BatchItem) -> bytes:

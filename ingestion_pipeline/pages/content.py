@@ -23,15 +23,18 @@ class ContentStore:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def put(self, body: bytes) -> str:
-        """The body is on disk when this returns; the answer is the SHA-256 of the raw body."""
+    def put(self, body: bytes, *, durably: bool = True) -> str:
+        """The body is on disk when this returns; the answer is the SHA-256 of the raw body.
+
+        What can be made again need not be written durably: after a power cut `get` may miss it.
+        """
         content_hash = hashlib.sha256(body).hexdigest()
         path = self._path(content_hash)
         if _is_file(path):
             os.utime(path, follow_symlinks=False)  # young again: `prune` leaves it alone
         else:
             _private_folder(path.parent)
-            _write_durably(path, zlib.compress(body))
+            _write(path, zlib.compress(body), durably=durably)
         return content_hash
 
     def get(self, content_hash: str) -> bytes:
@@ -100,19 +103,21 @@ def _private_folder(path: Path) -> None:
         path.mkdir(mode=0o700, exist_ok=True)
 
 
-def _write_durably(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes, *, durably: bool) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")  # mode 0600
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+            if durably:
+                file.flush()
+                os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    if durably:
+        _sync_folder(path.parent)
 
 
 def _sync_folder(path: Path) -> None:

@@ -48,7 +48,6 @@ FLUSH_AFTER = 200  # results written in one transaction
 FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
 CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
 
-
 Item = tuple[Claimed, Listing]
 
 
@@ -236,7 +235,8 @@ class FetchSlice:
     async def _visit(self, host: str) -> None:
         """Serve the host's queue, with as many requests at a time as its pace has a burst."""
         async with self._room:
-            await asyncio.gather(*(self._serve(host) for _ in range(self._pacers[host].pace.burst)))
+            while self._queues[host]:  # again, for what was assigned while the last one ended
+                await asyncio.gather(*map(self._serve, [host] * self._pacers[host].pace.burst))
         self._left[host] = self._pacers.pop(host)
         del self._queues[host]
 

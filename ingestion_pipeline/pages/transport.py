@@ -23,7 +23,7 @@ from ingestion_pipeline.pages.guard import Guard
 from ingestion_pipeline.urls import host_of, without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
-MAX_HOSTS = 64  # pools kept open; a slice of 500 items rarely has more hosts at once
+MAX_HOSTS = 256  # pools kept open: the hosts of a slice come by turns, again and again
 CONNECTIONS_PER_HOST = 4  # politeness allows one or two at a time; the rest is for unspaced APIs
 KEEPALIVE_SECONDS = 20.0  # beyond the longest host delay, below what common servers keep
 MAX_ADDRESSES_TRIED = 4

@@ -95,7 +95,9 @@ def clean_text(text: str | None) -> str | None:
     """One line that any database can store, or None where nothing but white space is left."""
     if text is None:
         return None
-    return " ".join(_SURROGATES.sub("", text.replace("\0", "")).split()) or None
+    if not text.isprintable():  # a text that is has neither, and most are
+        text = _SURROGATES.sub("", text.replace("\0", ""))
+    return " ".join(text.split()) or None
 
 
 def encoding_of(body: bytes, content_type: str | None = None) -> str:

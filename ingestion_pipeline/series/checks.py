@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, func
 
 from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.series.reporting import chapter_numbers
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources import Kind, Source, Tier
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.polling import is_stale
+from ingestion_pipeline.store.tables import sources
 
 SHOWN = 20  # findings written out; their number tells of the rest
 
@@ -45,16 +46,21 @@ def quarantined(connection: Connection) -> list[Finding]:
     """Sources whose last listing was not believed: empty after full, or a large drop."""
     return [
         Finding(subject=source.id, message=source.last_outcome or "")
-        for source in list_sources(connection, kind=Kind.SERIES)
-        if (source.last_outcome or "").startswith("quarantined")
+        for source in list_sources(
+            connection, sources.c.last_outcome.startswith("quarantined"), kind=Kind.SERIES
+        )
     ]
 
 
 def stale(connection: Connection, *, now: datetime, settings: Settings) -> list[Finding]:
     """Sources that should have succeeded several times by now and did not."""
+    shortest = min(settings.interval_seconds(Kind.SERIES.value, tier.value) for tier in Tier)
+    patience = timedelta(seconds=shortest) * settings.ingest.stale_factor
+    last = func.coalesce(sources.c.last_success_at, sources.c.created_at)
     return [
         Finding(subject=source.id, message=_since(source))
-        for source in list_sources(connection, kind=Kind.SERIES)
+        # only those that may be: a run asks this of ten thousand
+        for source in list_sources(connection, last < now - patience, kind=Kind.SERIES)
         if is_stale(source, now=now, settings=settings)
     ]
 

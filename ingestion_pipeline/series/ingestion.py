@@ -30,8 +30,10 @@ from ingestion_pipeline.series.quarantine import reason_to_quarantine
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, LinkRow
 from ingestion_pipeline.settings import Ingest, Settings
+from ingestion_pipeline.store.rows import making_rows
 
 
+@making_rows()
 def ingest_listings(
     connection: Connection, listings: Sequence[SourceListing], *, now: datetime, settings: Settings
 ) -> list[Ingested]:

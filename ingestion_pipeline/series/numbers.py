@@ -193,6 +193,6 @@ def _accepted(number: Decimal) -> Decimal | None:
         return None
     if number and number.adjusted() < -MAX_DECIMALS:
         return None
-    canonical = canonical_number(number)
-    is_exact = canonical == canonical.quantize(Decimal(1).scaleb(-MAX_DECIMALS))
-    return canonical if is_exact else None
+    text = number_text(number)
+    is_exact = len(text.partition(".")[2]) <= MAX_DECIMALS
+    return Decimal(text) if is_exact else None

@@ -6,6 +6,8 @@ import json
 from dataclasses import asdict
 from typing import Any, cast
 
+import orjson
+
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.series.chapter import release_as_dict, release_from_dict
 from ingestion_pipeline.series.release import Release
@@ -19,17 +21,26 @@ def reading_to_bytes(reading: Reading[Release]) -> bytes:
         "notes": list(reading.notes),
         "releases": [release_as_dict(release) for release in reading.records],
     }
-    return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
-        errors="surrogatepass"  # as json.loads reads it back; ingestion cleans every text
-    )
+    try:
+        return orjson.dumps(document)
+    except orjson.JSONEncodeError:  # half a surrogate pair: it is kept; ingestion cleans every text
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="surrogatepass")
 
 
 def reading_from_bytes(stored: bytes) -> Reading[Release]:
     """The reading that `reading_to_bytes` wrote."""
-    document = cast("dict[str, Any]", json.loads(stored))
+    document = _loaded(stored)
     return Reading(
         records=[release_from_dict(fields) for fields in document["releases"]],
         problems=[Problem(**fields) for fields in document["problems"]],
         is_complete=document["is_complete"],
         notes=document["notes"],
     )
+
+
+def _loaded(stored: bytes) -> dict[str, Any]:
+    try:
+        return cast("dict[str, Any]", orjson.loads(stored))
+    except orjson.JSONDecodeError:  # half a surrogate pair, or no JSON at all
+        return cast("dict[str, Any]", json.loads(stored))

@@ -116,7 +116,7 @@ def known_links(
         (source_id, chapter_id): KnownLink(
             chapter_id=chapter_id, fingerprint=print_, available=available, missed_listings=missed
         )
-        for source_id, chapter_id, print_, available, missed in connection.execute(query)
+        for source_id, chapter_id, print_, available, missed in connection.execute(query).all()
     }
 
 
@@ -139,7 +139,7 @@ def stored_releases(
     )
     return {
         (source_id, chapter_id): [release_from_dict(fields) for fields in releases]
-        for source_id, chapter_id, releases in connection.execute(query)
+        for source_id, chapter_id, releases in connection.execute(query).all()
     }
 
 
@@ -164,7 +164,7 @@ def vanished_links(
         .where(chapter_sources.c.source_id.in_(list(complete)), chapter_sources.c.available)
     )
     found: dict[str, list[VanishedLink]] = defaultdict(list)
-    for source_id, series_id, key, link_id, missed in connection.execute(query):
+    for source_id, series_id, key, link_id, missed in connection.execute(query).all():
         is_listed = (source_id, series_id, key) in listed
         if complete[source_id] == series_id and not is_listed:
             found[source_id].append(VanishedLink(id=link_id, missed_listings=missed))
@@ -200,7 +200,7 @@ def insert_chapters(
         .on_conflict_do_nothing(index_elements=["series_id", "key"])
         .returning(chapters.c.id, chapters.c.series_id, chapters.c.key)
     )
-    return {(series_id, key): id_ for id_, series_id, key in connection.execute(statement)}
+    return {(series_id, key): id_ for id_, series_id, key in connection.execute(statement).all()}
 
 
 def chapter_ids(
@@ -214,7 +214,7 @@ def chapter_ids(
     query = select(chapters.c.id, chapters.c.series_id, chapters.c.key).join(
         given, and_(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
     )
-    return {(series_id, key): id_ for id_, series_id, key in connection.execute(query)}
+    return {(series_id, key): id_ for id_, series_id, key in connection.execute(query).all()}
 
 
 _LINK = {

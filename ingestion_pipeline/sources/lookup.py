@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, select
 
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.store.tables import sources
@@ -28,10 +28,13 @@ def sources_by_id(connection: Connection, ids: Collection[str]) -> dict[str, Sou
 
 
 def list_sources(
-    connection: Connection, *, kind: Kind | None = None, limit: int | None = None
+    connection: Connection,
+    *conditions: ColumnElement[bool],
+    kind: Kind | None = None,
+    limit: int | None = None,
 ) -> list[Source]:
-    """Every source, by id."""
-    query = select(*_SOURCE_COLUMNS).order_by(sources.c.id)
+    """Every source, by id; with conditions, those that meet them."""
+    query = select(*_SOURCE_COLUMNS).where(*conditions).order_by(sources.c.id)
     if kind is not None:
         query = query.where(sources.c.kind == kind.value)
     if limit is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 
 class Clock(Protocol):
@@ -24,7 +24,8 @@ class DatabaseClock:
     def now(self, connection: Connection) -> datetime:
         """The present moment, in UTC; on PostgreSQL it moves on inside a transaction too."""
         if connection.dialect.name == "postgresql":
-            return connection.execute(text("SELECT clock_timestamp()")).scalar_one().astimezone(UTC)
+            told = connection.exec_driver_sql("SELECT clock_timestamp()")
+            return told.scalar_one().astimezone(UTC)
         return datetime.now(UTC)
 
 

@@ -25,18 +25,18 @@ class UtcDateTime(TypeDecorator[datetime]):
         return dialect.type_descriptor(DateTime(timezone=True))
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:  # noqa: ANN401
-        """Refuse a naive time: nobody can tell which moment it means."""
+        """Refuse a naive time."""
         if value is None:
             return None
-        if value.tzinfo is None:
-            raise ValueError(f"{value!r} has no time zone; use datetime(..., tzinfo=UTC)")
-        return utc_text(value) if dialect.name == "sqlite" else value.astimezone(UTC)
+        moment = aware(value)
+        return utc_text(moment) if dialect.name == "sqlite" else moment.astimezone(UTC)
 
     def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:  # noqa: ANN401, ARG002
         """Aware UTC."""
         if value is None:
             return None
-        return (datetime.fromisoformat(value) if isinstance(value, str) else value).astimezone(UTC)
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+        return moment if moment.tzinfo is UTC else moment.astimezone(UTC)
 
 
 class UtcText(DateTime):
@@ -49,6 +49,13 @@ class UtcText(DateTime):
     def result_processor(self, dialect: Dialect, coltype: object) -> Any:  # noqa: ANN401, ARG002
         """As `UtcDateTime` does it."""
         return partial(UtcDateTime().process_result_value, dialect=dialect)
+
+
+def aware(value: datetime) -> datetime:
+    """The time itself; a naive one is refused: nobody can tell which moment it means."""
+    if value.tzinfo is None:
+        raise ValueError(f"{value!r} has no time zone; use datetime(..., tzinfo=UTC)")
+    return value
 
 
 def utc_text(value: datetime) -> str:

@@ -10,15 +10,19 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import cache
 from typing import Any
 
 from sqlalchemy import (
     Connection,
     Integer,
-    RowMapping,
+    Row,
+    Select,
     String,
     Text,
+    Update,
     and_,
+    bindparam,
     case,
     or_,
     select,
@@ -26,8 +30,9 @@ from sqlalchemy import (
     update,
 )
 from sqlalchemy.sql.elements import ColumnElement
+from sqlalchemy.sql.selectable import CTE
 
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.rows import row_document, row_source, row_table
 from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.work.task import Move, Task, TaskStatus
@@ -48,6 +53,31 @@ class Wanted:
     source_ids: Collection[str] | None = None
 
 
+TASK_COLUMNS = (
+    tasks.c.id,
+    tasks.c.kind,
+    tasks.c.dedupe_key,
+    tasks.c.source_id,
+    tasks.c.url,
+    tasks.c.payload,
+    tasks.c.status,
+    tasks.c.priority,
+    tasks.c.shard,
+    tasks.c.stage,
+    tasks.c.state,
+    tasks.c.attempts,
+    tasks.c.not_before,
+    tasks.c.lease_owner,
+    tasks.c.lease_until,
+    tasks.c.fence,
+    tasks.c.tracking_id,
+    tasks.c.parent_id,
+    tasks.c.ancestry,
+    tasks.c.spawn_depth,
+    tasks.c.created_at,
+)
+
+
 def claim(
     connection: Connection,
     wanted: Wanted,
@@ -58,52 +88,76 @@ def claim(
     limit: int,
 ) -> list[Task]:
     """At most `limit` tasks, now leased to `owner`, by priority, not_before, created_at."""
+    narrowed = _narrowed(wanted)
+    given = {
+        "wanted_kind": wanted.kind,
+        "claimer": owner,
+        "moment": now,
+        "until": now + lease,
+        "at_most": limit,
+    }
+    rows = connection.execute(_claim_statement(*narrowed), given | narrowed)
+    return sorted(
+        map(task_of, rows.all()),
+        key=lambda task: (task.priority, task.not_before, task.created_at, task.id),
+    )
+
+
+def _narrowed(wanted: Wanted) -> dict[str, Any]:
+    """What is asked for beyond the kind, by the names of `_NARROWING`."""
+    asked: dict[str, Any] = {}
+    if wanted.source_ids is not None:
+        asked["wanted_sources"] = list(wanted.source_ids)
+    if wanted.priority is not None:
+        asked["wanted_priority"] = wanted.priority
+    if wanted.shard is not None:
+        asked |= {"wanted_shard": wanted.shard, "shards": wanted.shards}
+    return asked
+
+
+_MOMENT = bindparam("moment", type_=UtcDateTime())
+_NARROWING: dict[str, ColumnElement[bool]] = {
+    "wanted_sources": tasks.c.source_id.in_(bindparam("wanted_sources", expanding=True)),
+    "wanted_priority": tasks.c.priority == bindparam("wanted_priority"),
+    "wanted_shard": tasks.c.shard % bindparam("shards", type_=Integer())
+    == bindparam("wanted_shard"),
+}
+
+
+@cache  # to write it anew takes longer than to run it
+def _claim_statement(*narrowed: str) -> Update:
+    """Due, or asked for by hand; unleased, or leased and expired."""
     due = (
         select(tasks.c.id)
-        .where(*_claimable(wanted, now=now))
+        .where(
+            ACTIVE,
+            tasks.c.kind == bindparam("wanted_kind"),
+            or_(
+                tasks.c.status == TaskStatus.PENDING.value,
+                and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < _MOMENT),
+            ),
+            *(_NARROWING[name] for name in narrowed if name in _NARROWING),
+            *([] if "wanted_sources" in narrowed else [tasks.c.not_before <= _MOMENT]),
+        )
         .order_by(tasks.c.priority, tasks.c.not_before, tasks.c.created_at)
-        .limit(limit)
+        .limit(bindparam("at_most", type_=Integer()))
         .with_for_update(skip_locked=True)
         .cte("due")
     )
-    statement = (
+    return (
         update(tasks)
         .where(tasks.c.id.in_(select(due.c.id)))
         .values(
             status=TaskStatus.PROCESSING.value,
-            lease_owner=owner,
-            lease_until=now + lease,
+            lease_owner=bindparam("claimer"),
+            lease_until=bindparam("until", type_=UtcDateTime()),
             fence=tasks.c.fence + 1,
             attempts=tasks.c.attempts + 1,
-            not_before=case((tasks.c.not_before > now, now), else_=tasks.c.not_before),
-            updated_at=now,
+            not_before=case((tasks.c.not_before > _MOMENT, _MOMENT), else_=tasks.c.not_before),
+            updated_at=_MOMENT,
         )
         .returning(*TASK_COLUMNS)
     )
-    found = [task_of(row) for row in connection.execute(statement).mappings()]
-    return sorted(
-        found, key=lambda task: (task.priority, task.not_before, task.created_at, task.id)
-    )
-
-
-def _claimable(wanted: Wanted, *, now: datetime) -> list[ColumnElement[bool]]:
-    conditions: list[ColumnElement[bool]] = [
-        ACTIVE,  # pyright: ignore[reportAssignmentType] - text, so that SQLite sees its own index
-        tasks.c.kind == wanted.kind,
-        or_(
-            tasks.c.status == TaskStatus.PENDING.value,
-            and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
-        ),
-    ]
-    if wanted.source_ids is None:
-        conditions.append(tasks.c.not_before <= now)
-    else:
-        conditions.append(tasks.c.source_id.in_(wanted.source_ids))
-    if wanted.priority is not None:
-        conditions.append(tasks.c.priority == wanted.priority)
-    if wanted.shard is not None:
-        conditions.append(tasks.c.shard % wanted.shards == wanted.shard)
-    return conditions
 
 
 def heartbeat(connection: Connection, *, owner: str, now: datetime, lease: timedelta) -> int:
@@ -133,14 +187,19 @@ def held(connection: Connection, claimed: Collection[tuple[int, int]]) -> set[in
     if not claimed:
         return set()
     given = row_source(connection, {"id": Id, "fence": Integer()}, list(claimed), "given")
-    statement = (
-        select(tasks.c.id)
-        .join(given, and_(tasks.c.id == given.c.id, tasks.c.fence == given.c.fence))
+    return set(connection.execute(_still_ours(select(tasks.c.id), given)).scalars())
+
+
+def _still_ours(query: Select[Any], given: CTE) -> Select[Any]:
+    """Of these claims those that nobody has taken, locked; one order for all, so no deadlock."""
+    return (
+        query.join_from(
+            given, tasks, and_(tasks.c.id == given.c.id, tasks.c.fence == given.c.fence)
+        )
         .where(tasks.c.status == TaskStatus.PROCESSING.value)
-        .order_by(tasks.c.id)  # one order for every worker: no deadlock
+        .order_by(tasks.c.id)
         .with_for_update(of=tasks)
     )
-    return set(connection.execute(statement).scalars())
 
 
 _MOVE_COLUMNS = {
@@ -162,23 +221,27 @@ def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> No
     """Every move takes effect, or `LostClaim` and none of this transaction does."""
     if not moves:
         return
-    given = row_source(connection, _MOVE_COLUMNS, [_values(move) for move in moves], "given")
-    statement = (
-        update(tasks)
-        .where(
-            _locked(tasks.c.id.in_(select(given.c.id))),
-            tasks.c.id == given.c.id,
-            tasks.c.fence == given.c.fence,
-            tasks.c.status == TaskStatus.PROCESSING.value,
-        )
-        .values(
-            {name: given.c[name] for name in _MOVE_COLUMNS if name not in {"id", "fence"}}
-            | {"lease_owner": None, "lease_until": None, "updated_at": now}
-        )
-    )
-    changed = connection.execute(statement).rowcount
+    dialect = connection.dialect.name
+    document = row_document(dialect, _MOVE_COLUMNS, [_values(move) for move in moves])
+    given = {"moves": document, "moment": now}
+    changed = connection.execute(_apply_statement(dialect), given).rowcount
     if changed != len(moves):
         raise LostClaim(f"{len(moves) - changed} of {len(moves)} claims were lost; nothing is kept")
+
+
+@cache
+def _apply_statement(dialect: str) -> Update:
+    given = row_table(dialect, _MOVE_COLUMNS, "moves")
+    # Nothing but the id is left to compare: given more, PostgreSQL looks at every active task.
+    ours = _still_ours(select(*given.c), given).cte("ours")
+    return (
+        update(tasks)
+        .where(tasks.c.id == ours.c.id)
+        .values(
+            {name: ours.c[name] for name in _MOVE_COLUMNS if name not in {"id", "fence"}}
+            | {"lease_owner": None, "lease_until": None, "updated_at": _MOMENT}
+        )
+    )
 
 
 def _values(move: Move) -> tuple[object, ...]:
@@ -197,34 +260,12 @@ def _values(move: Move) -> tuple[object, ...]:
     )
 
 
-TASK_COLUMNS = (
-    tasks.c.id,
-    tasks.c.kind,
-    tasks.c.dedupe_key,
-    tasks.c.source_id,
-    tasks.c.url,
-    tasks.c.payload,
-    tasks.c.status,
-    tasks.c.priority,
-    tasks.c.shard,
-    tasks.c.stage,
-    tasks.c.state,
-    tasks.c.attempts,
-    tasks.c.not_before,
-    tasks.c.lease_owner,
-    tasks.c.lease_until,
-    tasks.c.fence,
-    tasks.c.tracking_id,
-    tasks.c.parent_id,
-    tasks.c.ancestry,
-    tasks.c.spawn_depth,
-    tasks.c.created_at,
-)
+_TASK_FIELDS = tuple(column.name for column in TASK_COLUMNS)
 
 
-def task_of(row: RowMapping) -> Task:
+def task_of(row: Row[*tuple[Any, ...]]) -> Task:
     """The task a row of `TASK_COLUMNS` states."""
-    values: dict[str, Any] = {str(name): value for name, value in row.items()}
+    values: dict[str, Any] = dict(zip(_TASK_FIELDS, row, strict=True))
     values["status"] = TaskStatus(values["status"])
     values["ancestry"] = tuple(values["ancestry"])
     return Task(**values)
@@ -233,7 +274,7 @@ def task_of(row: RowMapping) -> Task:
 def tasks_by_id(connection: Connection, ids: Collection[int]) -> dict[int, Task]:
     """The tasks with these ids, as they are."""
     rows = connection.execute(select(*TASK_COLUMNS).where(tasks.c.id.in_(list(ids))))
-    return {task.id: task for task in map(task_of, rows.mappings())}
+    return {task.id: task for task in map(task_of, rows.all())}
 
 
 def set_stage(connection: Connection, claimed: Collection[tuple[int, int]], stage: str) -> None:

@@ -13,18 +13,21 @@ from typing import Any
 import pytest
 from sqlalchemy import event, update
 
-from ingestion_pipeline.pages.fetch_slice import Fetching
+from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.hosts import lease_hosts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
+from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, drips
 from ingestion_pipeline_tests.pollers import (
+    POLLS,
     GoingClock,
     a_feed,
+    a_fetcher,
     changed,
     fetch,
     fetch_async,
@@ -340,3 +343,30 @@ def test_a_host_that_was_lost_is_not_asked_any_more(
 
     assert 1 <= fetched.counts.changed <= 3
     assert host_row(store).lease_owner == "another"
+
+
+class ClaimsAtTheEnd(FetchSlice):
+    """Its next claim comes when a host's queue has been served and the visit has not ended yet."""
+
+    async def _serve(self, host: str) -> None:
+        await super()._serve(host)
+        await self._claim_more(POLLS, 1)
+
+
+@ON_SQLITE
+def test_what_is_claimed_while_a_visit_ends_is_visited_too(
+    shop: Workshop, web: FakeWeb, store: Store
+) -> None:
+    """Eight of a thousand polls were given back by a run that had all the time it wanted."""
+    shop = changed(shop, polling__batch_size="1")
+    given_sources(store, a_source("one"), a_source("two"))
+    web.routes |= {"/one": a_feed(1), "/two": a_feed(2)}
+
+    async def run() -> Fetching:
+        worker = Worker(store, lease_seconds=60)
+        async with a_fetcher(shop.settings, web.port) as fetcher:
+            return await ClaimsAtTheEnd(shop, worker, fetcher).run(POLLS)
+
+    counts = asyncio.run(run()).counts
+
+    assert (counts.changed, counts.given_back) == (2, 0)

@@ -135,19 +135,73 @@ def traces(connection: Connection) -> Any:
     ]
 
 
-def test_an_unchanged_listing_writes_not_one_row(syncing: Syncing, store: Store) -> None:
-    syncing.given_source()
-    listed = releases(*range(1, 51)) + releases(None, source_chapter_id="x")
-    syncing.sync(listed)
-    source = syncing.source()
+def wal_bytes(connection: Connection, since: str) -> int:
+    """How much of the log since then is about the two tables or their indexes."""
+    files = """
+        SELECT pg_relation_filenode(c.oid) AS file FROM pg_class c
+        LEFT JOIN pg_index i ON i.indexrelid = c.oid
+        WHERE coalesce(i.indrelid, c.oid) IN ('chapters'::regclass, 'chapter_sources'::regclass)
+    """
+    return connection.execute(
+        text(
+            "SELECT coalesce(sum(record_length), 0) FROM pg_get_wal_records_info(:since,"
+            " pg_current_wal_flush_lsn()) WHERE EXISTS (SELECT FROM (" + files + ") AS ours"
+            " WHERE block_ref LIKE '%/' || file || ' %')"
+        ),
+        {"since": since},
+    ).scalar_one()
+
+
+def test_unchanged_listings_of_several_sources_write_not_one_row(
+    syncing: Syncing, store: Store
+) -> None:
+    listed = {
+        SOLO: releases(*range(1, 51)) + releases(None, source_chapter_id="x"),
+        OTHER: releases(*range(30, 60)),
+        "series:third": releases(1, 2, 3),
+    }
+    for source_id in listed:
+        syncing.given_source(source_id, series_id="third" if "third" in source_id else "solo")
+    syncing.sync_together(listed)
+    listings = [
+        SourceListing.of(syncing.source(id_), Reading(records=known[::-1], is_complete=True))
+        for id_, known in listed.items()
+    ]
 
     with store.begin() as connection:
         before = traces(connection)
-        [result] = ingest(syncing, connection, source, listed[::-1])
+        results = ingest_listings(
+            connection, listings, now=syncing.clock.at, settings=syncing.settings
+        )
         after = traces(connection)
 
-    assert result.outcome == "nothing new"
+    assert [result.outcome for result in results] == ["nothing new"] * 3
     assert after == before
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("database", ["postgres"])
+def test_unchanged_listings_leave_no_byte_of_log_about_chapters(
+    syncing: Syncing, store: Store
+) -> None:
+    syncing.given_source()
+    syncing.given_source(OTHER)
+    syncing.sync_together({SOLO: releases(*range(1, 51)), OTHER: releases(*range(1, 31))})
+    with store.begin() as connection:
+        connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
+        connection.execute(text("CHECKPOINT"))  # the next touch of a page would be logged whole
+
+    def log_of(listed: dict[str, list[Release]]) -> int:
+        with store.begin() as connection:
+            since = connection.execute(text("SELECT pg_current_wal_insert_lsn()")).scalar_one()
+            for source_id, known in listed.items():
+                ingest(syncing, connection, syncing.source(source_id), known)
+        with store.read() as connection:
+            return wal_bytes(connection, since)
+
+    same = {SOLO: releases(*range(1, 51)), OTHER: releases(*range(1, 31))}
+    assert log_of(same) == 0
+    assert log_of(same | {OTHER: releases(*range(1, 31), language="de")}) > 30 * 50
 
 
 def test_one_changed_release_writes_one_row(syncing: Syncing, store: Store) -> None:

@@ -1,0 +1,53 @@
+"""`python -m benchmarks.poll_once bare|dagster`: what is due, polled in this process.
+
+`bare` calls the functions that the ops call, until nothing is due; `dagster` is one run of
+`poll_hot` on the instance of DAGSTER_HOME, as a run worker does it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from ingestion_pipeline.assembly import open_fetcher, open_workshop
+from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
+from ingestion_pipeline.pages.fetch_slice import FetchSlice
+from ingestion_pipeline.pages.poll_results import Fetching
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.worker import Worker
+
+
+def bare() -> None:
+    """Fetch, extract and ingest, without Dagster."""
+    with open_workshop() as shop:
+        while True:
+            worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+            fetched = asyncio.run(_fetch(shop, worker))
+            for batch_id in fetched.batch_ids:
+                extract_batch(shop, worker, batch_id)
+            for batch_id in fetched.batch_ids:
+                ingest_batch(shop, worker, batch_id)
+            if not fetched.counts.changed + fetched.counts.unchanged:
+                return
+
+
+async def _fetch(shop: Workshop, worker: Worker) -> Fetching:
+    async with open_fetcher(shop.settings) as fetcher:
+        wanted = Wanted(kind=POLL, priority=Tier.HOT.priority)
+        return await FetchSlice(shop, worker, fetcher).run(wanted)
+
+
+def dagster() -> None:
+    """One run of the job."""
+    from ingestion_pipeline.definitions import defs
+    from ingestion_pipeline.orchestration.execute import run_job
+
+    if not run_job(defs, "poll_hot"):
+        raise SystemExit("the run failed")
+
+
+if __name__ == "__main__":
+    {"bare": bare, "dagster": dagster}[sys.argv[1]]()
