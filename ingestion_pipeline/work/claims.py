@@ -20,6 +20,7 @@ from sqlalchemy import (
     Select,
     String,
     Text,
+    TextClause,
     Update,
     and_,
     bindparam,
@@ -33,7 +34,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE
 
 from ingestion_pipeline.store.rows import row_document, row_source, row_table
-from ingestion_pipeline.store.tables import ACTIVE, tasks
+from ingestion_pipeline.store.tables import ACTIVE, HELD, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.work.task import Move, Task, TaskStatus
 
@@ -172,11 +173,11 @@ def expire(connection: Connection, *, owner: str, now: datetime) -> int:
     return connection.execute(statement.values(lease_until=now)).rowcount
 
 
-def _claimed_by(owner: str) -> list[ColumnElement[bool]]:
-    return [tasks.c.lease_owner == owner, tasks.c.status == TaskStatus.PROCESSING.value]
+def _claimed_by(owner: str) -> tuple[ColumnElement[bool], TextClause]:
+    return tasks.c.lease_owner == owner, HELD
 
 
-def _locked(*conditions: ColumnElement[bool]) -> ColumnElement[bool]:
+def _locked(*conditions: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
     """These rows, locked by id as `held` does it: no two statements wait for each other."""
     query = select(tasks.c.id).where(*conditions).order_by(tasks.c.id).with_for_update()
     return tasks.c.id.in_(select(query.cte("locked").c.id))

@@ -19,6 +19,7 @@ from ingestion_pipeline.store.tables.telling import (
 from ingestion_pipeline.store.tables.watching import (
     ACTIVE,
     ENDED,
+    HELD,
     OPEN,
     batch_items,
     dead_letters,
@@ -31,6 +32,7 @@ __all__ = [
     "ACTIVE",
     "ENDED",
     "GIVEN_UP",
+    "HELD",
     "OPEN",
     "UNHANDLED",
     "UNSENT",

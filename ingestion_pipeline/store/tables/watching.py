@@ -11,6 +11,7 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 # partial index only if the query repeats its condition literally.
 ACTIVE = text("status IN ('PENDING', 'PROCESSING')")
 OPEN = text("replayed_at IS NULL")
+HELD = text("status = 'PROCESSING'")
 ENDED = text("status NOT IN ('PENDING', 'PROCESSING')")
 
 sources = Table(
@@ -110,7 +111,7 @@ tasks = Table(
     ),
     Index(None, "source_id", "kind", "status"),
     Index(None, "tracking_id"),
-    Index(None, "lease_owner"),
+    Index("ix_tasks_lease_owner", "lease_owner", postgresql_where=HELD, sqlite_where=HELD),
     Index("ix_tasks_ended", "status", "updated_at", postgresql_where=ENDED, sqlite_where=ENDED),
 )
 

@@ -34,6 +34,15 @@ def upgrade() -> None:
             "rejected_at", UtcDateTime(), comment="an operator's word: there is no such chapter"
         ),
     )
+    held = sa.text("status = 'PROCESSING'")
+    op.drop_index("ix_tasks_lease_owner", table_name="tasks")
+    op.create_index(
+        "ix_tasks_lease_owner",
+        "tasks",
+        ["lease_owner"],
+        postgresql_where=held,
+        sqlite_where=held,
+    )
     unhandled = sa.text("handled_at IS NULL")
     op.create_index(
         "ix_outbox_unhandled", "outbox", ["id"], postgresql_where=unhandled, sqlite_where=unhandled
