@@ -34,7 +34,7 @@ class Polling(Group):
         default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
     )
     reported_events: int = Field(
-        default=200, ge=1, le=5_000, description="materializations logged per run"
+        default=100, ge=1, le=5_000, description="materializations logged per run"
     )
 
 
