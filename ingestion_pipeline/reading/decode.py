@@ -95,8 +95,10 @@ def clean_text(text: str | None) -> str | None:
     """One line that any database can store, or None where nothing but white space is left."""
     if text is None:
         return None
-    if not text.isprintable():  # a text that is has neither, and most are
+    if not text.isprintable():
         text = _SURROGATES.sub("", text.replace("\0", ""))
+    elif "  " not in text and text[:1] != " " and text[-1:] != " ":
+        return text or None  # most are: printable means that a space is the only white space
     return " ".join(text.split()) or None
 
 

@@ -81,8 +81,9 @@ def _identity(release: Release) -> tuple[str | None, str | None, str | None]:
 
 def fingerprint(chapter: Chapter) -> str:
     """A hash of every fact of the chapter; equal for the same releases in another order."""
-    releases = ",".join(map(_quoted, sorted(map(_canonical_json, chapter.releases))))
-    facts = f"[{_quoted(chapter.key)},{_canonical_json(chapter)},[{releases}]]"
+    told = sorted(map(_canonical_json, chapter.releases))
+    leading = told[0] if len(told) == 1 else _canonical_json(chapter)  # one release says it all
+    facts = f"[{_quoted(chapter.key)},{leading},[{','.join(map(_quoted, told))}]]"
     return hashlib.sha256(facts.encode("ascii")).hexdigest()
 
 
