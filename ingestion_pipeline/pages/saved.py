@@ -15,6 +15,10 @@ from ingestion_pipeline.work.errors import WorkError
 _Rows = list[dict[str, Any]]
 
 
+class NoConfig(ValueError):
+    """A config was given to a reader that has none."""
+
+
 def read_saved(
     platform: str,
     kind: Kind,  # noqa: ARG001 - every reader takes it: one may read several kinds
@@ -24,7 +28,7 @@ def read_saved(
 ) -> tuple[_Rows, _Rows]:
     """The page as one record, and what is wrong with it; a bad URL or config raises ValueError."""
     if config:
-        raise ValueError(f"{platform} takes no config; remove {', '.join(sorted(config))}")
+        raise NoConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
     if url:
         checked_url(url)
     if not body.strip(b"\0\t\n\r "):

@@ -122,7 +122,7 @@ def _rank(link: PageLink) -> tuple[int, int]:
 def _is_in_pager(node: LexborNode) -> bool:
     parent = node.parent
     for _ in range(_ANCESTORS):
-        if parent is None:
+        if parent is None or not parent.is_element_node:
             return False
         attributes, parent = parent.attrs, parent.parent
         said = f"{attributes.get('class')} {attributes.get('id')} {attributes.get('aria-label')}"

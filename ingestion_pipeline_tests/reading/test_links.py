@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import json
+from string import ascii_letters, digits
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.reading.links import absolute, base_of, canonical_or_none, page_links
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.urls import BadUrl, canonical_url
+from ingestion_pipeline_tests.samples import sample
+
+URL = "https://a.test/shop/list?page=1"
+
+
+@pytest.mark.parametrize(
+    ("href", "address"),
+    [
+        ("https://b.test/x", "https://b.test/x"),
+        ("HTTPS://B.test/x", "https://B.test/x"),
+        ("/x", "https://a.test/x"),
+        ("//b.test/x", "https://b.test/x"),
+        ("x", "https://a.test/shop/x"),
+        ("../x", "https://a.test/x"),
+        ("?page=2", "https://a.test/shop/list?page=2"),
+        (" /x\n", "https://a.test/x"),
+        ("/a\nb", "https://a.test/ab"),
+        ("/x#y", "https://a.test/x"),
+        ("#y", None),
+        ("", None),
+        ("javascript:void(0)", None),
+        ("JavaScript:void(0)", None),
+        ("mailto:a@b.test", None),
+        ("tel:1", None),
+        ("data:text/html,x", None),
+        ("ftp://b.test/x", None),
+        ("file:///etc/passwd", None),
+        ("http://[bad", "http://[bad"),
+        ("//[bad", None),
+        ("/" + "x" * 2_000, None),
+    ],
+)
+def test_an_address_is_made_absolute(href: str, address: str | None) -> None:
+    assert absolute(href, URL) == address
+
+
+def test_every_page_is_linked_to_once_in_page_order() -> None:
+    tree = parse_html(
+        "<a href=/b>1</a><a href='/a?utm_source=x&id=1'>2</a><a href=/b#top>3</a>"
+        "<a href='https://A.test:443/b'>4</a><map><area href=/c></map><a href='javascript:x'>5</a>"
+        "<a name=x>6</a><a href='/a?id=1'>7</a><a href='http://[bad'>8</a>"
+    )
+
+    assert page_links(tree, URL) == {
+        "https://a.test/b": "https://a.test/b",
+        "https://a.test/a?id=1": "https://a.test/a?utm_source=x&id=1",
+        "https://a.test/c": "https://a.test/c",
+    }
+
+
+def test_without_its_own_address_a_page_has_absolute_links_only() -> None:
+    tree = parse_html("<a href=/x>1</a><a href=https://b.test/y>2</a><a href=//b.test/z>3</a>")
+
+    assert list(page_links(tree, None)) == ["https://b.test/y"]
+
+
+@pytest.mark.parametrize(
+    ("html", "base"),
+    [
+        ("<base href='/b/'>", "https://a.test/b/"),
+        ("<base href='//c.test/'>", "https://c.test/"),
+        ("<base target=x><base href='/b/'><base href='/c/'>", "https://a.test/b/"),
+        ("<base href='javascript:x'>", URL),
+        ("<base href=''>", URL),
+        ("", URL),
+    ],
+)
+def test_the_base_is_the_first_that_can_be_one(html: str, base: str) -> None:
+    assert base_of(parse_html(html), URL) == base
+
+
+def test_bases_are_found_as_w3lib_finds_them() -> None:
+    rows = json.loads(sample("html_tricky/w3lib_html_vectors.json").read_text())
+    rows = [row for row in rows if row["function"] == "get_base_url"]
+
+    for row in rows:
+        html, url = [*row["args"], None][:2]
+        assert (base_of(parse_html(html), url) or "") == row["expected"], html
+    assert len(rows) == 6
+
+
+PARTS = st.text(alphabet=ascii_letters + digits + "-._~/?&=%#:@!$'()*+,;[]|\\ éA", max_size=25)
+
+
+@given(st.sampled_from(["http", "https", "HTTP"]), PARTS, PARTS)
+def test_the_quick_way_to_the_canonical_form_is_the_right_one(
+    scheme: str, host: str, path: str
+) -> None:
+    address = f"{scheme}://{host}/{path}"
+    try:
+        expected = canonical_url(address)
+    except BadUrl:
+        expected = None
+
+    assert canonical_or_none(address) == expected
+
+
+@given(st.text(max_size=40), st.sampled_from([None, URL, "https://b.test", "nonsense", "http://["]))
+def test_no_href_raises(href: str, base: str | None) -> None:
+    found = absolute(href, base)
+
+    assert found is None or found.lower().startswith(("http://", "https://"))
