@@ -118,7 +118,8 @@ def readable(text: str) -> str:
 
 def without_invisible(text: str) -> str:
     """The text without NUL and characters that nobody sees."""
-    return _INVISIBLE.sub("", text.replace("\0", ""))
+    text = text.replace("\0", "")
+    return text if text.isascii() else _INVISIBLE.sub("", text)
 
 
 def hides(style: str) -> bool:

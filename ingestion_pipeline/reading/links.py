@@ -6,7 +6,13 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-from ingestion_pipeline.urls import MAX_URL_CHARS, BadUrl, canonical_url
+from ingestion_pipeline.urls import (
+    MAX_URL_CHARS,
+    TRACKING_PARAMETERS,
+    TRACKING_PREFIX,
+    BadUrl,
+    canonical_url,
+)
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -15,9 +21,11 @@ _C0_AND_SPACE = "".join(map(chr, range(33)))
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ORIGIN = re.compile(r"https?://[^/?#\\]+", re.IGNORECASE)
 # Most links of most pages are canonical as they stand, and the pattern is ten times quicker than
-# the whole work: lower-case name with a letter in its last label, plain path, no dots to resolve.
+# the whole work: lower-case name with a letter in its last label, plain path, no dots to resolve,
+# parameters in order and none of them for tracking.
 _CANONICAL = re.compile(
-    r"https?://[a-z0-9-]++(?:\.[a-z0-9-]++)*?\.[a-z][a-z0-9-]*+(?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++",
+    r"https?://[a-z0-9-]++(?:\.[a-z0-9-]++)*?\.[a-z][a-z0-9-]*+(?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++"
+    r"(?:\?([\w~=&.-]++))?",
     re.ASCII,
 )
 
@@ -55,12 +63,22 @@ def absolute(href: str, base: str | None) -> str | None:
 
 def canonical_or_none(address: str) -> str | None:
     """The canonical URL; None where the address is none."""
-    if _CANONICAL.fullmatch(address):
+    if (found := _CANONICAL.fullmatch(address)) and _is_plain(found[1]):
         return address
     try:
         return canonical_url(address)
     except BadUrl:
         return None
+
+
+def _is_plain(query: str | None) -> bool:
+    if query is None:
+        return True
+    names = [pair.partition("=")[0] for pair in query.split("&")]
+    return names == sorted(names) and not any(
+        not name or name.lower() in TRACKING_PARAMETERS or name.lower().startswith(TRACKING_PREFIX)
+        for name in names
+    )
 
 
 def _joined(href: str, base: str | None, origin: str | None) -> str | None:

@@ -27,7 +27,6 @@ _LEAST_SHARE = 0.7
 _KEPT_SCHEMES = ("mailto:", "tel:", "#")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _EMPTY_LINES = re.compile(r"\n{3,}")
-_LINE_END = re.compile(r"[ \t]+\n")
 
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
@@ -39,15 +38,16 @@ def to_markdown(html: str, *, url: str | None = None) -> str:
     return markdown_of(visible_tree(html), url=url)
 
 
-def markdown_of(tree: LexborHTMLParser, *, url: str | None = None, text: str | None = None) -> str:
-    """The Markdown of a cleaned tree, which is changed by it; `text` if it is at hand.
+def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
+    """The Markdown of a cleaned tree, which is changed by it.
 
     What the converter loses is not lost: then the plain text stands for the Markdown.
     """
-    text = visible_text(tree) if text is None else text
+    words = (tree.body.text() if tree.body is not None else "").split()
     _prepare(tree, base_of(tree, url))
     converted = _converted(body_html(tree))
-    return converted if len(converted) >= _LEAST_SHARE * len(text) else text
+    is_whole = len(converted) >= _LEAST_SHARE * sum(map(len, words))
+    return converted if is_whole else visible_text(tree)
 
 
 def _prepare(tree: LexborHTMLParser, base: str | None) -> None:
@@ -82,8 +82,8 @@ def _converted(html: str) -> str:
         content = convert(html, _options()).content or ""
     except Exception:  # a panic of the library is one, too; the text is the fallback
         return ""
-    lines = _LINE_END.sub("\n", without_invisible(content))
-    return _EMPTY_LINES.sub("\n\n", lines).strip()
+    lines = "\n".join([line.rstrip() for line in without_invisible(content).split("\n")])
+    return (_EMPTY_LINES.sub("\n\n", lines) if "\n\n\n" in lines else lines).strip()
 
 
 @cache

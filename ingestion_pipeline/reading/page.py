@@ -49,7 +49,7 @@ def read_page(html: str, *, url: str | None = None) -> Page:
     remove_unseen(tree)
     if has_text(tree):
         text = visible_text(tree)
-        markdown = markdown_of(tree, url=url, text=text)
+        markdown = markdown_of(tree, url=url)
     else:
         text, markdown = cleaned_text(html), to_markdown(html, url=url)
     return Page(

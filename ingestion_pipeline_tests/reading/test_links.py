@@ -107,6 +107,16 @@ def test_the_quick_way_to_the_canonical_form_is_the_right_one(
     assert canonical_or_none(address) == expected
 
 
+QUERIES = st.lists(st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "", "c=d=e", "a=0"]))
+
+
+@given(QUERIES)
+def test_the_quick_way_knows_when_a_query_is_in_order(pairs: list[str]) -> None:
+    address = "https://a.test/x?" + "&".join(pairs)
+
+    assert canonical_or_none(address) == canonical_url(address)
+
+
 @given(st.text(max_size=40), st.sampled_from([None, URL, "https://b.test", "nonsense", "http://["]))
 def test_no_href_raises(href: str, base: str | None) -> None:
     found = absolute(href, base)
