@@ -1,14 +1,17 @@
 """Bytes to text: the encoding a body truly has, whatever it says, and text fit for any database.
 
 The order of belief: byte order mark, the pattern of UTF-16, the HTTP header, the document's own
-declaration, UTF-8, windows-1252. Labels mean what browsers take them to mean (iso-8859-1 is
-windows-1252). A declaration that the bytes contradict, by being good UTF-8, is not believed.
+declaration, UTF-8, what the bytes speak for clearly, windows-1252. Labels mean what browsers take
+them to mean (iso-8859-1 is windows-1252). A declaration that the bytes contradict, by being good
+UTF-8, is not believed.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
+
+from ingestion_pipeline.reading.guess import guessed_encoding
 
 # Browsers look at 1024 bytes; real pages declare later, so we look as far as html5lib's tests go.
 HEAD_BYTES = 16_384
@@ -132,7 +135,7 @@ def declared_encoding(body: bytes) -> str | None:
 
 def _believed(declared: str | None, body: bytes) -> str:
     if declared is None or declared == "utf-8":
-        return "utf-8" if _is_mostly_utf8(body) else FALLBACK
+        return "utf-8" if _is_mostly_utf8(body) else guessed_encoding(body) or FALLBACK
     if declared.startswith("utf-16") and 0 not in body:
         return _believed(None, body)
     # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.
