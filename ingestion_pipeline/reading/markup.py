@@ -166,6 +166,7 @@ def _block_tags(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def _refuse_many_attributes(attributes: str) -> None:
+    # An attribute is at most three pieces: its name, a lone `=`, its value.
     bare, quoted = _QUOTED.subn(" ", attributes)
     if quoted + len(bare.replace("/", " ").split()) > 3 * MAX_ATTRIBUTES:
         raise Permanent(
