@@ -10,7 +10,8 @@ from sqlalchemy import insert, select
 from benchmarks.figure import Figure, rate
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.chapter import chapters_of, fingerprint, release_as_dict
-from ingestion_pipeline.series.ingestion import SourceListing, ingest_listings
+from ingestion_pipeline.series.ingestion import ingest_listings
+from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import Definition, Kind

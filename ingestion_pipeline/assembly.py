@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 from ingestion_pipeline.demo.names import demo_resolver, published_port
+from ingestion_pipeline.notices.apprise_channel import AppriseChannel
+from ingestion_pipeline.notices.channel import Channels
+from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
@@ -51,19 +54,41 @@ def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Wor
 
 
 def open_fetcher(settings: Settings) -> HttpFetcher:
-    """The one way out of the process; while the demo site runs, its names lead to it."""
-    port = published_port(settings.home)
-    resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
+    """The way in for pages; while the demo site runs, its names lead to it."""
     limits = FetchLimits(
         max_bytes=settings.fetch.max_bytes,
         max_ratio=settings.fetch.max_ratio,
         deadline_seconds=settings.fetch.deadline_seconds,
         max_redirects=settings.fetch.max_redirects,
         connect_seconds=settings.fetch.connect_seconds,
-        waits=Waits(
-            blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds),
-            rate_limited=timedelta(seconds=settings.fetch.rate_limit_wait_seconds),
-            longest=timedelta(seconds=settings.fetch.longest_wait_seconds),
-        ),
+        waits=_waits(settings),
     )
-    return HttpFetcher(settings.user_agent, limits, Guard(settings.allowed_hosts, resolve))
+    return HttpFetcher(settings.user_agent, limits, _guard(settings))
+
+
+def open_channels(settings: Settings) -> Channels:
+    """The ways out for messages; followers' webhooks pass the same guard as pages."""
+    limits = WebhookLimits(
+        deadline_seconds=settings.fetch.deadline_seconds,
+        connect_seconds=settings.fetch.connect_seconds,
+        waits=_waits(settings),
+    )
+    return Channels(
+        WebhookChannel(settings.user_agent, limits, _guard(settings)),
+        AppriseChannel(settings.notify_services, deadline_seconds=settings.fetch.deadline_seconds),
+    )
+
+
+def _guard(settings: Settings) -> Guard:
+    """While the demo site runs, its names lead to it."""
+    port = published_port(settings.home)
+    resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
+    return Guard(settings.allowed_hosts, resolve)
+
+
+def _waits(settings: Settings) -> Waits:
+    return Waits(
+        blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds),
+        rate_limited=timedelta(seconds=settings.fetch.rate_limit_wait_seconds),
+        longest=timedelta(seconds=settings.fetch.longest_wait_seconds),
+    )

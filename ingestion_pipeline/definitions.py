@@ -3,8 +3,9 @@
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import chapters, sources
-from ingestion_pipeline.orchestration.checks import CHAPTER_CHECKS, SOURCE_CHECKS
+from ingestion_pipeline.orchestration.checks import CHAPTER_CHECKS, NOTICE_CHECKS, SOURCE_CHECKS
 from ingestion_pipeline.orchestration.jobs import JOBS
+from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
 from ingestion_pipeline.orchestration.sensors import SENSORS
@@ -17,8 +18,8 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, chapters],
-        asset_checks=[*SOURCE_CHECKS, *CHAPTER_CHECKS],
+        assets=[sources, chapters, notices],
+        asset_checks=[*SOURCE_CHECKS, *CHAPTER_CHECKS, *NOTICE_CHECKS],
         jobs=JOBS,
         schedules=SCHEDULES,
         sensors=SENSORS,

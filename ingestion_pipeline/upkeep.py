@@ -12,14 +12,17 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls
+from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls, make_due
+from ingestion_pipeline.sources.readers import popular_sources
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import (
     ENDED,
     batch_items,
     dead_letters,
+    outbox,
     runs,
     snapshots,
     sources,
@@ -167,6 +170,7 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     is_quiet = and_(
         ~sources.c.tier_pinned,
         sources.c.status == SourceStatus.ACTIVE.value,
+        sources.c.id.not_in(popular_sources(more_than=settings.tiers.hot_readers)),
         or_(
             and_(is_hot, newest < hot_until),
             and_(sources.c.tier == Tier.WARM.value, newest < warm_until),
@@ -182,6 +186,36 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     return cooled
 
 
+def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Auto sources that many have begun to follow are HOT, and polled at once."""
+    is_cold = and_(
+        ~sources.c.tier_pinned,
+        sources.c.status == SourceStatus.ACTIVE.value,
+        sources.c.tier != Tier.HOT.value,
+    )
+    popular = popular_sources(more_than=settings.tiers.hot_readers)
+    query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)
+    wanted = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
+    lock_polls(connection, wanted)
+    statement = update(sources).where(sources.c.id.in_(wanted), is_cold)
+    heated = connection.execute(statement.values(tier=Tier.HOT.value)).rowcount
+    ensure_polls(connection, wanted, now=now)
+    make_due(connection, wanted, now=now)
+    return heated
+
+
+def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Rows that became notices go; the notices stay for ever, so that nobody is told twice.
+
+    What nobody follows is handled here: for it alone no deliverer is started.
+    """
+    grouping = timedelta(seconds=settings.notices.grouping_seconds)
+    while expand(connection, now=now, grouping=grouping).handled:
+        pass
+    before = now - timedelta(seconds=settings.retention.outbox_seconds)
+    return connection.execute(delete(outbox).where(outbox.c.handled_at < before)).rowcount
+
+
 SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
@@ -190,4 +224,6 @@ SWEEPS: dict[str, Sweep] = {
     "batches": _batches,
     "runs": _runs,
     "cooled": _cool,
+    "heated": _heat,
+    "outbox": _outbox,
 }

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +29,7 @@ class Asked:
     host: str
     headers: Mapping[str, str]
     at: float
+    body: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,8 @@ class FakeWeb:
 
     async def _answer_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
+        if length := int(asked.headers.get("content-length", "0")):
+            asked = replace(asked, body=await reader.readexactly(length))
         self.requests.append(asked)
         answer = self._chosen(asked)
         if callable(answer):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -82,3 +83,53 @@ def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path) ->
     assert len(children) == 2
     assert [pid for pid in (run, *map(int, children)) if is_alive(pid)] == []
     assert dev.returncode == 130
+
+
+def system(folder: Path, *, uid: int, **variables: str) -> tuple[str, str]:
+    """What `.ci/system` says, and what it asks of apt, where all is there but a browser."""
+    programs = folder / "programs"
+    programs.mkdir()
+    for name in ("ls", "find", "grep", "cat", "true"):
+        real = shutil.which(name)
+        assert real is not None
+        (programs / name).symlink_to(real)
+    asked = folder / "asked"
+    fakes = {
+        "id": f"echo {uid}",
+        "initdb": "",
+        "openssl": "",
+        "apt-get": f"echo \"$@\" >> '{asked}'",
+    }
+    for name, code in fakes.items():
+        (programs / name).write_text(f"#!/bin/sh\n{code}\n")
+        (programs / name).chmod(0o700)
+    font = folder / ".fonts" / "a.ttf"
+    font.parent.mkdir()
+    font.touch()
+    done = subprocess.run(
+        ["/bin/sh", CI / "system"],
+        env={"PATH": str(programs), "HOME": str(folder), **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout + done.stderr, asked.read_text() if asked.exists() else ""
+
+
+def test_system_installs_the_missing_browser_when_root(tmp_path: Path) -> None:
+    said, asked = system(tmp_path, uid=0)
+
+    assert said == "installing chromium ...\n"
+    assert asked == "update -qq\ninstall -y -qq --no-install-recommends chromium\n"
+
+
+def test_system_only_names_what_is_missing_to_others(tmp_path: Path) -> None:
+    said, asked = system(tmp_path, uid=1000)
+
+    assert said.startswith("missing: chromium;")
+    assert said.endswith("As root: apt-get install chromium\n")
+    assert asked == ""
+
+
+def test_system_is_content_with_a_browser_of_ones_own(tmp_path: Path) -> None:
+    assert system(tmp_path, uid=0, INGESTION_BROWSER="/opt/chrome") == ("", "")

@@ -104,7 +104,11 @@ def test_every_setting_is_read_by_something() -> None:
     code = "\n".join(
         path.read_text() for path in package.rglob("*.py") if path.parent != package / "settings"
     )
-    computed = {"database_url", "allow_hosts"}  # read through a property of the settings
+    computed = {
+        "database_url",
+        "allow_hosts",
+        "notify_urls",
+    }  # read through a property of the settings
 
     names = {key for key in setting_fields() if not key.startswith("interval.")} - computed
     assert {key for key in names if f".{key.split('.')[-1]}" not in code} == set()
@@ -150,6 +154,19 @@ def test_allowed_hosts_are_a_comma_list() -> None:
     found = load_settings({"INGESTION_ALLOW_HOSTS": " Demo.test:80, ,127.0.0.1:9,[::1]:65535,"})
 
     assert found.allowed_hosts == {"demo.test:80", "127.0.0.1:9", "[::1]:65535"}
+
+
+def test_services_are_parted_by_a_comma_or_a_blank_and_never_shown() -> None:
+    text = "mailto://u:geheim@host?to=a@b.org,c@d.org, json://127.0.0.1:9/x\n tgram://geheim/1,"
+    found = load_settings({"INGESTION_NOTIFY_URLS": text})
+
+    assert found.notify_services == (
+        "mailto://u:geheim@host?to=a@b.org,c@d.org",
+        "json://127.0.0.1:9/x",
+        "tgram://geheim/1",
+    )
+    assert load_settings({}).notify_services == ()
+    assert "geheim" not in repr(found)
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

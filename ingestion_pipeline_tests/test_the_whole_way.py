@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,13 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline_tests.fakes import closed_port
+from ingestion_pipeline_tests.orchestration.dev import (
+    Dev,
+    make_dagster_home,
+    make_desk,
+    variables,
+    within,
+)
 from ingestion_pipeline_tests.orchestration.house import (
     BROKEN,
     LIGHTHOUSE,
@@ -30,7 +32,6 @@ from ingestion_pipeline_tests.orchestration.house import (
     told,
 )
 
-ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 90
 
 
@@ -51,26 +52,12 @@ def site(house: House) -> Iterator[DemoSite]:
 
 @pytest.fixture
 def desk(tmp_path: Path) -> Path:
-    """A working directory as the repository is one: limits and workspace, and nothing else."""
-    folder = tmp_path / "desk"
-    folder.mkdir()
-    for name in ("dagster.yaml", "workspace.yaml"):
-        (folder / name).symlink_to(ROOT / name)
-    return folder
+    return make_desk(tmp_path)
 
 
 @pytest.fixture
 def dagster_home(tmp_path: Path) -> Path:
-    folder = tmp_path / "dagster"
-    folder.mkdir()
-    (folder / "dagster.yaml").symlink_to(ROOT / "dagster.yaml")
-    return folder
-
-
-def variables(house: House, **more: str) -> dict[str, str]:
-    """What a command of this test is started with."""
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    return kept | house.environment | more
+    return make_dagster_home(tmp_path)
 
 
 def dagster(
@@ -98,7 +85,7 @@ def test_one_source_file_becomes_rows(house: House, site: DemoSite) -> None:
         keys = instance.get_dynamic_partitions("series_sources")
 
     assert result.success
-    assert told(result)[LIGHTHOUSE]["new_chapters"] == 10
+    assert told(result)[LIGHTHOUSE]["new"] == 10
     assert seen == {LIGHTHOUSE} == set(keys)
     assert house.chapters_of(LIGHTHOUSE) == 10
     [series] = house.rows("series")
@@ -159,73 +146,6 @@ def test_a_job_of_one_source_says_by_its_exit_code_how_it_went(
     assert house.chapters_of(SALT) == (12 if code == 0 else 0)
 
 
-class Dev:
-    """A running `dagster dev`, asked by GraphQL as its own pages do."""
-
-    def __init__(self, desk: Path, environment: dict[str, str]) -> None:
-        self.port = closed_port()
-        command = [str(Path(sys.executable).with_name("dagster")), "dev", "-h", "127.0.0.1"]
-        self._log = (desk / "dev.log").open("w+")
-        self.process = subprocess.Popen(
-            [*command, "-p", str(self.port)],
-            cwd=desk,
-            env=environment,
-            stdout=self._log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-
-    def ask(self, query: str) -> dict[str, Any]:
-        request = urllib.request.Request(
-            f"http://127.0.0.1:{self.port}/graphql",
-            data=json.dumps({"query": query}).encode(),
-            headers={"Content-Type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as answer:
-            return json.load(answer)["data"]
-
-    def answers(self) -> bool:
-        try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/", timeout=5) as answer:
-                return answer.status == 200
-        except OSError:
-            return False
-
-    def stop(self) -> int:
-        """SIGTERM, as a service manager sends it; the exit code."""
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def family(self) -> list[str]:
-        """The processes of its session that are still there."""
-        found: list[str] = []
-        for folder in Path("/proc").iterdir():
-            try:
-                stat = (folder / "stat").read_text().rpartition(")")[2].split()
-                if folder.name.isdigit() and int(stat[3]) == self.process.pid and stat[0] != "Z":
-                    found.append((folder / "cmdline").read_text().replace("\0", " "))
-            except OSError:
-                continue
-        return found
-
-    def end(self) -> None:
-        """Nothing of it is left, however the test went."""
-        if self.family():
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
-        self._log.close()
-
-
-def within(seconds: float, is_so: Callable[[], bool]) -> bool:
-    """Whether it became so in time; a real daemon has a clock of its own."""
-    give_up_at = time.monotonic() + seconds
-    while not is_so():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.5)
-    return True
-
-
 EVERYTHING = """{
   assetNodes { assetKey { path } }
   repositoriesOrError { ... on RepositoryConnection { nodes {
@@ -270,6 +190,6 @@ def test_a_running_dagster_takes_up_a_new_source_without_a_restart(
         assert keys["partitionKeys"] == [LIGHTHOUSE]
 
         dev.stop()
-        assert within(10, lambda: dev.family() == []), dev.family()
+        assert within(10, lambda: dev.family() == {}), dev.family()
     finally:
         dev.end()

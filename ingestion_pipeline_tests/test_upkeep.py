@@ -23,6 +23,9 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     batch_items,
     dead_letters,
+    follows,
+    outbox,
+    recipients,
     runs,
     snapshots,
     sources,
@@ -269,6 +272,56 @@ def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: Wor
     }
     assert {row.not_before for row in rows} == {NOON + 3 * HOUR}  # a pause is waited out
     assert swept(shop).counts["cooled"] == 2
+
+
+def given_readers(shop: Workshop, series_id: str, count: int) -> None:
+    person: dict[str, Any] = {
+        "address_url": "notify:",
+        "kinds": ["chapter"],
+        "mode": "immediate",
+        "origin": "row",
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+    with shop.store.begin() as connection:
+        for number in range(count):
+            name = f"{series_id}-{number}"
+            connection.execute(insert(recipients).values(id=name, **person))
+            row = {"recipient_id": name, "series_id": series_id, "origin": "row"}
+            connection.execute(insert(follows).values(created_at=NOON, **row))
+
+
+def test_what_many_follow_is_heated_and_never_cools(shop: Workshop) -> None:
+    month_ago = NOON - 30 * DAY
+    for name, readers in (("many", 3), ("few", 2)):
+        registered = a_definition(id=f"series:{name}", url=f"https://{name}.test/", series=name)
+        with shop.store.begin() as connection:
+            registry.register(connection, [registered], now=month_ago)
+        given_readers(shop, name, readers)
+    settings = load_settings({"INGESTION_TIERS__HOT_READERS": "2"})
+
+    for _ in range(2):
+        maintain(Workshop(store=shop.store, settings=settings, content=shop.content, systems={}))
+
+    with shop.store.read() as connection:
+        query = select(sources.c.id, sources.c.tier, tasks.c.priority)
+        rows = connection.execute(query.join(tasks, tasks.c.source_id == sources.c.id))
+        found = {row.id: (row.tier, row.priority) for row in rows}
+    assert found == {"series:many": ("hot", 1), "series:few": ("cold", 3)}
+
+
+def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(shop: Workshop) -> None:
+    rows: list[dict[str, Any]] = [
+        {"subject_id": "old", "handled_at": NOON - 8 * DAY},
+        {"subject_id": "recent", "handled_at": NOON - 6 * DAY},
+        {"subject_id": "unhandled", "handled_at": None},
+    ]
+    shared = {"subject_kind": "other", "payload": {}, "created_at": NOON - 30 * DAY}
+    with shop.store.begin() as connection:
+        connection.execute(insert(outbox), [shared | row for row in rows])
+
+    assert swept(shop).counts["outbox"] == 1
+    assert left(shop, outbox.c.subject_id) == {"recent", "unhandled"}
 
 
 def test_one_failing_sweep_does_not_stop_the_others(shop: Workshop) -> None:

@@ -146,8 +146,8 @@ def replay(
 
 def _replay(store: Store, letter_id: int, *, dry_run: bool) -> tuple[int, str, bool]:
     """The id, what its replay came to, and whether the work runs again."""
+    from ingestion_pipeline.notices.replay import replay as replay_letter
     from ingestion_pipeline.work.dead_letters import letter
-    from ingestion_pipeline.work.dead_letters import replay as replay_letter
 
     with store.begin() as connection:
         now = store.clock.now(connection)

@@ -107,14 +107,18 @@ def run() -> None:
 
 
 def program() -> str:
-    """How this command is typed here: its name where the shell finds it, else as it was called."""
-    return "ingest" if shutil.which("ingest") else sys.argv[0]
+    """How this command is typed here: by its name if that leads to it, else by the way to it."""
+    installed = Path(sys.executable).parent / "ingest"
+    if shutil.which("ingest") == str(installed):
+        return "ingest"
+    here = Path.cwd()
+    return str(installed.relative_to(here) if installed.is_relative_to(here) else installed)
 
 
 def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (one new chapter),\n"
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series go on),\n"
         f"`{ingest} status`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (the broken source is part of the demo)."
     )
@@ -171,14 +175,14 @@ def demo_file() -> SourceFile:
 
 @demo.command()
 def mutate() -> None:
-    """Let one new chapter come out."""
+    """Let a new chapter come out, of two series."""
     from ingestion_pipeline.demo import state
 
     home = _home()
     changed = state.mutate(state.read_state(home))
     state.write_state(home, changed)
-    said = f"new chapters of The Lighthouse Keeper so far: {changed.new_chapters}"
-    say(f"{said}; `ingest demo run` sees the last one")
+    said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map so far"
+    say(f"{said}: {changed.new_chapters} each; `{program()} demo run` sees the last ones")
 
 
 @demo.command("break")
@@ -190,14 +194,15 @@ def break_(*, repair: bool) -> None:
     """
     from ingestion_pipeline.demo import state
 
-    home = _home()
+    home, ingest = _home(), program()
     before = state.read_state(home)
     state.write_state(home, state.repair(before) if repair else state.break_site(before))
     if repair:
-        say("the site is whole again; `ingest demo run` sees it")
+        say(f"the site is whole again; `{ingest} demo run` sees it")
     else:
         say("the orchard's feed is an error page, Salt and Iron's listing is empty;")
-        say("`ingest demo run` shows that nothing is lost, `ingest demo break --repair` ends it")
+        say(f"`{ingest} demo run` shows that nothing is lost,")
+        say(f"`{ingest} demo break --repair` ends it")
 
 
 def _home() -> Path:

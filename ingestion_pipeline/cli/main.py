@@ -10,8 +10,11 @@ from ingestion_pipeline.cli.dead_letters import dead_letters
 from ingestion_pipeline.cli.demo import demo
 from ingestion_pipeline.cli.doctor import doctor
 from ingestion_pipeline.cli.init import init
+from ingestion_pipeline.cli.notices import notices
 from ingestion_pipeline.cli.output import Failed, Refused
 from ingestion_pipeline.cli.read import read
+from ingestion_pipeline.cli.recipients import follow, recipients, unfollow
+from ingestion_pipeline.cli.series import series
 from ingestion_pipeline.cli.settings import settings
 from ingestion_pipeline.cli.sources import sources
 from ingestion_pipeline.cli.status import status
@@ -70,5 +73,8 @@ def main() -> None:
     """Keep structured data from the web fresh: sources, their state, and what went wrong."""
 
 
-for command in (init, sources, settings, status, dead_letters, read, doctor, demo):
+for command in (
+    *(init, sources, series, recipients, follow, unfollow, notices),
+    *(settings, status, dead_letters, read, doctor, demo),
+):
     main.add_command(command)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any, cast
 
 import click
@@ -30,6 +31,24 @@ class JsonObject(click.ParamType[dict[str, Any]]):
         if not isinstance(found, dict):
             self.fail(f"must be a JSON object, not {type(found).__name__}", param, ctx)
         return cast("dict[str, Any]", found)
+
+
+class Moment(click.ParamType[datetime]):
+    """An option whose value is a moment; without a zone it is UTC."""
+
+    name = "ISO"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> datetime:
+        """The moment in UTC; anything else is refused."""
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value))
+            return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no moment such as 2026-03-01T12:00:00Z", param, ctx)
 
 
 config_option = click.option(

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
-from typing import IO, Any, cast
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from ingestion_pipeline.cli.options import config_option, json_option
+from ingestion_pipeline.cli.options import Moment, config_option, json_option
 from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
 from ingestion_pipeline.sources.source import Kind
 
-Records = list[dict[str, Any]]
-Reader = Callable[[str, Kind, bytes, str, Mapping[str, Any]], tuple[Records, Records]]
+if TYPE_CHECKING:
+    from ingestion_pipeline.reading.saved import SavedBody, Shown
+
+    Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], Shown]
 
 KINDS = [kind.value for kind in Kind]
 # These formats say nothing about what is in them: the kind must be told.
@@ -42,6 +46,11 @@ FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url"}
 @click.option("--entity", help="What is looked for in a catalogue.")
 @config_option
 @click.option("--url", default="", help="Where the body came from; relative links need it.")
+@click.option(
+    "--fetched-at",
+    type=Moment(),
+    help="When the body was fetched, for dates such as '2 days ago'. Default: the file's own time.",
+)
 @json_option
 def read(
     *,
@@ -51,21 +60,27 @@ def read(
     entity: str | None,
     config: dict[str, Any] | None,
     url: str,
+    fetched_at: datetime | None,
     as_json: bool,
 ) -> None:
     """Show what a reader makes of a saved body.
 
     The first thing to try when a source looks empty: no network, no database. FILE may be `-`.
     """
+    from ingestion_pipeline.reading.saved import SavedBody
+
     wanted = kind_for(platform, Kind(kind) if kind else None)
     if entity is not None and wanted is not Kind.CATALOG:
         raise Refused(f"--entity belongs to catalogues; this is {wanted}")
-    records, problems = _reader(wanted)(platform, wanted, file.read(), url, config or {})
+    saved = SavedBody(body=file.read(), url=url, fetched_at=fetched_at or _written_at(file))
+    shown = _reader(wanted)(platform, wanted, saved, config or {})
     if as_json:
-        say_json({"records": records, "problems": problems})
+        say_json({"records": shown.records, "problems": shown.problems})
     else:
-        _say_reading(wanted, records, problems)
-    if problems and not records:
+        _say_reading(wanted, shown)
+    for note in shown.notes:
+        say(f"note: {note}", is_error=True)
+    if shown.problems and not shown.records:
         raise click.exceptions.Exit(1)
 
 
@@ -97,7 +112,18 @@ def _reader(kind: Kind) -> Reader:
     raise Refused(f"nothing reads a saved {kind} yet")
 
 
-def _say_reading(kind: Kind, records: Records, problems: Records) -> None:
+def _written_at(file: IO[bytes]) -> datetime:
+    """When the file was last written; what comes through a pipe is taken to be fresh."""
+    from ingestion_pipeline.store.clock import wall_clock
+
+    try:
+        return datetime.fromtimestamp(os.stat(file.name).st_mtime, UTC)  # noqa: PTH116  - may be named by a number
+    except (OSError, AttributeError):
+        return wall_clock()
+
+
+def _say_reading(kind: Kind, shown: Shown) -> None:
+    records, problems = shown.records, shown.problems
     names = [name for name in COLUMNS[kind] if any(record[name] for record in records)]
     if records:
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]

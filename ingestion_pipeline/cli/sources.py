@@ -148,6 +148,7 @@ def _say_sources(found: Sequence[Watched], now: datetime) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show all that is known of one source."""
+    from ingestion_pipeline.sources.belonging import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.status import watched_source
     from ingestion_pipeline.work.dead_letters import list_letters
@@ -158,7 +159,10 @@ def show(*, source_id: str, as_json: bool) -> None:
         if watched is None:
             raise UnknownSource(source_id)
         letters = list_letters(connection, source_id=source_id, replayed=True, limit=LAST_LETTERS)
+        home = homes(connection, [source_id])[source_id]
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts)
+    if watched.source.kind is Kind.SERIES:
+        facts |= {"effective_series": home.series_id, "series_why": home.why}
     poll = asdict(watched.poll) if watched.poll else None
     keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts", "replayed_at")
     dead = [{key: letter[key] for key in keys} for letter in letters]
@@ -279,12 +283,14 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
 
 
 def _register(store: Store, file: SourceFile) -> str:
+    from ingestion_pipeline.notices.registry import as_counts, declare
     from ingestion_pipeline.sources.registry import register
     from ingestion_pipeline.store.audit import audit
 
     with store.begin() as connection:
         now = store.clock.now(connection)
         came_to = asdict(register(connection, file.definitions, now=now))
+        told = declare(connection, file.recipients, now=now)
         audit(
             connection,
             actor=actor(),
@@ -293,7 +299,8 @@ def _register(store: Store, file: SourceFile) -> str:
             now=now,
             detail=came_to,
         )
-    return ", ".join(f"{count} {word}" for word, count in came_to.items())
+    said = ", ".join(f"{count} {word}" for word, count in came_to.items())
+    return said + (f"; recipients: {as_counts(told)}" if file.recipients else "")
 
 
 @sources.command()

@@ -1,7 +1,7 @@
 """Every body the demo site can send, as a function of its state: no clock, no chance, no network.
 
 Two series come from a MangaDex-like API and from a feed each, one from a feed that is often
-overloaded, and one address has nothing but an error page.
+overloaded, and one address has nothing but an error page. The series of `lists.py` has web pages.
 """
 
 from __future__ import annotations

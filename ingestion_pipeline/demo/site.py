@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import content
+from ingestion_pipeline.demo import content, lists
 from ingestion_pipeline.demo.content import Page
 from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
@@ -36,6 +36,7 @@ PAGES: dict[tuple[str, str], Callable[[DemoState], Page]] = {
     ORCHARD_ADDRESS: content.orchard_rss,
     (content.BROKEN_HOST, "/ghost.xml"): content.error_page,
 }
+CLOCKMAKER_ADDRESS = (lists.LISTS_HOST, "/clockmaker")
 MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
 
 
@@ -102,6 +103,8 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> Page:
     """What the site holds at this address; every address has an answer, if only a 404."""
     if page := PAGES.get((host, path)):
         return page(state)
+    if (host, path) == CLOCKMAKER_ADDRESS:
+        return lists.clockmaker_list(state, parse_qs(query))
     if host != content.API_HOST:
         return content.plain(404, "Not Found")
     if found := MANGA_FEED.fullmatch(path):

@@ -18,13 +18,13 @@ class DemoStateError(ValueError):
 class DemoState:
     """Everything the site's content depends on; the default is the site as it is shipped."""
 
-    new_chapters: int = 0  # of The Lighthouse Keeper, beyond those it is shipped with
+    new_chapters: int = 0  # of The Lighthouse Keeper and The Clockmaker's Map, beyond the shipped
     is_broken: bool = False  # the orchard's feed is an error page, Salt and Iron's listing is empty
     is_overloaded: bool = False  # the orchard answers 503 until repaired, not only at first
 
 
 def mutate(state: DemoState) -> DemoState:
-    """One more chapter of The Lighthouse Keeper, in the API and in the feed."""
+    """One more chapter of The Lighthouse Keeper, in API and feed, and of The Clockmaker's Map."""
     return replace(state, new_chapters=state.new_chapters + 1)
 
 

@@ -46,7 +46,7 @@ LIGHTHOUSE = (
 )
 LAST_LIGHTHOUSE_NUMBER = 22
 SECOND_GROUP_ENDS_AT = LIGHTHOUSE_ENDS_AT - 2 * WEEK  # it is slow, and never has the newest two
-LIGHTHOUSE_NEW_TITLES = ("A Ship Without a Name", "The Other Shore", "Mist", "Signal Fires")
+NEW_TITLES = ("A Ship Without a Name", "The Other Shore", "Mist", "Signal Fires")
 
 SALT_ENDS_AT = datetime(2026, 9, 20, 9, tzinfo=UTC)
 SALT = (
@@ -75,6 +75,24 @@ ORCHARD = (
     ("7", "Lanterns"),
     ("8", "Bare Branches"),
 )
+
+CLOCKMAKER_ENDS_AT = datetime(2026, 9, 28, 7, tzinfo=UTC)
+CLOCKMAKER = (
+    ("1", "The Shop on Brook Street"),
+    ("2", "Mainspring"),
+    ("3", "A Map Inside a Watch"),
+    ("4", "The Hour Hand"),
+    ("5", "Escapement"),
+    ("6", "North by Noon"),
+    ("6.5", "An Apprentice's Day"),
+    ("7", "The Tower"),
+    ("8", "Winding Down"),
+    ("9", "Brass & Bone"),
+    ("10", "The Second Map"),
+    ("11", "Thirteen Strokes"),
+    ("12", "Pendulum"),
+)
+LAST_CLOCKMAKER_NUMBER = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +124,13 @@ class Upload:
 def lighthouse_chapters(state: DemoState) -> list[Chapter]:
     """The Lighthouse Keeper, oldest first: the shipped numbers, then one per mutation."""
     shipped = _weekly(LIGHTHOUSE, LIGHTHOUSE_ENDS_AT)
-    return shipped + [
-        Chapter(
-            number=str(LAST_LIGHTHOUSE_NUMBER + nth),
-            title=LIGHTHOUSE_NEW_TITLES[(nth - 1) % len(LIGHTHOUSE_NEW_TITLES)],
-            # an hour apart, not a week: no mutation may date a chapter into the reader's future
-            published_at=LIGHTHOUSE_ENDS_AT + nth * HOUR,
-        )
-        for nth in range(1, state.new_chapters + 1)
-    ]
+    return shipped + _mutated(state, after=LAST_LIGHTHOUSE_NUMBER, since=LIGHTHOUSE_ENDS_AT)
+
+
+def clockmaker_chapters(state: DemoState) -> list[Chapter]:
+    """The Clockmaker's Map, oldest first: the shipped numbers, then one per mutation."""
+    shipped = _weekly(CLOCKMAKER, CLOCKMAKER_ENDS_AT)
+    return shipped + _mutated(state, after=LAST_CLOCKMAKER_NUMBER, since=CLOCKMAKER_ENDS_AT)
 
 
 def lighthouse_uploads(state: DemoState) -> list[Upload]:
@@ -144,6 +160,18 @@ def orchard_chapters() -> list[Chapter]:
 def salt_chapters() -> list[Chapter]:
     """Salt and Iron, oldest first."""
     return _weekly(SALT, SALT_ENDS_AT)
+
+
+def _mutated(state: DemoState, *, after: int, since: datetime) -> list[Chapter]:
+    return [
+        Chapter(
+            number=str(after + nth),
+            title=NEW_TITLES[(nth - 1) % len(NEW_TITLES)],
+            # an hour apart, not a week: no mutation may date a chapter into the reader's future
+            published_at=since + nth * HOUR,
+        )
+        for nth in range(1, state.new_chapters + 1)
+    ]
 
 
 def _weekly(titles: Sequence[tuple[str, str]], ends_at: datetime) -> list[Chapter]:

@@ -4,7 +4,7 @@ import warnings
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration.events import refuse_unknown
+from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
@@ -63,14 +63,7 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
             )
             bad += [f"{key}: {problem}" for problem in found.problems]
             context.add_asset_metadata(
-                {
-                    "platform": found.platform or "-",
-                    "status": found.status,
-                    "problems": len(found.problems),
-                    "records": known[key].record_count,
-                    "failures_in_a_row": known[key].failure_count,
-                },
-                partition_key=key,
+                declared(found.source, problems=len(found.problems)), partition_key=key
             )
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)

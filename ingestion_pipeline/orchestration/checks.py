@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import dagster as dg
 
+from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series import checks
@@ -13,6 +14,7 @@ from ingestion_pipeline.systems import check_definition
 
 CHAPTERS = dg.AssetKey("chapters")
 SOURCES = dg.AssetKey("sources")
+NOTICES = dg.AssetKey("notices")
 
 
 def _gaps(shop: Workshop) -> list[Finding]:
@@ -40,6 +42,20 @@ def _bad_files(shop: Workshop) -> list[Finding]:
     ]
 
 
+def _undelivered(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        late = shop.settings.notices.overdue_seconds
+        found = undelivered(connection, now=now, overdue_seconds=late)
+    return [
+        Finding(
+            subject=one.recipient,
+            message=f"{one.failed} failed, {one.overdue} overdue: {one.error or 'no deliverer'}",
+        )
+        for one in found
+    ]
+
+
 FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]] = {
     dg.AssetCheckKey(CHAPTERS, "no_gaps"): (
         _gaps,
@@ -56,6 +72,10 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
+    ),
+    dg.AssetCheckKey(NOTICES, "all_delivered"): (
+        _undelivered,
+        "No notice has failed or is overdue; a failed one waits in the dead letters for a replay.",
     ),
 }
 
@@ -89,6 +109,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
+NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]
 
 

@@ -1,4 +1,4 @@
-"""The jobs: three that drain what is due, one of a single source, and two for the house."""
+"""The jobs: three poll what is due, one a single source, one tells, two keep the house."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,12 +8,14 @@ from pydantic import Field
 
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
+from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.sources import Tier
-from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.sources.definition import TIERS, definition_of
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline.upkeep import maintain as keep_house
@@ -40,6 +42,15 @@ ingest_series = dg.define_asset_job(
     description="Poll one series source now; needs the tag dagster/partition.",
 )
 
+NOTICES_SHARD = "notices"  # as a shard has one run at a time, so have notices
+
+deliver_notices = dg.define_asset_job(
+    "deliver_notices",
+    selection=dg.AssetSelection.assets("notices"),
+    tags={tags.SHARD: NOTICES_SHARD},
+    description="Turn new chapters into notices and deliver what is due.",
+)
+
 
 @dg.op(out=dg.Out(is_required=False))
 def keep(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
@@ -59,17 +70,36 @@ def maintain() -> None:
 
 
 class NewSource(dg.Config):
-    """A source, as in a source file; `config` holds the platform's own keys."""
+    """A source, as in a source file."""
 
-    id: str
-    kind: str
-    url: str
-    name: str | None = None
-    platform: str | None = None
-    tier: str | None = None
-    config: dict[str, Any] = Field(default_factory=dict)
-    series: str | None = None
-    company: str | None = None
+    id: str = Field(description="kind:name of a-z 0-9 : . _ -; the partition key; never changes")
+    kind: str = Field(description=f"one of {', '.join(Kind)}; the id begins with it")
+    url: str = Field(description="what is polled: http or https, without credentials")
+    platform: str | None = Field(
+        default=None, description="how it is read, such as rss; left out, the URL tells"
+    )
+    series: str | None = Field(
+        default=None,
+        description="the series it belongs to, one for all its sources; else the id's name",
+    )
+    name: str | None = Field(default=None, description="for people; the title of a new series")
+    tier: str | None = Field(
+        default=None, description=f"one of {', '.join(TIERS)}; auto finds its own"
+    )
+    config: dict[str, Any] = Field(
+        default_factory=dict, description="the platform's own keys; docs/operating.md has them"
+    )
+    company: str | None = Field(default=None, description="for kinds that belong to a company")
+
+
+# What the Launchpad opens with: to be filled in, and refused if it is not.
+BLANK: dict[str, Any] = {
+    "ops": {
+        "register": {
+            "config": {"id": "series:NAME", "kind": "series", "url": "https://", "platform": "rss"}
+        }
+    }
+}
 
 
 @dg.op
@@ -89,19 +119,24 @@ def register(context: dg.OpExecutionContext, config: NewSource, workshop: Worksh
             shop.store.begin() as connection,
         ):
             add(connection, definition, actor="dagster", now=shop.store.clock.now(connection))
+            added = sources_by_id(connection, [definition.id])[definition.id]
     except SourceExists as error:
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error
     for name in set_names(definition.kind):
         register_keys(context.instance, name, [definition.id])
-    context.log.info("added %s", definition.id)
+    metadata = declared(added, problems=0)
+    context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=metadata))
+    said = "added %s, read as %s; it is due now, and polled in a few seconds if the sensors run"
+    context.log.info(said, added.id, added.platform)
 
 
 @dg.job(
-    description="Add one source from the Launchpad; mistakes are listed, nothing is half-added."
+    config=BLANK,
+    description="Add one source from the Launchpad; mistakes are listed, nothing is half-added.",
 )
 def add_source() -> None:
     """One op."""
     register()
 
 
-JOBS: list[Any] = [*POLL_JOBS.values(), ingest_series, maintain, add_source]
+JOBS: list[Any] = [*POLL_JOBS.values(), ingest_series, deliver_notices, maintain, add_source]

@@ -20,6 +20,7 @@ from ingestion_pipeline.orchestration.events import (
     is_fresh,
     materialization,
     refuse_unusable,
+    run_numbers,
     why_late,
 )
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
@@ -28,7 +29,12 @@ from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.poll_results import PollCounts
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.series.reporting import mark_reported, reports, unreported
+from ingestion_pipeline.series.reporting import (
+    lock_sources,
+    mark_reported,
+    reports,
+    unreported,
+)
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import POLL
@@ -51,7 +57,7 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
         started_at = shop.store.now()
         wanted = _wanted(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            fetched = asyncio.run(_fetch(shop, worker, wanted))
+            fetched, requests = asyncio.run(_fetch(shop, worker, wanted))
     context.log.info("fetched: %s", asdict(fetched.counts))
     return {
         "owner": fetched.owner,
@@ -60,12 +66,15 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
         "keys": keys,
         "started_at": started_at,
         "new": 0,
+        "requests": requests,
     }
 
 
-async def _fetch(shop: Workshop, worker: Worker, wanted: Wanted) -> Fetching:
+async def _fetch(shop: Workshop, worker: Worker, wanted: Wanted) -> tuple[Fetching, int]:
+    """What was fetched, and by how many requests."""
     async with open_fetcher(shop.settings) as fetcher:
-        return await FetchSlice(shop, worker, fetcher).run(wanted)
+        fetched = await FetchSlice(shop, worker, fetcher).run(wanted)
+        return fetched, fetcher.requests
 
 
 @dg.op(tags={"kind": "extract"})
@@ -101,8 +110,17 @@ def report(
             yield from _materializations(context, shop, batch)
             yield from changed_checks(context.instance, shop, TOLD_BY_POLLS)
         heartbeat.end(shop.store, run_id=context.run_id)
-        context.log.info("polled: %s, new chapters: %d", batch["counts"], batch["new"])
+        yield from _numbers(context, batch)
         _pass_verdict(shop, batch)
+
+
+def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output[None]]:
+    """The run's numbers, on its page; an output of the asset's would be a materialization more."""
+    counts = PollCounts(**batch["counts"])
+    numbers = run_numbers(counts, new=batch["new"], requests=batch["requests"])
+    context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+    if batch["keys"] is None:
+        yield dg.Output(None, metadata=numbers)
 
 
 def asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
@@ -154,10 +172,14 @@ def _materializations(
     tell of no change twice, and what changes meanwhile is not taken for told.
     """
     if batch["keys"] is not None:
-        with shop.store.begin() as connection:
+        with shop.store.read() as connection:
             asked = sources_by_id(connection, batch["keys"]).values()
-            fresh = [one.id for one in asked if is_fresh(one, since=batch["started_at"])]
-            yield from _tell(context, connection, fresh)
+        fresh = sorted(one.id for one in asked if is_fresh(one, since=batch["started_at"]))
+        for start in range(0, len(fresh), TOLD_AT_ONCE):
+            with shop.store.begin() as connection:
+                some = fresh[start : start + TOLD_AT_ONCE]
+                lock_sources(connection, some)
+                yield from _tell(context, connection, some)
         return
     limit = shop.settings.polling.reported_events
     for told in range(0, limit, TOLD_AT_ONCE):

@@ -8,8 +8,11 @@ from typing import Any
 
 import dagster as dg
 
+from ingestion_pipeline.notices.registry import declare
+from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.jobs import POLL_JOBS
+from ingestion_pipeline.orchestration.events import declared
+from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import run_for
@@ -18,6 +21,7 @@ from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.arrivals import import_files, partition_keys
 from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shards
 from ingestion_pipeline.sources.files import fingerprints
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline.work.runs import silent_runs
@@ -59,7 +63,7 @@ def new_sources(
             return dg.SkipReason(nothing)
         requests = _first_runs(shop, now)
         partitions = _mirror(context, shop)
-        events = _declared(partitions, limit=shop.settings.polling.reported_events)
+        events = _declared(shop, partitions)
     return dg.SensorResult(
         run_requests=requests,
         dynamic_partitions_requests=partitions,
@@ -79,7 +83,9 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
     result = import_files(shop.store, shop.settings.sources, check=check_definition)
     for problem in result.problems:
         context.log.warning("not imported: %s", problem)
-    context.log.info("source files: %s", result.registered)
+    with shop.store.begin() as connection:
+        told = declare(connection, result.recipients, now=shop.store.clock.now(connection))
+    context.log.info("source files: %s, recipients: %s", result.registered, told)
 
 
 def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
@@ -109,7 +115,7 @@ def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
     return requests
 
 
-def _declared(requests: list[Any], *, limit: int) -> list[dg.AssetMaterialization]:
+def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterialization]:
     """A new source's declaration has been checked: its partition of `sources` is materialized.
 
     At most as many as a run would tell; the rest can be materialized by hand, and need not be.
@@ -121,36 +127,50 @@ def _declared(requests: list[Any], *, limit: int) -> list[dg.AssetMaterializatio
         and request.partitions_def_name == SOURCES.name
         for key in request.partition_keys
     ]
-    return [dg.AssetMaterialization("sources", partition=key) for key in added[:limit]]
+    with shop.store.read() as connection:
+        found = sources_by_id(connection, added[: shop.settings.polling.reported_events])
+    return [
+        dg.AssetMaterialization("sources", partition=key, metadata=declared(one, problems=0))
+        for key, one in sorted(found.items())
+    ]
 
 
 @dg.sensor(
     name="pending_work",
-    jobs=list(POLL_JOBS.values()),
+    jobs=[*POLL_JOBS.values(), deliver_notices],
     minimum_interval_seconds=5,
     default_status=RUNNING,
-    description="Claimable work no schedule will remember soon: retries, and what dead runs held.",
+    description=(
+        "Claimable work no schedule will remember soon: retries, what dead runs held, and notices."
+    ),
 )
 def pending_work(
     context: dg.SensorEvaluationContext, workshop: WorkshopResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """At most one run a minute for each tier and shard that has such work."""
+    """At most one run a minute for each tier and shard that has such work; one for notices."""
     with workshop.open() as shop, shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         waiting: list[tuple[Tier, int]] = unscheduled_shards(
             connection, now=now, shards=shop.settings.polling.shards
         )
-    if not waiting:
+        is_news_waiting = is_work_waiting(connection, now=now)
+    if not waiting and not is_news_waiting:
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):
             yield request
+    # One deliverer at a time finds all there is, also what comes while it works.
+    if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
+        yield dg.RunRequest(job_name=deliver_notices.name, run_key=f"notices:{now:%Y%m%dT%H%M%S}")
 
 
-def _is_queued(instance: dg.DagsterInstance, shard: str) -> bool:
+WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
+
+
+def _is_queued(instance: dg.DagsterInstance, shard: str, *also: dg.DagsterRunStatus) -> bool:
     """Whether a run that will drain the shard waits already; another would find nothing."""
-    waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
+    waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *also]
     return instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={tags.SHARD: shard})) > 0
 
 

@@ -144,7 +144,7 @@ def _read(shop: Workshop, item: BatchItem) -> str:
     with our_own_disk():
         pages = [
             StoredPage(
-                url=page.url,
+                url=page.final_url,
                 body=shop.content.get(page.content_hash),
                 content_type=page.content_type,
                 fetched_at=item.fetched_at,
@@ -253,6 +253,8 @@ def _success(item: BatchItem, result: Ingested) -> PollSuccess:
         last_modified=first.last_modified if is_one_page else None,
         is_read=not result.quarantined,
         changed=result.says_something and not result.quarantined,
+        updated=result.updated,
+        withdrawn=result.withdrawn,
         content_hash=item.content_hash,
         reader=item.reader,
         newest_at=result.newest_at,

@@ -56,6 +56,7 @@ class HttpFetcher:
 
         self._user_agent = user_agent
         self._limits = limits
+        self.requests = 0  # sent so far, redirects too
         self._connections = Connections(
             guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
         )
@@ -99,6 +100,7 @@ class HttpFetcher:
         raise _bad_redirect(request.url, f"more than {self._limits.max_redirects} times")
 
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
+        self.requests += 1
         async with self._connections.get(url, self._headers(request)) as raw:
             error = verdict(raw.status, raw.headers, url, now, self._limits.waits)
             if error is None:

@@ -19,8 +19,8 @@ class Listing(Protocol):
         """Where the listing begins."""
         ...
 
-    def next_request(self, body: bytes) -> Request | None:
-        """What follows this page; None if it was the last."""
+    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
+        """What follows this page, which came from `url` in the end; None if it was the last."""
         ...
 
 
@@ -64,7 +64,7 @@ async def fetch_listing(
     if isinstance(answer, Unchanged):
         return SameListing(etag=answer.etag, last_modified=answer.last_modified)
     pages = [answer]
-    while (following := listing.next_request(pages[-1].body)) is not None:
+    while (following := _next_request(listing, pages[-1])) is not None:
         if len(pages) >= max_pages:
             raise Permanent(
                 f"{without_credentials(first.url)} leads to more than {max_pages} pages;"
@@ -86,6 +86,10 @@ def listing_hash(pages: list[Fetched], *, reader: str) -> str:
     for page in pages:
         digest.update(hashlib.sha256(page.body).digest())
     return digest.hexdigest()
+
+
+def _next_request(listing: Listing, page: Fetched) -> Request | None:
+    return listing.next_request(page.body, url=page.final_url)
 
 
 def _whole(answer: Answer, request: Request) -> Fetched:

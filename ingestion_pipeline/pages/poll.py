@@ -98,6 +98,7 @@ def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageR
         return tuple(
             PageRef(
                 url=page.url,
+                final_url=page.final_url,
                 content_hash=content.put(page.body),
                 content_type=page.content_type,
                 size_bytes=len(page.body),

@@ -35,9 +35,10 @@ class Missing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageRef:
-    """A page in the content store."""
+    """A page in the content store; `final_url` is where its redirects led."""
 
     url: str
+    final_url: str
     content_hash: str
     content_type: str | None
     size_bytes: int

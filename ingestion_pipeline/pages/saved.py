@@ -8,11 +8,11 @@ from typing import Any
 from ingestion_pipeline.pages.appearance import Content, WrongType, appearance_of
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.page import Page, read_page
+from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.saved import SavedBody, Shown
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import checked_url
-from ingestion_pipeline.work.errors import WorkError
-
-_Rows = list[dict[str, Any]]
+from ingestion_pipeline.work.errors import Permanent, Transient
 
 
 class NoConfig(ValueError):
@@ -21,27 +21,16 @@ class NoConfig(ValueError):
 
 def read_saved(
     platform: str,
-    kind: Kind,  # noqa: ARG001 - every reader takes it: one may read several kinds
-    body: bytes,
-    url: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
     config: Mapping[str, Any],
-) -> tuple[_Rows, _Rows]:
+) -> Shown:
     """The page as one record, and what is wrong with it; a bad URL or config raises ValueError."""
     if config:
         raise NoConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
-    if url:
-        checked_url(url)
-    if not body.strip(b"\0\t\n\r "):
-        return [], [_problem("empty_body", "the body is empty; fetch the page again")]
-    try:
-        page = read_page(decode(body), url=url or None)
-        seen = appearance_of(url, 200, {}, body, text=page.text)
-    except WorkError as error:
-        return [], [_problem(error.code, error.text)]
-    if isinstance(seen, WrongType):
-        return [], [_problem("not_html", f"{seen.reason}; only web pages are read")]
-    doubts = [] if isinstance(seen, Content) else [_problem(_slug(seen), seen.reason)]
-    return [page_as_dict(page)], doubts
+    if saved.url:
+        checked_url(saved.url)
+    return Shown.of(lambda: _reading(saved), page_as_dict)
 
 
 def page_as_dict(page: Page) -> dict[str, Any]:
@@ -56,8 +45,17 @@ def page_as_dict(page: Page) -> dict[str, Any]:
     }
 
 
-def _problem(code: str, message: str) -> dict[str, Any]:
-    return {"where": "body", "code": code, "message": message}
+def _reading(saved: SavedBody) -> Reading[Page]:
+    if not saved.body.strip(b"\0\t\n\r "):
+        raise Transient("the body is empty; fetch the page again", code="empty_body")
+    page = read_page(decode(saved.body), url=saved.url or None)
+    seen = appearance_of(saved.url, 200, {}, saved.body, text=page.text)
+    if isinstance(seen, WrongType):
+        raise Permanent(f"{seen.reason}; only web pages are read", code="not_html")
+    if isinstance(seen, Content):
+        return Reading(records=[page])
+    doubt = Problem(where="body", message=seen.reason, code=_slug(seen), hides_record=False)
+    return Reading(records=[page], problems=[doubt])
 
 
 def _slug(seen: object) -> str:

@@ -17,7 +17,7 @@ from ingestion_pipeline.sources import Kind, Source
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredPage:
-    """A fetched page as the content store gives it back."""
+    """A fetched page as the content store gives it back; `url` is where its redirects led."""
 
     url: str
     body: bytes

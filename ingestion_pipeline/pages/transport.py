@@ -132,10 +132,29 @@ class Connections:
     @asynccontextmanager
     async def get(self, url: str, headers: Mapping[str, str]) -> AsyncGenerator[RawAnswer, None]:
         """Send one GET; the connection is closed on leaving unless the body was read to its end."""
+        async with self._exchange("GET", url, headers, None) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes
+    ) -> AsyncGenerator[RawAnswer, None]:
+        """Send one POST; the connection is closed on leaving as after `get`."""
+        async with self._exchange("POST", url, headers, body) as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncGenerator[RawAnswer, None]:
         async with self._transport(host_of(url)) as transport:
             with _classified(url):
                 request = httpx.Request(
-                    "GET", url, headers=headers, extensions={"timeout": self._timeout}
+                    method,
+                    url,
+                    headers=headers,
+                    content=body,
+                    extensions={"timeout": self._timeout},
                 )
                 response = await transport.handle_async_request(request)
             try:

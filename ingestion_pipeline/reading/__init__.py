@@ -1,7 +1,8 @@
 """Bodies as they were fetched enter: bytes, with whatever their headers claim.
 
-What a body says leaves: text, Markdown, links, feed entries, records, and a problem for each part
-that cannot be read. What it means does not belong here, nor does fetching it or storing it.
+What a body says leaves: text, Markdown, links, feed entries, the items of a JSON or HTML list with
+their dates, and a problem for each part that cannot be read. What it means does not belong here,
+nor does fetching it or storing it.
 """
 
 from ingestion_pipeline.reading.cleaning import cleaned_text

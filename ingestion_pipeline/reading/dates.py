@@ -1,35 +1,89 @@
-"""Dates as pages write them: ISO, seconds or milliseconds since 1970, or words in English."""
+"""Dates as pages write them: ISO, seconds or milliseconds since 1970, or words of many languages.
+
+The forms that most pages use are read here, in microseconds; dateparser, which needs milliseconds,
+is asked for the rest.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 
 MAX_CHARACTERS = 100  # the longest date that people write has 40
+MAX_UNREAD = 20  # of one page; then the field holds something else, and is worth no more time
+MAX_AHEAD = timedelta(days=1)  # clocks and time zones differ by no more
+FIRST_YEAR = 1900  # earlier ones are the zero of somebody's database
+
+# The languages in which relative dates and names of months are looked for, English first.
+LANGUAGES = (
+    *("en", "es", "pt", "fr", "de", "it", "ru", "tr"),
+    *("vi", "id", "ja", "ko", "zh", "th", "ar", "pl"),
+)
 
 _EPOCH = re.compile(r"[0-9]{9,10}(?:\.[0-9]+)?|[0-9]{12,13}")
 _MILLISECONDS_FROM = 10**11  # as seconds, the year 5138
-_RELATIVE = re.compile(r"\b(?:ago|yesterday|today|now)\b", re.IGNORECASE)
-_MINUTES = re.compile(r"\b(?:sec|second|min|minute)s?\b|\bnow\b", re.IGNORECASE)
-_HOURS = re.compile(r"\b(?:hour|hr)s?\b", re.IGNORECASE)
-_SOME_DATE = re.compile(r"[0-9].*[^0-9\s]|[^0-9\s].*[0-9]", re.DOTALL)
+_YEAR_FIRST = re.compile(r"([0-9]{4})(?:([/.])|\s*年\s*)([0-9]{1,2})(?:\2|\s*月\s*)([0-9]{1,2})日?")
+_YEAR_LAST = re.compile(r"([0-9]{1,2})([/.-])([0-9]{1,2})\2([0-9]{4})")
+_DAY_FIRST = re.compile(r"([0-9]{1,2})(?:st|nd|rd|th)? ([a-z]{3,9})\.?,? ([0-9]{4})")
+_MONTH_FIRST = re.compile(r"([a-z]{3,9})\.? ([0-9]{1,2})(?:st|nd|rd|th)?,? ([0-9]{4})")
+_MONTHS = (
+    *("january", "february", "march", "april", "may", "june"),
+    *("july", "august", "september", "october", "november", "december"),
+)
+_AGO = re.compile(
+    r"([0-9]{1,4}|an?|one) ?(sec|min|hour|hr|h|day|d|week|w|month|mo|year|yr|y)(?:ond|ute)?s? ago"
+)
+_UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
+_WORDS = {"yesterday": timedelta(days=1), "today": timedelta(0)}
+_SOME_DATE = re.compile(r"[0-9].*[^0-9\s]|[^0-9\s].*[0-9]|^[^0-9]{2,30}$", re.DOTALL)
+
+# What dateparser counts from, always the same: another base would cost it all it has prepared. No
+# page states these microseconds, so a moment that ends in them was counted from it.
+_BASE = datetime(2000, 6, 15, 12, 30, 30, 718_281)  # noqa: DTZ001  dateparser's own form
 
 
-def read_date(text: str, *, now: datetime | None) -> datetime | None:
-    """The moment in UTC; None if it cannot be told, or only from a `now` that is not given.
+class DateReader:
+    """Reads the dates of one page or list: each text once, and a hopeless field not to its end."""
+
+    def __init__(self, *, now: datetime | None, day_first: bool = False) -> None:
+        self._now = now
+        self._day_first = day_first
+        self._known: dict[str, datetime | None] = {}
+        self._unread_count = 0
+
+    def read(self, text: str) -> datetime | None:
+        """What `read_date` says; after many texts that are no dates only the plain forms are."""
+        if text not in self._known:
+            in_words = self._unread_count < MAX_UNREAD
+            found = read_date(text, now=self._now, day_first=self._day_first, in_words=in_words)
+            self._known[text] = found
+            self._unread_count += found is None
+        return self._known[text]
+
+
+def read_date(
+    text: str, *, now: datetime | None, day_first: bool = False, in_words: bool = True
+) -> datetime | None:
+    """The moment in UTC; None if it cannot be told, lies in the future, or needs an absent `now`.
 
     A relative date is cut to its unit ("2 days ago" is a day), so that a later look says the same.
+    02/10/2014 is in February unless `day_first`.
     """
-    text = text.strip()[:MAX_CHARACTERS]
+    text = " ".join(text[:MAX_CHARACTERS].split())
     try:
-        return _iso(text) or _epoch(text) or _words(text, now)
+        found = _plain(text, day_first=day_first) or _relative(text.lower(), now)
+        if found is None and in_words and _SOME_DATE.search(text):
+            found = _in_words(text, now)
     except (ValueError, OverflowError, OSError):
         return None
+    if found is None or found.year < FIRST_YEAR or (now and found > now + MAX_AHEAD):
+        return None
+    return found
 
 
-def is_relative(text: str) -> bool:
-    """Whether the date means nothing without the time at which it was fetched."""
-    return bool(_RELATIVE.search(text[:MAX_CHARACTERS]))
+def _plain(text: str, *, day_first: bool) -> datetime | None:
+    return _iso(text) or _epoch(text) or _numbers(text, day_first=day_first) or _english(text)
 
 
 def _iso(text: str) -> datetime | None:
@@ -47,39 +101,98 @@ def _epoch(text: str) -> datetime | None:
     return datetime.fromtimestamp(seconds / 1000 if seconds >= _MILLISECONDS_FROM else seconds, UTC)
 
 
-def _words(text: str, now: datetime | None) -> datetime | None:
-    if is_relative(text):
-        return _cut(_parsed(text, now, ()), text) if now else None
-    if not _SOME_DATE.search(text):
+def _numbers(text: str, *, day_first: bool) -> datetime | None:
+    if found := _YEAR_FIRST.fullmatch(text):
+        return datetime(int(found[1]), int(found[3]), int(found[4]), tzinfo=UTC)
+    if not (found := _YEAR_LAST.fullmatch(text)):
         return None
-    return _parsed(text, now, ("day", "month") if now else ("day", "month", "year"))
+    first, second = int(found[1]), int(found[3])
+    # only a slash may stand between month and day in that order, and no year has a month 13
+    is_day_first = day_first or found[2] != "/" or first > len(_MONTHS)
+    month, day = (second, first) if is_day_first else (first, second)
+    return datetime(int(found[4]), month, day, tzinfo=UTC)
 
 
-def _parsed(text: str, now: datetime | None, parts: tuple[str, ...]) -> datetime | None:
-    """What dateparser makes of the words; the only place that knows it."""
+def _english(text: str) -> datetime | None:
+    text = text.lower()
+    if found := _MONTH_FIRST.fullmatch(text):
+        name, day, year = found.groups()
+    elif found := _DAY_FIRST.fullmatch(text):
+        day, name, year = found.groups()
+    else:
+        return None
+    month = next((n for n, one in enumerate(_MONTHS, 1) if one.startswith(name)), None)
+    return datetime(int(year), month, int(day), tzinfo=UTC) if month else None
+
+
+def _relative(text: str, now: datetime | None) -> datetime | None:
+    if now is None:
+        return None
+    if (days := _WORDS.get(text)) is not None:
+        return _cut(_utc(now) - days).replace(hour=0, minute=0)
+    if not (found := _AGO.fullmatch(text)):
+        return None
+    count, unit = int(found[1]) if found[1].isdigit() else 1, found[2]
+    if unit in {"month", "mo", "year", "yr", "y"}:
+        return _months_before(_utc(now), count if unit.startswith("mo") else 12 * count)
+    name = "minutes" if unit == "min" else _UNITS[unit[0]]
+    return _since(_utc(now), timedelta(**{name: count}))
+
+
+def _months_before(now: datetime, count: int) -> datetime:
+    """The same day that many months earlier, at most the 28th, which every month has."""
+    years, month = divmod(now.month - 1 - count, 12)
+    return datetime(now.year + years, month + 1, min(now.day, 28), tzinfo=UTC)
+
+
+def _since(now: datetime, passed: timedelta) -> datetime:
+    """The moment that lies so far back, cut to the unit in which that was said."""
+    moment = _cut(now - passed)
+    if passed < timedelta(hours=1):
+        return moment
+    moment = moment.replace(minute=0)
+    return moment if passed % timedelta(days=1) else moment.replace(hour=0)
+
+
+def _in_words(text: str, now: datetime | None) -> datetime | None:
+    found = _worded(text)
+    if found is None or isinstance(found, datetime):
+        return found
+    if now is None:
+        return None
+    if isinstance(found, timedelta):
+        return _since(_utc(now), found)
+    month, day = found
+    date = datetime(now.year, month, day, tzinfo=UTC)
+    return date if date <= now + MAX_AHEAD else date.replace(year=now.year - 1)
+
+
+@lru_cache(maxsize=2_000)
+def _worded(text: str) -> datetime | timedelta | tuple[int, int] | None:
+    """What dateparser makes of the words: a moment, how long ago, or month and day of some year.
+
+    The only place that knows it.
+    """
     import dateparser  # pyright: ignore[reportMissingTypeStubs]  it ships none
 
-    # never the wall clock: a base is always given
-    base = (now or datetime(2000, 1, 1, tzinfo=UTC)).astimezone(UTC).replace(tzinfo=None)
     settings = {
-        "RELATIVE_BASE": base,
+        "RELATIVE_BASE": _BASE,
         "TIMEZONE": "UTC",
         "RETURN_AS_TIMEZONE_AWARE": True,
         "PREFER_DATES_FROM": "past",
-        "REQUIRE_PARTS": list(parts),
+        "REQUIRE_PARTS": ["day", "month"],
     }
-    found = dateparser.parse(text, languages=["en"], settings=settings)  # pyright: ignore[reportUnknownMemberType, reportArgumentType]  its annotations are partial
-    return _utc(found) if found else None
-
-
-def _cut(moment: datetime | None, text: str) -> datetime | None:
-    if moment is None:
+    found = dateparser.parse(text, languages=list(LANGUAGES), settings=settings)  # pyright: ignore[reportUnknownMemberType, reportArgumentType]  its annotations are partial
+    if found is None:
         return None
-    moment = moment.replace(second=0, microsecond=0)
-    if _MINUTES.search(text):
-        return moment
-    moment -= timedelta(minutes=moment.minute)
-    return moment if _HOURS.search(text) else moment.replace(hour=0)
+    if found.microsecond == _BASE.microsecond:
+        return _utc(_BASE) - _utc(found)
+    has_year = str(found.year) in text or found.year not in {_BASE.year, _BASE.year - 1}
+    return _utc(found) if has_year else (found.month, found.day)
+
+
+def _cut(moment: datetime) -> datetime:
+    return moment.replace(second=0, microsecond=0)
 
 
 def _utc(moment: datetime) -> datetime:

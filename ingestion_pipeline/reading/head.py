@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.decode import clean_text
-from ingestion_pipeline.reading.links import absolute, base_of, canonical_or_none
+from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -78,7 +78,7 @@ def canonical_of(tree: LexborHTMLParser, url: str | None) -> str | None:
     """
     base = base_of(tree, url)
     for node in tree.css("link[rel~='canonical' i][href]"):
-        address = absolute(node.attrs.get("href") or "", base)
+        address = linked_page(base, node.attrs.get("href"))
         canonical = canonical_or_none(address) if address else None
         if canonical and not _PLACEHOLDER.search(canonical) and not _is_careless(canonical, url):
             return canonical
@@ -93,7 +93,7 @@ def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
         if said is None or _is_inside(node, "noscript"):
             continue
         target = (said[2] or said[3] or said[4] or "").strip()
-        address = absolute(target, base) if target else None
+        address = linked_page(base, target)
         if address or not target:
             return Refresh(int(said[1]), address)
     return None
@@ -105,7 +105,7 @@ def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
     feeds: dict[str, FeedLink] = {}
     for node in tree.css("link[rel~='alternate' i][type][href]"):
         media_type = (node.attrs.get("type") or "").partition(";")[0].strip().lower()
-        address = absolute(node.attrs.get("href") or "", base)
+        address = linked_page(base, node.attrs.get("href"))
         if media_type in _FEED_TYPES and address:
             title = clean_text(node.attrs.get("title"))
             feeds.setdefault(address, FeedLink(url=address, title=title, media_type=media_type))

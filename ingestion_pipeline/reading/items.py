@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ingestion_pipeline.reading.reading import Problem, Reading
@@ -13,15 +14,24 @@ MAX_PROBLEMS = 50  # as many as anyone reads; a wrong path makes one for every i
 Item = Mapping[str, str]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPage:
+    """The items of one page, what its links are relative to, and the page that follows it."""
+
+    reading: Reading[Item]
+    base_url: str
+    next_url: str | None
+
+
 class ItemReader(Protocol):
     """Reads the items of a page by paths or selectors that a source's config gives."""
 
-    def read(self, body: bytes, *, content_type: str | None = None) -> Reading[Item]:
-        """Every item of the page, in its order; what is no page of items raises."""
+    def read(self, body: bytes, *, url: str, content_type: str | None = None) -> ItemPage:
+        """Every item of the page that came from `url`, in its order; anything else raises."""
         ...
 
-    def next_link(self, body: bytes) -> str | None:
-        """The address of the page after this one as the page states it, perhaps relative."""
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """The address of the page after this one, without the cost of reading its items."""
         ...
 
 

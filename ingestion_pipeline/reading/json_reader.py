@@ -1,4 +1,4 @@
-"""JSON by paths that a source's config gives: `data.chapters`, `attributes.title`, `links[0].url`.
+"""JSON by paths that a source's config gives: `data.list`, `attributes.title`, `links[0].url`.
 
 A path is keys with dots between them and positions in brackets; the empty path is the value itself.
 """
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from ingestion_pipeline.reading.decode import clean_text, decode
-from ingestion_pipeline.reading.items import Item, named_items
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.items import Item, ItemPage, named_items
+from ingestion_pipeline.reading.links import linked_page
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PATH_CHARACTERS = 500
@@ -71,21 +71,26 @@ class JsonReader:
     required: Sequence[str] = ()
     next: JsonPath | None = None
 
-    def read(self, body: bytes, *, content_type: str | None = None) -> Reading[Item]:
+    def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
         """Every item of the document; an empty list is an empty listing.
 
         Raises:
             Permanent: `not_json`, `no_items` or `no_fields`; paths and document do not fit.
             Transient: `truncated`; half a document is not believed.
         """
-        values = self._values(_document(body, content_type))
+        document = _document(body, content_type)
+        values = self._values(document)
         items = [self._item(value) for value in values]
         first = f"the first has {_shape(values[0])}" if values else ""
-        return named_items(items, self.required, cure=f"{first}; check fields in the config")
+        reading = named_items(items, self.required, cure=f"{first}; check fields in the config")
+        return ItemPage(reading=reading, base_url=url, next_url=self._next_url(document, url))
 
-    def next_link(self, body: bytes) -> str | None:
-        """The address at the path `next`; None if it is null, absent or no text."""
-        return _text(self.next.follow(_document(body, None))) if self.next else None
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """The address at the path `next`; None if it is null, absent or no web address."""
+        return self._next_url(_document(body, None), url) if self.next else None
+
+    def _next_url(self, document: object, url: str) -> str | None:
+        return linked_page(url, _text(self.next.follow(document))) if self.next else None
 
     def _values(self, document: object) -> list[object]:
         values = self.items.follow(document)

@@ -1,8 +1,10 @@
-"""Where a page leads: every address once, absolute, in the order of the page."""
+"""Links as pages write them: relative, with a base of the page's own, or no address at all."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 _C0_AND_SPACE = "".join(map(chr, range(33)))
+_LINE_ENDS_AND_TABS = re.compile(r"[\n\r\t]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ORIGIN = re.compile(r"https?://[^/?#\\]+", re.IGNORECASE)
 # Most links of most pages are canonical as they stand, and the pattern is ten times quicker than
@@ -30,6 +33,51 @@ _CANONICAL = re.compile(
 )
 
 
+def absolute_link(base: str | None, link: str | None) -> str | None:
+    """The link as a web address, with its fragment.
+
+    None for what a browser would not fetch (scripts, mail, data), and for a place on the same page.
+    """
+    page, _, fragment = (link or "").partition("#")
+    address = linked_page(base, page)
+    return f"{address}#{fragment}" if address and fragment else address
+
+
+def linked_page(base: str | None, link: str | None) -> str | None:
+    """The page that the link leads to: its address without the place on it."""
+    link = (link or "").partition("#")[0].strip(_C0_AND_SPACE)
+    if not link or len(link) > MAX_URL_CHARS:
+        return None
+    link = _LINE_ENDS_AND_TABS.sub("", link)
+    # These two are most of all links; brackets and odd letters may make a host that is none.
+    if link.startswith(("https://", "http://")) and link.isascii() and "[" not in link:
+        return link
+    if link[0] == "/" and link[1:2] not in {"/", "\\"} and (origin := _ORIGIN.match(base or "")):
+        return origin[0] + link
+    return _resolved(base or "", link)
+
+
+def absolute_links(links: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], str | None]:
+    """Each (base, link) with its address, without its fragment unless that tells two apart."""
+    whole = {pair: absolute_link(*pair) for pair in links}
+    pages = {address: address.partition("#")[0] for address in whole.values() if address}
+    shared = Counter(pages.values())
+    return {
+        pair: address and (address if shared[pages[address]] > 1 else pages[address])
+        for pair, address in whole.items()
+    }
+
+
+def stated_base(url: str | None, hrefs: Iterable[str | None]) -> str | None:
+    """What the page at `url` says its links are relative to: its first `base` that can be one."""
+    return next(filter(None, (linked_page(url, href) for href in hrefs)), None)
+
+
+def base_of(tree: LexborHTMLParser, url: str | None) -> str | None:
+    """What relative addresses are relative to: the page's `base`, else its own URL."""
+    return stated_base(url, (node.attrs.get("href") for node in tree.css("base[href]"))) or url
+
+
 def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
     """Each page that is linked to: its canonical URL, and the address as the page gives it.
 
@@ -37,28 +85,12 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
     links lead nowhere.
     """
     base = base_of(tree, url)
-    origin = _ORIGIN.match(base or "")
-    prefix = origin[0] if origin else None
-    hrefs = dict.fromkeys(node.attrs.get("href") or "" for node in tree.css("a[href], area[href]"))
+    hrefs = dict.fromkeys(node.attrs.get("href") for node in tree.css("a[href], area[href]"))
     links: dict[str, str] = {}
-    for address in dict.fromkeys(_joined(href, base, prefix) for href in hrefs):
+    for address in dict.fromkeys(linked_page(base, href) for href in hrefs):
         if address and (canonical := canonical_or_none(address)):
             links.setdefault(canonical, address)
     return links
-
-
-def base_of(tree: LexborHTMLParser, url: str | None) -> str | None:
-    """What relative addresses are relative to: the first usable `base`, else the page's own URL."""
-    for node in tree.css("base[href]"):
-        if found := absolute(node.attrs.get("href") or "", url):
-            return found
-    return url or None
-
-
-def absolute(href: str, base: str | None) -> str | None:
-    """The http(s) address that `href` means on a page, without fragment; None if it means none."""
-    origin = _ORIGIN.match(base or "")
-    return _joined(href, base, origin[0] if origin else None)
 
 
 def canonical_or_none(address: str) -> str | None:
@@ -81,27 +113,11 @@ def _is_plain(query: str | None) -> bool:
     )
 
 
-def _joined(href: str, base: str | None, origin: str | None) -> str | None:
-    """`absolute` with the origin at hand: `https://...` and `/...` are most of all links."""
-    href = href.strip(_C0_AND_SPACE).partition("#")[0]
-    if not href or len(href) > MAX_URL_CHARS:
-        return None
-    if "\n" in href or "\t" in href or "\r" in href:
-        href = href.replace("\n", "").replace("\t", "").replace("\r", "")
-    if href.startswith(("https://", "http://")):
-        return href
-    if origin is None or base is None:
-        return href if _ORIGIN.match(href) else None
-    if href.startswith("/") and not href.startswith(("//", "/\\")):
-        return origin + href
-    return _resolved(href, base)
-
-
-def _resolved(href: str, base: str) -> str | None:
-    if (scheme := _SCHEME.match(href)) and scheme[0].lower() not in {"http:", "https:"}:
+def _resolved(base: str, link: str) -> str | None:
+    if (scheme := _SCHEME.match(link)) and scheme[0].lower() not in {"http:", "https:"}:
         return None
     try:
-        address = urljoin(base, href.replace("\\", "/"))
+        address = urljoin(base, link.replace("\\", "/"))
     except ValueError:  # brackets that are no IPv6 address
         return None
     return address if _ORIGIN.match(address) else None

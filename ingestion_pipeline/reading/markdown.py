@@ -12,7 +12,7 @@ from ingestion_pipeline.reading.cleaning import (
     visible_tree,
     without_invisible,
 )
-from ingestion_pipeline.reading.links import absolute, base_of
+from ingestion_pipeline.reading.links import absolute_link, base_of
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionOptions
@@ -69,10 +69,8 @@ def _target(href: str, base: str | None) -> str | None:
     """What a link leads to; None for scripts, data and other schemes that lead nowhere."""
     if href.lower().startswith(_KEPT_SCHEMES):
         return href
-    fragment = href.partition("#")[2]
-    if address := absolute(href, base):
-        return f"{address}#{fragment}" if fragment else address
-    return None if base or _SCHEME.match(href) else href
+    address = absolute_link(base, href)
+    return address or (None if base or _SCHEME.match(href) else href)
 
 
 def _converted(html: str) -> str:

@@ -7,10 +7,10 @@ The parser (lexbor) takes quadratic time over nested blocks and over the attribu
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from ingestion_pipeline.reading.nesting import OpenElements
 from ingestion_pipeline.work.errors import Permanent
 
 if TYPE_CHECKING:
@@ -113,38 +113,15 @@ def refuse_bombs(text: str) -> None:
         )
     if _is_harmless(text):
         return
-    levels = _Levels()
+    blocks = OpenElements(MAX_DEPTH)
     for is_end, name in _block_tags(text):
-        levels.close(name) if is_end else levels.open(name)
+        blocks.close(name) if is_end else blocks.open(name)
 
 
 def _is_harmless(text: str) -> bool:
     if len(text) > _HARMLESS_CHARACTERS or text.count("<") > _HARMLESS_TAGS:
         return False
     return max(map(len, text.split("<"))) <= _HARMLESS_TAG_CHARACTERS
-
-
-class _Levels:
-    """The blocks that are open at once, judged by the tags alone."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = []
-        self._open_count: Counter[str] = Counter()
-
-    def open(self, name: str) -> None:
-        self._names.append(name)
-        self._open_count[name] += 1
-        if len(self._names) > MAX_DEPTH:
-            raise Permanent(
-                f"the page nests more than {MAX_DEPTH} elements; it is not read", code="too_deep"
-            )
-
-    def close(self, name: str) -> None:
-        """Close the innermost of that name and what it left open; a stray end means nothing."""
-        closed = None
-        while closed != name and self._open_count[name]:
-            closed = self._names.pop()
-            self._open_count[closed] -= 1
 
 
 def _block_tags(text: str) -> Iterator[tuple[bool, str]]:

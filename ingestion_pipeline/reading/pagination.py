@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.decode import clean_text
-from ingestion_pipeline.reading.links import absolute, base_of
+from ingestion_pipeline.reading.links import base_of, linked_page
 from ingestion_pipeline.urls import BadUrl, host_of
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
     own = (url or "").partition("#")[0]
     base = base_of(tree, url)
     for node, clue, number in _clued(tree):
-        address = absolute(node.attrs.get("href") or "", base)
+        address = linked_page(base, node.attrs.get("href"))
         if address is None or address == own or not _is_same_host(address, url):
             continue
         link = _page_link(address, clue, number)

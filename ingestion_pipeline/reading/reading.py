@@ -11,16 +11,26 @@ Record = TypeVar("Record")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """A part that could not be read; the rest of the body still counts."""
+    """A part that could not be read; the rest of the body still counts.
+
+    `hides_record` unless the part was a detail of a record that was read all the same; `code` names
+    those that are told apart by programs.
+    """
 
     where: str
     message: str
+    code: str | None = None
+    hides_record: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading(Generic[Record]):
-    """Every record the body states, in its order; `is_complete` if what it lacks is not there."""
+    """Every record the body states, in its order; `is_complete` if what it lacks is not there.
+
+    `notes` are for people: how it was read, where that was not asked for.
+    """
 
     records: Sequence[Record]
     problems: Sequence[Problem] = ()
     is_complete: bool = False
+    notes: Sequence[str] = ()

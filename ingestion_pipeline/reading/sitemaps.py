@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from html import unescape
 
 from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.links import absolute
+from ingestion_pipeline.reading.links import linked_page
 from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Permanent, Transient
 
@@ -137,7 +137,7 @@ def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
             problems.append(Problem(where=f"<{item}>", message="it has no <loc>"))
             continue
         stated = unescape(found[1] or found[2] or "").strip()
-        if (address := absolute(stated, url)) is None:
+        if (address := linked_page(url, stated)) is None:
             problems.append(Problem(where=f"<{item}>", message=f"{stated[:200]!r} is no address"))
             continue
         when = changed.search(block)
@@ -176,7 +176,7 @@ def _plain(text: str, url: str) -> Sitemap:
         raise _not_a_sitemap(
             "an empty body" if not lines else f"text that begins {lines[0][:60]!r}"
         )
-    found = dict.fromkeys(filter(None, (absolute(line, url) for line in lines[:MAX_ENTRIES])))
+    found = dict.fromkeys(filter(None, (linked_page(url, line) for line in lines[:MAX_ENTRIES])))
     entries = tuple(SitemapEntry(url=address, last_modified=None) for address in found)
     return Sitemap(is_index=False, entries=entries)
 

@@ -52,6 +52,16 @@ def chapters_of(
     return sorted(chapters, key=_reading_order), problems
 
 
+def chapter_of(key: str, releases: Iterable[Release]) -> Chapter:
+    """The chapter that these releases are."""
+    return _chapter(key, set(releases))
+
+
+def own_id(release: Release) -> str:
+    """What the source calls the release: its id, else its address; empty if it has neither."""
+    return release.source_chapter_id or release.url or ""
+
+
 def with_known_releases(chapter: Chapter, known: Iterable[Release]) -> Chapter:
     """The chapter as a window shows it, with the releases that have moved out of the window.
 

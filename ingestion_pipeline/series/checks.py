@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.series.numbers import missing_numbers
+from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.series.reporting import chapter_numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
@@ -26,15 +27,17 @@ class Finding:
     message: str
 
 
-def gaps(connection: Connection) -> list[Finding]:
-    """Series with whole numbers missing between the first and the latest chapter."""
+def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
+    """Series with whole numbers missing between the first and the latest chapter, or the one."""
     found: list[Finding] = []
-    for series_id, numbers in chapter_numbers(connection).items():
+    for one, all_numbers in chapter_numbers(connection, series_id).items():
+        # an extra neither opens a gap nor stands for the chapter it belongs to
+        numbers = [n for n in all_numbers if not is_special(n)] or [Decimal(0)]
         skipped = max(int(numbers[0]) - 1, 0)  # what lies before its first chapter is no gap
-        missing = [one + skipped for one in missing_numbers([n - skipped for n in numbers])]
+        missing = [n + skipped for n in missing_numbers([n - skipped for n in numbers])]
         if missing:
             shown = ", ".join(map(str, missing[:SHOWN])) + (", ..." if len(missing) > SHOWN else "")
-            found.append(Finding(subject=series_id, message=f"missing: {shown}"))
+            found.append(Finding(subject=one, message=f"missing: {shown}"))
     return found
 
 

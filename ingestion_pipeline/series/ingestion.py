@@ -9,152 +9,111 @@ deliver the same chapter at the same moment make one chapter, two chapter source
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.system import Ingested
-from ingestion_pipeline.reading.reading import Reading
-from ingestion_pipeline.series import latest, rows
+from ingestion_pipeline.series import corrections, languages, latest, rows, unnumbered
 from ingestion_pipeline.series.chapter import (
     Chapter,
-    chapters_of,
     fingerprint,
+    own_id,
     with_known_releases,
 )
+from ingestion_pipeline.series.homes import lock_homes
+from ingestion_pipeline.series.numbers import number_text
+from ingestion_pipeline.series.plan import ChapterKey, Plan, SourceListing, past, result_of
 from ingestion_pipeline.series.quarantine import reason_to_quarantine
 from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.series.rows import KnownLink, LinkRow, VanishedLink
+from ingestion_pipeline.series.rows import KnownLink, LinkRow
 from ingestion_pipeline.settings import Ingest, Settings
-from ingestion_pipeline.sources import Source
-
-_ChapterKey = tuple[str, str]  # series id, chapter key
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SourceListing:
-    """What one source lists of its series."""
-
-    source: Source
-    series_id: str
-    chapters: Sequence[Chapter]
-    is_complete: bool
-    problems: int
-
-    @classmethod
-    def of(cls, source: Source, reading: Reading[Release]) -> SourceListing:
-        """The listing a reading states; a part that could not be read makes it incomplete."""
-        chapters, problems = chapters_of(reading.records, source_id=source.id)
-        found = len(problems) + len(reading.problems)
-        return cls(
-            source=source,
-            series_id=source.series_id or source.id,
-            chapters=chapters,
-            is_complete=reading.is_complete and not found,
-            problems=found,
-        )
-
-
-@dataclass(slots=True, kw_only=True)
-class _Plan:
-    """What is to be written for one listing, decided before anything is."""
-
-    listing: SourceListing
-    vanished: Sequence[VanishedLink]
-    quarantine: str | None
-    believed_after: int  # complete listings in a row that lack a chapter
-    new_links: list[Chapter] = field(default_factory=list[Chapter])
-    changed_links: list[tuple[Chapter, KnownLink]] = field(
-        default_factory=list[tuple[Chapter, KnownLink]]
-    )
-
-    @property
-    def returned(self) -> list[Chapter]:
-        return [chapter for chapter, known in self.changed_links if not known.available]
-
-    @property
-    def missing_once(self) -> list[VanishedLink]:
-        return [one for one in self.vanished if not self._is_believed(one)]
-
-    @property
-    def withdrawn(self) -> list[VanishedLink]:
-        return [one for one in self.vanished if self._is_believed(one)]
-
-    def _is_believed(self, one: VanishedLink) -> bool:
-        # An operator's word is the second listing; without it the second would be quarantined.
-        is_accepted = self.listing.source.accepts_drop
-        return is_accepted or one.missed_listings + 1 >= self.believed_after
 
 
 def ingest_listings(
     connection: Connection, listings: Sequence[SourceListing], *, now: datetime, settings: Settings
 ) -> list[Ingested]:
     """The listings are rows; one result per source, in the order given."""
-    titles = {one.series_id: one.source.name or one.series_id for one in listings}
-    rows.ensure_series(connection, titles, now=now)
-    rows.lock_series(connection, titles.keys())
-    keys = {(one.series_id, chapter.key) for one in listings for chapter in one.chapters}
-    ids = rows.chapter_ids(connection, keys)
-    plans = _plan(connection, listings, ids, settings.ingest)
+    homes = lock_homes(connection, [one.source for one in listings], now=now)
+    plans = [
+        Plan(
+            listing=one,
+            series_id=homes[one.source.id],
+            believed_after=settings.ingest.missing_listings,
+            chapters=one.chapters,
+        )
+        for one in listings
+    ]
+    ids = _known_chapters(connection, plans)
+    _decide(connection, plans, ids, settings.ingest)
     kept = [plan for plan in plans if plan.quarantine is None]
+    corrections.find(connection, kept)
+    _look_beyond_windows(connection, kept)
     chapter_ids, created = _write_chapters(connection, kept, ids, now=now)
+    spoken = languages.new_languages(connection, kept, chapter_ids, created)
     _write_links(connection, kept, chapter_ids, created, now=now)
     _raise_latest(connection, kept, now=now)
     _withdraw(connection, kept, now=now)
     _announce(connection, kept, set(created), now=now)
-    return [_result(plan, now=now) for plan in plans]
+    languages.announce(connection, spoken, now=now)
+    return [result_of(plan, now=now) for plan in plans]
 
 
-def _plan(
+def _known_chapters(connection: Connection, plans: Sequence[Plan]) -> dict[ChapterKey, int]:
+    """The ids of the listed chapters that are there, be it under another source's key."""
+    keys = {(plan.series_id, chapter.key) for plan in plans for chapter in plan.chapters}
+    ids = rows.chapter_ids(connection, keys)
+    if len(ids) < len(keys):
+        ids |= unnumbered.recognise(connection, plans, ids)
+    return ids
+
+
+def _decide(
     connection: Connection,
-    listings: Sequence[SourceListing],
-    ids: Mapping[_ChapterKey, int],
+    plans: Sequence[Plan],
+    ids: Mapping[ChapterKey, int],
     limits: Ingest,
-) -> list[_Plan]:
+) -> None:
     known = rows.known_links(
         connection,
         {
-            (one.source.id, ids[one.series_id, chapter.key])
-            for one in listings
-            for chapter in one.chapters
-            if (one.series_id, chapter.key) in ids
+            (plan.listing.source.id, ids[plan.series_id, chapter.key])
+            for plan in plans
+            for chapter in plan.chapters
+            if (plan.series_id, chapter.key) in ids
         },
     )
-    complete = {one.source.id: one.series_id for one in listings if one.is_complete}
+    complete = {
+        plan.listing.source.id: plan.series_id for plan in plans if plan.listing.is_complete
+    }
     listed = {
-        (one.source.id, one.series_id, chapter.key) for one in listings for chapter in one.chapters
+        (plan.listing.source.id, plan.series_id, chapter.key)
+        for plan in plans
+        for chapter in plan.chapters
     }
     vanished = rows.vanished_links(connection, complete, listed)
-    plans: list[_Plan] = []
-    for one in listings:
-        gone = vanished.get(one.source.id, [])
-        reason = reason_to_quarantine(
-            listed=len(one.chapters),
-            known=one.source.record_count,
+    for plan in plans:
+        source = plan.listing.source
+        gone = vanished.get(source.id, [])
+        plan.quarantine = reason_to_quarantine(
+            listed=len(plan.chapters),
+            known=source.record_count,
             vanished=len(gone),
-            accepts_drop=one.source.accepts_drop,
+            accepts_drop=source.accepts_drop,
             limits=limits,
         )
-        plan = _Plan(
-            listing=one,
-            vanished=[] if reason else gone,
-            quarantine=reason,
-            believed_after=limits.missing_listings,
-        )
-        if reason is None:
+        if plan.quarantine is None:
+            plan.vanished = gone
             _compare(plan, ids, known)
-        plans.append(plan)
-    _look_beyond_windows(connection, plans)
-    return plans
 
 
 def _compare(
-    plan: _Plan, ids: Mapping[_ChapterKey, int], known: Mapping[tuple[str, int], KnownLink]
+    plan: Plan, ids: Mapping[ChapterKey, int], known: Mapping[tuple[str, int], KnownLink]
 ) -> None:
-    for chapter in plan.listing.chapters:
-        chapter_id = ids.get((plan.listing.series_id, chapter.key), 0)  # 0: no chapter has it
+    for chapter in plan.chapters:
+        chapter_id = ids.get((plan.series_id, chapter.key), 0)  # 0: no chapter has it
         link = known.get((plan.listing.source.id, chapter_id))
         if link is None:
             plan.new_links.append(chapter)
@@ -167,8 +126,11 @@ def _differs(chapter: Chapter, link: KnownLink) -> bool:
     return not is_there or link.fingerprint != fingerprint(chapter)
 
 
-def _look_beyond_windows(connection: Connection, plans: Sequence[_Plan]) -> None:
-    """A listing that is only a part proves nothing about the releases it does not show."""
+def _look_beyond_windows(connection: Connection, plans: Sequence[Plan]) -> None:
+    """A listing that is only a part proves nothing about the releases it does not show.
+
+    What it shows under another number is not beyond the window: it has been moved.
+    """
     partial = [plan for plan in plans if plan.changed_links and not plan.listing.is_complete]
     stored = rows.stored_releases(
         connection,
@@ -179,26 +141,34 @@ def _look_beyond_windows(connection: Connection, plans: Sequence[_Plan]) -> None
         },
     )
     for plan in partial:
-        source_id = plan.listing.source.id
+        source_id, keys = plan.listing.source.id, corrections.listed_keys(plan)
         whole = [
-            (with_known_releases(chapter, stored[source_id, link.chapter_id]), link)
+            (_with_the_rest(chapter, stored[source_id, link.chapter_id], keys), link)
             for chapter, link in plan.changed_links
         ]
         plan.changed_links = [(chapter, link) for chapter, link in whole if _differs(chapter, link)]
 
 
+def _with_the_rest(
+    chapter: Chapter, stored: Sequence[Release], keys: Mapping[str, set[str]]
+) -> Chapter:
+    here = {chapter.key}
+    beyond = [one for one in stored if keys.get(own_id(one), here) >= here]
+    return with_known_releases(chapter, beyond)
+
+
 def _write_chapters(
     connection: Connection,
-    plans: Sequence[_Plan],
-    ids: Mapping[_ChapterKey, int],
+    plans: Sequence[Plan],
+    ids: Mapping[ChapterKey, int],
     *,
     now: datetime,
-) -> tuple[dict[_ChapterKey, int], dict[_ChapterKey, Chapter]]:
+) -> tuple[dict[ChapterKey, int], dict[ChapterKey, Chapter]]:
     """The ids of all chapters that get a link, and those of them that are new, as inserted."""
-    wanted: dict[_ChapterKey, Chapter] = {}
+    wanted: dict[ChapterKey, Chapter] = {}
     for plan in plans:
         for chapter in plan.new_links:
-            key = (plan.listing.series_id, chapter.key)
+            key = (plan.series_id, chapter.key)
             if key not in ids:
                 wanted.setdefault(key, chapter)
     created = rows.insert_chapters(connection, wanted, now=now)
@@ -208,9 +178,9 @@ def _write_chapters(
 
 def _write_links(
     connection: Connection,
-    plans: Sequence[_Plan],
-    chapter_ids: Mapping[_ChapterKey, int],
-    created: Mapping[_ChapterKey, Chapter],
+    plans: Sequence[Plan],
+    chapter_ids: Mapping[ChapterKey, int],
+    created: Mapping[ChapterKey, Chapter],
     *,
     now: datetime,
 ) -> None:
@@ -218,7 +188,7 @@ def _write_links(
     changed: list[LinkRow] = []
     facts: dict[int, Chapter] = {}
     for plan in plans:
-        source_id, series_id = plan.listing.source.id, plan.listing.series_id
+        source_id, series_id = plan.listing.source.id, plan.series_id
         for chapter in plan.new_links:
             chapter_id = chapter_ids[series_id, chapter.key]
             new.append(LinkRow(chapter_id=chapter_id, source_id=source_id, chapter=chapter))
@@ -244,25 +214,31 @@ def _together(before: Chapter | None, chapter: Chapter) -> Chapter:
     )
 
 
-def _raise_latest(connection: Connection, plans: Sequence[_Plan], *, now: datetime) -> None:
+def _raise_latest(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> None:
     """The series' latest chapter is raised by what a source newly has, never lowered here.
 
     New to the source is enough: a chapter that all others had withdrawn is available again.
+    Where the highest is one that an operator has withdrawn, the latest is found anew.
     """
     highest: dict[str, tuple[Decimal, datetime]] = {}
     for plan in plans:
-        series_id = plan.listing.series_id
+        series_id = plan.series_id
         for chapter in [*plan.new_links, *plan.returned]:
             if chapter.number is None:
                 continue
-            at = now if plan.listing.source.synced_at else _past(chapter.published_at, now)
+            at = now if plan.listing.source.synced_at else past(chapter.published_at, now)
             found = highest.get(series_id)
             if found is None or found[0] < chapter.number:
                 highest[series_id] = (chapter.number, at)
-    latest.raise_latest(connection, highest)
+    keys = {(series_id, number_text(number)) for series_id, (number, _) in highest.items()}
+    refused = latest.rejected(connection, keys)
+    latest.raise_latest(
+        connection, {one: found for one, found in highest.items() if one not in refused}
+    )
+    latest.recompute_latest(connection, refused)
 
 
-def _withdraw(connection: Connection, plans: Sequence[_Plan], *, now: datetime) -> None:
+def _withdraw(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> None:
     """Missing once is noted; missing twice is gone, and the latest chapter is found anew."""
     missed = [
         (one, plan.listing.source.last_success_at or now)
@@ -272,71 +248,23 @@ def _withdraw(connection: Connection, plans: Sequence[_Plan], *, now: datetime) 
     gone = [one for plan in plans for one in plan.withdrawn]
     rows.note_missing(connection, missed)
     rows.mark_unavailable(connection, gone)
-    series = {plan.listing.series_id for plan in plans if plan.withdrawn}
+    series = {plan.series_id for plan in plans if plan.withdrawn}
     latest.recompute_latest(connection, series)
 
 
 def _announce(
-    connection: Connection, plans: Sequence[_Plan], created: set[_ChapterKey], *, now: datetime
+    connection: Connection, plans: Sequence[Plan], created: set[ChapterKey], *, now: datetime
 ) -> None:
-    """One outbox row per new chapter, unless only first syncs deliver it: those are silent."""
-    loud: dict[_ChapterKey, str] = {}
+    """One outbox row per new chapter, unless only first syncs deliver it: those are silent.
+
+    A release under another number is no news either: whoever follows was told of it before.
+    """
+    loud: dict[ChapterKey, str] = {}
     for plan in plans:
-        if plan.listing.source.synced_at is None:
+        if not plan.is_loud:
             continue
         for chapter in plan.new_links:
-            key = (plan.listing.series_id, chapter.key)
-            if key in created:
+            key = (plan.series_id, chapter.key)
+            if key in created and chapter.key not in plan.renumbered:
                 loud.setdefault(key, plan.listing.source.id)
     latest.announce(connection, loud, now=now)
-
-
-def _result(plan: _Plan, *, now: datetime) -> Ingested:
-    source = plan.listing.source
-    if plan.quarantine is not None:
-        return Ingested(
-            source_id=source.id,
-            outcome=f"quarantined: {plan.quarantine}; the last good data stays",
-            quarantined=True,
-            needs_full_read=source.needs_full_read,
-            record_count=source.record_count,
-        )
-    return Ingested(
-        source_id=source.id,
-        outcome=_outcome(plan),
-        new=len(plan.new_links),
-        updated=len(plan.changed_links),
-        withdrawn=len(plan.withdrawn),
-        newest_at=_newest_at(plan, now=now),
-        needs_full_read=bool(plan.missing_once),
-        record_count=source.record_count
-        + len(plan.new_links)
-        + len(plan.returned)
-        - len(plan.withdrawn),
-    )
-
-
-def _outcome(plan: _Plan) -> str:
-    parts = {
-        "new": len(plan.new_links),
-        "updated": len(plan.changed_links),
-        "withdrawn": len(plan.withdrawn),
-        "missing once": len(plan.missing_once),
-        "unreadable": plan.listing.problems,
-    }
-    said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
-    first = "" if plan.listing.source.synced_at else "first sync: "
-    return first + (said or "nothing new")
-
-
-def _newest_at(plan: _Plan, *, now: datetime) -> datetime | None:
-    """When the source last brought something new: by its own dates at the first sync."""
-    if not plan.new_links:
-        return None
-    if plan.listing.source.synced_at is not None:
-        return now
-    return max(_past(chapter.published_at, now) for chapter in plan.new_links)
-
-
-def _past(moment: datetime | None, now: datetime) -> datetime:
-    return now if moment is None or moment > now else moment

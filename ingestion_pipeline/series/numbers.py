@@ -1,9 +1,9 @@
 """Chapter numbers: what a label says, one form per number, and which whole chapters are missing.
 
-The rules are those that readers of chapter sites know. The series title is left out; comma and
-hyphen are decimal points; "ch." beats other numbers, and the tags of volume, version and season
-count only when nothing else does; the suffixes a to i are .1 to .9, and special, omake and extra
-come last, as .97, .98 and .99.
+The rules are those that readers of chapter sites know. The series title and a year in brackets are
+left out; comma and hyphen are decimal points; "ch." beats other numbers, "#" all but that, and the
+tags of volume, version, season and year count only when nothing else does; the suffixes a to i are
+.1 to .9, and special, omake and extra come last, as .97, .98 and .99.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
+from functools import lru_cache
 from itertools import islice, pairwise
 
 # SQLite keeps a NUMERIC as a double: 15 significant digits are exact, and no chapter needs more.
@@ -22,9 +23,30 @@ MAX_LABEL_CHARACTERS = 1_000  # the longest of 623 real labels has 81
 MAX_LISTED = 100  # as many missing numbers as anyone acts upon
 
 _EXACT = re.compile(r"([+-]?)([0-9]*(?:\.[0-9]+)?)\.?")
-_NUMBER = re.compile(r"([0-9]+)(?:\.([0-9]+))?(?:\s+(?=extra|omake|special))?(?:\.?([a-z]+))?")
+# A suffix ends where its word does, in any script: the b of "51.bölüm" is none.
+_NUMBER = re.compile(
+    r"([0-9]+)(?:\.([0-9]+))?(?:\s+(?=extra|omake|special))?(?:\.?([a-z]++)(?![^\W\d_]))?"
+)
 _AFTER_CH = re.compile(r"(?<![a-z])ch\.\s*(?=[0-9])")
-_TAG = re.compile(r"\b(?:version|volume|season|ver|vol|v|s)[^a-z0-9]{0,2}[0-9]+")
+_AFTER_HASH = re.compile(r"(?<![^\W_])#\s*(?=[0-9])")
+# Volume, version and season, before their number or after it, in the languages of 623 real labels.
+_TAG_WORDS = (
+    "version|volumen?|season|ver|vol|v|s|tome?|band|cilt|sezon|saison|staffel|stagione|temporada"
+    "|том|сезон|tập|quyển|เล่ม|المجلد|시즌"
+)
+_TAG = re.compile(
+    rf"(?<![^\W_])(?:{_TAG_WORDS})[^a-z0-9]{{0,2}}[0-9]+|[第제]?\s*[0-9]+\s*[巻卷권季期年]"
+)
+_YEAR = re.compile(r"\((?:[^()0-9]{0,20}\s)?(?:19|20)[0-9]{2}\)")
+_FRACTION = re.compile("([0-9]*)([¼½¾])")
+_FRACTIONS = {"¼": "25", "½": "5", "¾": "75"}
+_ORDINAL = re.compile("第([零〇一二三四五六七八九十百千]{1,9})")
+_ORDINAL_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")} | {
+    "\N{IDEOGRAPHIC NUMBER ZERO}": 0
+}
+_ORDINAL_UNITS = {"十": 10, "百": 100, "千": 1000}
+# Where a title that is given twice, in two scripts or with another name in brackets, falls apart.
+_TITLE_PARTS = re.compile(r"\s*[|/()\[\]（）【】]\s*|\s+(?=[^ -~])")  # noqa: RUF001  full-width brackets
 _CUT_WORD = re.compile(r"[0-9a-z.]++\Z")
 _POINTS = str.maketrans({",": ".", "-": ".", "\N{FULLWIDTH FULL STOP}": "."})
 _KINDS = (("extra", "99"), ("omake", "98"), ("special", "97"))
@@ -44,7 +66,9 @@ def chapter_number(
     text = _plain(label)
     if (exact := _EXACT.fullmatch(text.strip())) and exact[2]:
         return _accepted(Decimal(exact[1] + exact[2]))
-    return _from_words(_without_title(text, _plain(series_title or "").strip()))
+    if "(" in text:
+        text = _YEAR.sub(" ", text)
+    return _from_words(_without_title(text, series_title) if series_title else text)
 
 
 def canonical_number(number: Decimal) -> Decimal:
@@ -58,6 +82,11 @@ def number_text(number: Decimal) -> str:
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return "0" if text == "-0" else text
+
+
+def is_special(number: Decimal) -> bool:
+    """Whether it stands for an extra, an omake or a special, not for a chapter of the story."""
+    return any(number % 1 == Decimal(f"0.{decimals}") for _, decimals in _KINDS)
 
 
 def gap_between(higher: Decimal | None, lower: Decimal | None) -> int:
@@ -87,18 +116,44 @@ def _plain(label: str) -> str:
     text = label[:MAX_LABEL_CHARACTERS].lower()
     if not text.isascii():
         text = "".join(str(unicodedata.decimal(c, c)) for c in text)
+        text = _FRACTION.sub(lambda found: f"{found[1] or 0}.{_FRACTIONS[found[2]]}", text)
+        text = _ORDINAL.sub(lambda found: f"第{_ordinal(found[1])}", text)
     sign = "-" if text.startswith("-") else ""
     text = sign + text.removeprefix("-").translate(_POINTS)
     return _CUT_WORD.sub("", text) if len(label) > MAX_LABEL_CHARACTERS else text
 
 
-def _without_title(text: str, title: str) -> str:
-    """The label without the series title, unless nothing numbered would be left of it."""
-    if len(title) < 2 and not title.isdigit():  # noqa: PLR2004  a one-letter title could be a suffix
+def _ordinal(text: str) -> int:
+    """The number in Chinese numerals, by units (百二十三) or by places (一二三)."""
+    total = count = 0
+    for character in text:
+        if unit := _ORDINAL_UNITS.get(character):
+            total, count = total + (count or 1) * unit, 0
+        else:
+            count = count * 10 + _ORDINAL_DIGITS[character]
+    return total + count
+
+
+def _without_title(text: str, series_title: str) -> str:
+    """The label without the series title; a title that is a number may be the chapter's as well."""
+    pattern, is_number = _title_pattern(series_title)
+    if pattern is None:
         return text
-    whole = rf"(?<![0-9a-z]){re.escape(title)}(?![0-9a-z]|\.[0-9])"
-    rest = re.sub(whole, " ", text)
-    return rest if any(c in "0123456789" for c in rest) else text
+    rest = pattern.sub(" ", text)
+    return text if is_number and not any(c in "0123456789" for c in rest) else rest
+
+
+@lru_cache(maxsize=1_000)
+def _title_pattern(series_title: str) -> tuple[re.Pattern[str] | None, bool]:
+    """What to leave out of labels: the title, and each of its parts that has a number."""
+    title = _plain(series_title).strip()
+    if len(title) < 2 and not title.isdigit():  # noqa: PLR2004  a one-letter title could be a suffix
+        return None, False
+    parts = [
+        part for part in _TITLE_PARTS.split(title) if not part.isdigit() and _NUMBER.search(part)
+    ]
+    names = "|".join(map(re.escape, [title, *parts]))
+    return re.compile(rf"(?<![0-9a-z])(?:{names})(?![0-9a-z]|\.[0-9])"), title.isdigit()
 
 
 def _from_words(text: str) -> Decimal | None:
@@ -111,8 +166,8 @@ def _from_words(text: str) -> Decimal | None:
 
 
 def _chosen(text: str) -> re.Match[str] | None:
-    """The number after "ch.", else the first."""
-    marked = _AFTER_CH.search(text)
+    """The number after "ch.", else after "#", else the first."""
+    marked = _AFTER_CH.search(text) or _AFTER_HASH.search(text)
     return _NUMBER.search(text, marked.end() if marked else 0)
 
 

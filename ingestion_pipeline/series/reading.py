@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from typing import Any, cast
 
 from ingestion_pipeline.reading.reading import Problem, Reading
@@ -14,7 +15,8 @@ def reading_to_bytes(reading: Reading[Release]) -> bytes:
     """The reading for the content store."""
     document = {
         "is_complete": reading.is_complete,
-        "problems": [{"where": one.where, "message": one.message} for one in reading.problems],
+        "problems": [asdict(problem) for problem in reading.problems],
+        "notes": list(reading.notes),
         "releases": [release_as_dict(release) for release in reading.records],
     }
     return json.dumps(document, ensure_ascii=False, separators=(",", ":")).encode(
@@ -29,4 +31,5 @@ def reading_from_bytes(stored: bytes) -> Reading[Release]:
         records=[release_from_dict(fields) for fields in document["releases"]],
         problems=[Problem(**fields) for fields in document["problems"]],
         is_complete=document["is_complete"],
+        notes=document["notes"],
     )

@@ -1,30 +1,53 @@
-"""What changed in a source since it was last reported: the numbers Dagster plots."""
+"""What became of a source since it was last reported: the numbers Dagster plots."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from itertools import groupby
+from operator import itemgetter
+from statistics import median
 
-from sqlalchemy import Connection, and_, func, or_, select, update
+from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select, update
 
+from ingestion_pipeline.sources.belonging import home_of, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
+
+SHOWN_CHAPTERS = 10  # of a source; what a preview holds, and what a delay is the median of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedChapter:
+    """A chapter as a report shows it; `is_new` since the last report."""
+
+    number: Decimal | None
+    title: str | None
+    published_at: datetime | None
+    detected_at: datetime
+    is_new: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceReport:
-    """One source's state, for people and plots."""
+    """One source's state, and what happened to it since its last report, for people and plots."""
 
     source_id: str
     series_title: str
     url: str
     tier: str
     outcome: str
-    new_chapters: int
-    available_chapters: int
+    polls: int
+    changes: int
+    new: int
+    updated: int
+    withdrawn: int
+    total: int
     latest_chapter: Decimal | None
     last_changed_at: datetime | None
+    newest: Sequence[ListedChapter]
+    delay_minutes: float | None
 
 
 def unreported(connection: Connection, *, limit: int) -> list[str]:
@@ -46,74 +69,151 @@ def unreported(connection: Connection, *, limit: int) -> list[str]:
     return list(connection.execute(query).scalars())
 
 
+def lock_sources(connection: Connection, source_ids: Collection[str]) -> None:
+    """No poll of theirs ends before this transaction does: nothing is counted and not told."""
+    query = select(sources.c.id).where(sources.c.id.in_(list(source_ids)))
+    connection.execute(query.order_by(sources.c.id).with_for_update())
+
+
 def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceReport]:
-    """The report of each of these sources."""
-    is_new = or_(
-        sources.c.reported_at.is_(None), chapter_sources.c.detected_at > sources.c.reported_at
-    )
+    """The report of each of these sources, by one query: a row for each chapter that is shown."""
+    listed = _listed(source_ids)
     query = (
         select(
             sources.c.id,
-            func.coalesce(series.c.title, sources.c.name, sources.c.id),
+            func.coalesce(series.c.title, sources.c.name, sources.c.id).label("series_title"),
             sources.c.url,
             sources.c.tier,
-            func.coalesce(sources.c.last_outcome, "not polled yet"),
-            func.count(chapter_sources.c.id).filter(is_new),
-            func.count(chapter_sources.c.id).filter(chapter_sources.c.available),
+            func.coalesce(sources.c.last_outcome, "not polled yet").label("outcome"),
+            sources.c.untold_polls,
+            sources.c.untold_changes,
+            sources.c.untold_updated,
+            sources.c.untold_withdrawn,
             series.c.latest_chapter,
             sources.c.last_changed_at,
+            sources.c.synced_at,
+            listed,
         )
-        .outerjoin(series, series.c.id == sources.c.series_id)
-        .outerjoin(chapter_sources, chapter_sources.c.source_id == sources.c.id)
+        .select_from(sources)
+        .outerjoin(series, series.c.id == home_of(named_series()))
+        .outerjoin(
+            listed, and_(listed.c.source_id == sources.c.id, listed.c.place <= SHOWN_CHAPTERS)
+        )
         .where(sources.c.id.in_(list(source_ids)))
-        .group_by(
-            sources.c.id,
-            series.c.title,
-            sources.c.name,
-            sources.c.url,
-            sources.c.tier,
-            sources.c.last_outcome,
-            series.c.latest_chapter,
-            sources.c.last_changed_at,
-        )
-        .order_by(sources.c.id)
+        .order_by(sources.c.id, listed.c.place)
     )
-    rows = connection.execute(query)
-    return [
-        SourceReport(
-            source_id=source_id,
-            series_title=title,
-            url=url,
-            tier=tier,
-            outcome=outcome,
-            new_chapters=new,
-            available_chapters=available,
-            latest_chapter=latest,
-            last_changed_at=changed_at,
+    rows = connection.execute(query).mappings()
+    return [_report(list(found)) for _, found in groupby(rows, itemgetter("id"))]
+
+
+def _listed(source_ids: Collection[str]) -> CTE:
+    """The chapters these sources list, each with its place: the latest detected comes first."""
+    links = chapter_sources.c
+    is_new = or_(sources.c.reported_at.is_(None), links.detected_at > sources.c.reported_at)
+    latest_first = (
+        links.available.desc(),
+        links.detected_at.desc(),
+        chapters.c.number.desc().nulls_last(),
+        chapters.c.id.desc(),
+    )
+    return (
+        select(
+            links.source_id,
+            links.detected_at,
+            links.available,
+            is_new.label("is_new"),
+            chapters.c.number,
+            chapters.c.title,
+            chapters.c.published_at,
+            func.row_number()
+            .over(partition_by=links.source_id, order_by=latest_first)
+            .label("place"),
+            func.count().filter(is_new).over(partition_by=links.source_id).label("new"),
+            func.count().filter(links.available).over(partition_by=links.source_id).label("total"),
         )
-        for source_id, title, url, tier, outcome, new, available, latest, changed_at in rows
+        .join(chapters, chapters.c.id == links.chapter_id)
+        .join(sources, sources.c.id == links.source_id)
+        .where(links.source_id.in_(list(source_ids)), chapters.c.rejected_at.is_(None))
+        .cte("listed")
+    )
+
+
+def _report(rows: Sequence[RowMapping]) -> SourceReport:
+    first = rows[0]
+    newest = [
+        ListedChapter(
+            number=row["number"],
+            title=row["title"],
+            published_at=row["published_at"],
+            detected_at=row["detected_at"],
+            is_new=bool(row["is_new"]),
+        )
+        for row in rows
+        if row["available"]
     ]
+    return SourceReport(
+        source_id=first["id"],
+        series_title=first["series_title"],
+        url=first["url"],
+        tier=first["tier"],
+        outcome=first["outcome"],
+        polls=first["untold_polls"],
+        changes=first["untold_changes"],
+        new=first["new"] or 0,
+        updated=first["untold_updated"],
+        withdrawn=first["untold_withdrawn"],
+        total=first["total"] or 0,
+        latest_chapter=first["latest_chapter"],
+        last_changed_at=first["last_changed_at"],
+        newest=newest,
+        delay_minutes=delay_minutes(newest, synced_at=first["synced_at"]),
+    )
+
+
+def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None) -> float | None:
+    """The median time from publication to detection of what is new; None if nobody can know it.
+
+    The backlog that a first sync finds says nothing about how quick we are, nor does a date that
+    was still to come.
+    """
+    delays = [
+        (one.detected_at - one.published_at).total_seconds() / 60
+        for one in newest
+        if one.is_new and one.published_at and synced_at and one.detected_at > synced_at
+    ]
+    known = [minutes for minutes in delays if minutes >= 0]
+    return median(known) if known else None
 
 
 def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:
-    """Dagster has been told of everything up to their last change."""
+    """Dagster has been told of everything up to now; the next report counts from here."""
     connection.execute(
         update(sources)
-        .where(sources.c.id.in_(list(source_ids)), sources.c.last_changed_at.is_not(None))
-        .values(reported_at=sources.c.last_changed_at)
+        .where(sources.c.id.in_(list(source_ids)))
+        .values(
+            reported_at=func.coalesce(sources.c.last_changed_at, sources.c.reported_at),
+            untold_polls=0,
+            untold_changes=0,
+            untold_updated=0,
+            untold_withdrawn=0,
+        )
     )
 
 
-def chapter_numbers(connection: Connection) -> dict[str, list[Decimal]]:
-    """The numbers of every series' available chapters, ascending."""
+def chapter_numbers(
+    connection: Connection, series_id: str | None = None
+) -> dict[str, list[Decimal]]:
+    """The numbers of available chapters, ascending, of every series or one; none withdrawn."""
     is_available = and_(chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available)
     query = (
         select(chapters.c.series_id, chapters.c.number)
-        .where(chapters.c.number.is_not(None))
+        .where(chapters.c.number.is_not(None), chapters.c.rejected_at.is_(None))
         .where(select(chapter_sources.c.id).where(is_available).exists())
         .order_by(chapters.c.series_id, chapters.c.number)
     )
+    if series_id is not None:
+        query = query.where(chapters.c.series_id == series_id)
     found: dict[str, list[Decimal]] = {}
-    for series_id, number in connection.execute(query):
-        found.setdefault(series_id, []).append(number)
+    for one, number in connection.execute(query):
+        found.setdefault(one, []).append(number)
     return found

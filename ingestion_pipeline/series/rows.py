@@ -63,6 +63,8 @@ class LinkRow:
 
 def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: datetime) -> None:
     """Every series has its row."""
+    if not titles:
+        return
     columns = {"id": String(120), "title": Text()}
     given = row_source(connection, columns, sorted(titles.items()), "given")
     missing = select(given.c.id, given.c.title, literal(now, UtcDateTime())).where(
@@ -75,10 +77,14 @@ def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: dat
     )
 
 
-def lock_series(connection: Connection, ids: Collection[str]) -> None:
-    """Nobody else ingests these series until the transaction ends; one order, no deadlock."""
-    query = select(series.c.id).where(series.c.id.in_(list(ids))).order_by(series.c.id)
-    connection.execute(query.with_for_update()).all()
+def lock_series(connection: Connection, ids: Collection[str]) -> dict[str, str]:
+    """Nobody else writes to these series until the transaction ends; one order, no deadlock.
+
+    Those of them that were merged away, and into which.
+    """
+    query = select(series.c.id, series.c.merged_into).where(series.c.id.in_(list(ids)))
+    found = connection.execute(query.order_by(series.c.id).with_for_update())
+    return {id_: into for id_, into in found if into is not None}
 
 
 def known_links(

@@ -10,7 +10,8 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.system import Ingested, StoredPage
-from ingestion_pipeline.series.ingestion import SourceListing, ingest_listings
+from ingestion_pipeline.series.ingestion import ingest_listings
+from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.platforms import Feed, platform
 from ingestion_pipeline.series.reading import reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.settings import Settings
@@ -42,6 +43,7 @@ class SeriesSystem:
         reading = self.listing(source).read(
             [page.body for page in pages],
             content_types=[page.content_type for page in pages],
+            urls=[page.url for page in pages],
             now=min((page.fetched_at for page in pages), default=None),
         )
         return reading_to_bytes(reading)

@@ -6,7 +6,7 @@ table (`INGESTION_DATABASE_URL`, `INGESTION_HOME`, ...) comes from the environme
 What a value does belongs to whoever reads it.
 """
 
-from ingestion_pipeline.settings.groups import Ingest, Work
+from ingestion_pipeline.settings.groups import Ingest, Notices, Work
 from ingestion_pipeline.settings.loading import (
     BadSetting,
     Settings,
@@ -21,6 +21,7 @@ from ingestion_pipeline.settings.loading import (
 __all__ = [
     "BadSetting",
     "Ingest",
+    "Notices",
     "Settings",
     "Work",
     "check_override",

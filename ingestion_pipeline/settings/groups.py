@@ -65,6 +65,9 @@ class Tiers(Group):
     warm_for_seconds: int = Field(
         default=7 * DAY, ge=1, description="then WARM this long, then COLD"
     )
+    hot_readers: int = Field(
+        default=100, ge=0, description="HOT in any case with more followers than this"
+    )
 
 
 class Breaker(Group):
@@ -168,6 +171,37 @@ class Retention(Group):
         default=6 * HOUR, ge=0, description="bodies and readings that nothing points at"
     )
     runs_seconds: int = Field(default=7 * DAY, ge=0, description="heartbeats of ended runs")
+    outbox_seconds: int = Field(
+        default=7 * DAY, ge=0, description="outbox rows, once they are notices"
+    )
+
+
+class Notices(Group):
+    """Who is told how often, and how long a dead endpoint is left alone."""
+
+    grouping_seconds: float = Field(
+        default=15, ge=0, description="chapters of a series within this go in one message"
+    )
+    series_seconds: int = Field(
+        default=HOUR, ge=0, description="between two messages of one series to one recipient"
+    )
+    per_hour: int = Field(default=100, ge=1, description="messages to one recipient, any hour")
+    per_day: int = Field(default=50, ge=1, description="messages to one recipient, any 24 hours")
+    digest_seconds: int = Field(default=DAY, ge=0, description="between two digests")
+    max_attempts: int = Field(
+        default=5, ge=1, le=100, description="of one message, first one included"
+    )
+    concurrency: int = Field(default=10, ge=1, le=256, description="recipients served at a time")
+    pause_seconds: int = Field(
+        default=HOUR, ge=1, description="for a recipient whose message failed; doubles each time"
+    )
+    longest_pause_seconds: int = Field(default=DAY, ge=1, description="no pause is longer")
+    overdue_seconds: int = Field(
+        default=900, ge=1, description="due for this long and not sent: the check says so"
+    )
+    text_chapters: int = Field(
+        default=20, ge=1, description="chapters named in a message's text; the JSON has all"
+    )
 
 
 class Runs(Group):

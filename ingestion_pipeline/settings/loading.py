@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from pydantic import BaseModel, Field, ValidationError, field_validator
+from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 
 from ingestion_pipeline.settings.groups import (
     Breaker,
@@ -17,6 +17,7 @@ from ingestion_pipeline.settings.groups import (
     Hosts,
     Ingest,
     Interval,
+    Notices,
     Polling,
     Retention,
     Runs,
@@ -28,6 +29,9 @@ PREFIX = "INGESTION_"
 LAST_PORT = 65_535
 # As the guard writes it: a name or an IPv4 address, or an IPv6 address in brackets.
 _HOST_AND_PORT = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
+
+# A comma or a blank inside an Apprise URL parts its own targets.
+_BEFORE_A_SCHEME = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 
 
 class BadSetting(ValueError):
@@ -55,6 +59,12 @@ class Settings(Group):
         pattern=r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$",
         description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
     )
+    browser: str = Field(
+        default="", description="path of a Chromium; looked for where Debian puts it by default"
+    )
+    notify_urls: SecretStr = Field(
+        default=SecretStr(""), description="your own Apprise URLs, for mailto: and notify:; secret"
+    )
     polling: Polling = Polling()
     interval: Interval = Interval()
     tiers: Tiers = Tiers()
@@ -64,6 +74,7 @@ class Settings(Group):
     fetch: Fetch = Fetch()
     ingest: Ingest = Ingest()
     retention: Retention = Retention()
+    notices: Notices = Notices()
     runs: Runs = Runs()
 
     @field_validator("allow_hosts")
@@ -90,6 +101,12 @@ class Settings(Group):
     def allowed_hosts(self) -> frozenset[str]:
         """The `host:port` pairs that may be private addresses."""
         return frozenset(_entries(self.allow_hosts))
+
+    @property
+    def notify_services(self) -> tuple[str, ...]:
+        """The operator's Apprise URLs; a comma or a blank parts two of them."""
+        parts = _BEFORE_A_SCHEME.split(self.notify_urls.get_secret_value().strip())
+        return tuple(part.rstrip(", ") for part in parts if part)
 
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Seconds between two checks of a source of this kind in this tier."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import Connection, and_, false, func, select
 
 from ingestion_pipeline.sources.files import Check, FileProblem, read_folder
+from ingestion_pipeline.sources.recipient import Recipient
 from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, Registered, register
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
@@ -21,6 +22,8 @@ class Imported:
 
     registered: Registered
     problems: Sequence[FileProblem]
+    recipients: Sequence[Recipient] = ()
+    """Who the good files say is to be told; `notices` registers them."""
 
 
 def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
@@ -30,7 +33,9 @@ def import_files(store: Store, folder: Path, *, check: Check) -> Imported:
     with store.begin() as connection:
         registered = register(connection, definitions, now=store.clock.now(connection))
     return Imported(
-        registered=registered, problems=[one for file in files for one in file.problems]
+        registered=registered,
+        problems=[one for file in files for one in file.problems],
+        recipients=[one for file in files for one in file.recipients],
     )
 
 

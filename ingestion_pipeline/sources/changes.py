@@ -8,11 +8,20 @@ from typing import Any
 
 from sqlalchemy import Connection, update
 
+from ingestion_pipeline.sources.belonging import homes
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.sources.registry import BY_FILE, register
 from ingestion_pipeline.sources.source import Definition, Source
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources
+
+
+class SeriesAssigned(ValueError):
+    """An operator's word on the series stands, and a declaration would not change it."""
+
+    def __init__(self, source_id: str, series_id: str) -> None:
+        cure = f"`ingest series split {series_id} --source {source_id} --into NEW` moves it"
+        super().__init__(f"series: {source_id} is assigned to {series_id!r} by an operator; {cure}")
 
 
 def declaration(source: Source) -> dict[str, Any]:
@@ -37,6 +46,9 @@ def redeclare(
 ) -> bool:
     """The source is declared so afterwards; False if it already was."""
     kept = replace(definition, origin=source.origin)
+    home = homes(connection, [source.id])[source.id]
+    if kept.series != source.series_id and home.is_assigned:
+        raise SeriesAssigned(source.id, home.series_id)
     if not register(connection, [kept], now=now).updated:
         return False
     audit(

@@ -1,5 +1,7 @@
 """Source files: YAML in, definitions out; every problem of a file at once, with line and field.
 
+Under `sources:` is what is watched, under `recipients:` who is told; both are read alike.
+
 A file with a problem gives nothing: the good entries of a bad file are not half-imported.
 """
 
@@ -9,14 +11,16 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Generic, TypeVar, cast
 
 import yaml
 
 from ingestion_pipeline.sources.definition import BadField, definition_of
+from ingestion_pipeline.sources.recipient import Recipient, recipient_of
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.sources.yaml_nodes import compose, construct
 
+SECTIONS = ("sources", "recipients")
 MAX_FILE_BYTES = 20_000_000  # ten thousand sources are about 3 MB
 
 
@@ -43,10 +47,14 @@ class SourceFile:
     definitions: Sequence[Definition]
     problems: Sequence[FileProblem]
     lines: Mapping[str, int] = field(default_factory=dict[str, int])
-    """Where each id is declared."""
+    """Where each source is declared."""
+    recipients: Sequence[Recipient] = ()
+    recipient_lines: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 Check = Callable[[Definition], Iterable[BadField]]
+Declared = TypeVar("Declared", Definition, Recipient)
+Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
 
 
 def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
@@ -81,13 +89,33 @@ def read_file(path: Path, *, check: Check) -> SourceFile:
     if len(body) > MAX_FILE_BYTES:
         too_large = f"{len(body)} bytes; split files over {MAX_FILE_BYTES}"
         return _spoiled(path, fingerprint, [_problem(path, 1, "file", too_large)])
-    entries, problems = _read_document(path, body)
+    sections, problems = _read_document(path, body)
     if problems:
         return _spoiled(path, fingerprint, problems)
-    return _read_entries(path, fingerprint, entries, check)
+
+    def checked(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadField]]:
+        definition, bad = definition_of(raw)
+        return definition, bad if definition is None else [*bad, *check(definition)]
+
+    sources = _read_entries(path, sections.get("sources", ()), checked)
+    recipients = _read_entries(path, sections.get("recipients", ()), recipient_of)
+    if sources.problems or recipients.problems:
+        return _spoiled(path, fingerprint, [*sources.problems, *recipients.problems])
+    return SourceFile(
+        path=path.name,
+        fingerprint=fingerprint,
+        definitions=[replace(one, origin=path.name) for one in sources.declared],
+        problems=(),
+        lines=sources.lines,
+        recipients=[replace(one, origin=path.name) for one in recipients.declared],
+        recipient_lines=recipients.lines,
+    )
 
 
-def _read_document(path: Path, body: bytes) -> tuple[list[yaml.Node], list[FileProblem]]:
+_Sections = dict[str, list[yaml.Node]]
+
+
+def _read_document(path: Path, body: bytes) -> tuple[_Sections, list[FileProblem]]:
     try:
         root = compose(body)
     except yaml.YAMLError as error:
@@ -95,53 +123,55 @@ def _read_document(path: Path, body: bytes) -> tuple[list[yaml.Node], list[FileP
         last = len(body.splitlines()) or 1  # what is cut off is missed after the last line
         line = min(mark.line + 1, last) if mark else 1
         said = getattr(error, "problem", None) or str(error).splitlines()[0]
-        return [], [_problem(path, line, "yaml", f"not readable as YAML: {said}")]
+        return {}, [_problem(path, line, "yaml", f"not readable as YAML: {said}")]
     if root is None:
-        return [], []
-    entries = _entries(root)
-    if isinstance(entries, str):
-        return [], [_problem(path, root.start_mark.line + 1, "sources", entries)]
-    return entries, []
+        return {}, []
+    sections = _sections(root)
+    if isinstance(sections, str):
+        return {}, [_problem(path, root.start_mark.line + 1, "sources", sections)]
+    return sections, []
 
 
-def _entries(root: yaml.Node) -> list[yaml.Node] | str:
-    """The nodes of the list under `sources:`, or what is wrong."""
+def _sections(root: yaml.Node) -> _Sections | str:
+    """The nodes of the lists under `sources:` and `recipients:`, or what is wrong."""
     if not isinstance(root, yaml.MappingNode):
         return "the file must hold a list under `sources:`"
-    keys = [key.value for key, _ in root.value]
-    if keys != ["sources"]:
-        return (
-            f"the file must hold one key, `sources:`; found {', '.join(map(str, keys)) or 'none'}"
-        )
-    listing = root.value[0][1]
-    if isinstance(listing, yaml.ScalarNode) and listing.value in {"", "null", "~"}:
-        return []
-    if not isinstance(listing, yaml.SequenceNode):
-        return "`sources:` must be a list"
-    return list(listing.value)
+    keys = [str(key.value) for key, _ in root.value]
+    if not keys or len(set(keys)) < len(keys) or not set(keys) <= set(SECTIONS):
+        found = ", ".join(keys) or "none"
+        return f"the file must hold `sources:` or `recipients:`, each once; found {found}"
+    sections: _Sections = {}
+    for key, listing in root.value:
+        if isinstance(listing, yaml.ScalarNode) and listing.value in {"", "null", "~"}:
+            continue
+        if not isinstance(listing, yaml.SequenceNode):
+            return f"`{key.value}:` must be a list"
+        sections[str(key.value)] = list(listing.value)
+    return sections
+
+
+@dataclass(frozen=True, slots=True)
+class _Entries(Generic[Declared]):
+    declared: list[Declared]
+    problems: list[FileProblem]
+    lines: dict[str, int]
 
 
 def _read_entries(
-    path: Path, fingerprint: str, entries: Sequence[yaml.Node], check: Check
-) -> SourceFile:
-    definitions: list[Definition] = []
-    problems: list[FileProblem] = []
-    lines: dict[str, int] = {}
+    path: Path, entries: Sequence[yaml.Node], build: Build[Declared]
+) -> _Entries[Declared]:
+    read: _Entries[Declared] = _Entries([], [], {})
     for node in entries:
-        definition, found = _read_entry(path, node, check)
-        problems += found
-        if definition is not None:
-            definitions.append(definition)
-        for declared, line in _declared_ids(node):
-            if declared in lines:
-                twice = f"{declared[:130]!r} is declared on line {lines[declared]} already"
-                problems.append(_problem(path, line, "id", twice))
-            lines.setdefault(declared, line)
-    if problems:
-        return _spoiled(path, fingerprint, problems)
-    return SourceFile(
-        path=path.name, fingerprint=fingerprint, definitions=definitions, problems=(), lines=lines
-    )
+        declared, found = _read_entry(path, node, build)
+        read.problems.extend(found)
+        if declared is not None:
+            read.declared.append(declared)
+        for id_, line in _declared_ids(node):
+            if id_ in read.lines:
+                twice = f"{id_[:130]!r} is declared on line {read.lines[id_]} already"
+                read.problems.append(_problem(path, line, "id", twice))
+            read.lines.setdefault(id_, line)
+    return read
 
 
 def _declared_ids(node: yaml.Node) -> list[tuple[str, int]]:
@@ -156,11 +186,12 @@ def _declared_ids(node: yaml.Node) -> list[tuple[str, int]]:
 
 
 def _read_entry(
-    path: Path, node: yaml.Node, check: Check
-) -> tuple[Definition | None, list[FileProblem]]:
+    path: Path, node: yaml.Node, build: Build[Declared]
+) -> tuple[Declared | None, list[FileProblem]]:
     line = node.start_mark.line + 1
     if not isinstance(node, yaml.MappingNode):
-        return None, [_problem(path, line, "entry", "must be a mapping with id, kind and url")]
+        needed = "id and address" if build is recipient_of else "id, kind and url"
+        return None, [_problem(path, line, "entry", f"must be a mapping with {needed}")]
     key_lines: dict[str, int] = {}
     repeated: list[FileProblem] = []
     for key, _ in node.value:
@@ -175,39 +206,42 @@ def _read_entry(
         return None, [*repeated, _problem(path, line, "entry", said)]
     if not isinstance(raw, dict):  # a tag such as !!set makes other things of a mapping
         return None, [_problem(path, line, "entry", "must be a mapping without a tag")]
-    definition, bad = definition_of(cast("dict[str, Any]", raw))
-    if definition is not None:
-        definition = replace(definition, origin=path.name)
-        bad = [*bad, *check(definition)]
+    declared, bad = build(cast("dict[str, Any]", raw))
     problems = [
         _problem(path, key_lines.get(one.field, line), one.field, one.message) for one in bad
     ]
-    return definition, repeated + problems
+    return declared, repeated + problems
 
 
 def _without_shared_ids(files: list[SourceFile]) -> list[SourceFile]:
-    owners: dict[str, list[str]] = {}
+    """An id that two files declare spoils both, for neither can be believed."""
+    owners: dict[tuple[str, str], list[str]] = {}
     for file in files:
-        for definition in file.definitions:
-            owners.setdefault(definition.id, []).append(file.path)
+        for one, _ in _declarations(file):
+            owners.setdefault(one, []).append(file.path)
     shared = {one: paths for one, paths in owners.items() if len(paths) > 1}
     return [_spoil_shared(file, shared) for file in files]
 
 
-def _spoil_shared(file: SourceFile, shared: dict[str, list[str]]) -> SourceFile:
-    clashes = [one.id for one in file.definitions if one.id in shared]
-    if not clashes:
-        return file
+def _declarations(file: SourceFile) -> list[tuple[tuple[str, str], int]]:
+    """Section and id of all that the file declares, each with its line."""
+    sources = [(("sources", one.id), file.lines.get(one.id, 1)) for one in file.definitions]
+    lines = file.recipient_lines
+    return sources + [(("recipients", one.id), lines.get(one.id, 1)) for one in file.recipients]
+
+
+def _spoil_shared(file: SourceFile, shared: dict[tuple[str, str], list[str]]) -> SourceFile:
     problems = [
         FileProblem(
             path=file.path,
-            line=file.lines.get(one, 1),
+            line=line,
             field="id",
-            message=f"{one!r} is declared in {' and '.join(shared[one])}",
+            message=f"{one[1]!r} is declared in {' and '.join(shared[one])}",
         )
-        for one in clashes
+        for one, line in _declarations(file)
+        if one in shared
     ]
-    return replace(file, definitions=(), problems=problems)
+    return replace(file, definitions=(), recipients=(), problems=problems) if problems else file
 
 
 def _spoiled(path: Path, fingerprint: str, problems: Sequence[FileProblem]) -> SourceFile:

@@ -12,22 +12,12 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import (
-    Boolean,
-    Connection,
-    Integer,
-    String,
-    Text,
-    case,
-    func,
-    literal,
-    null,
-    update,
-)
+from sqlalchemy import Boolean, Connection, Integer, String, Text, case, func, literal, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
 from ingestion_pipeline.sources.polls import ensure_polls, make_due
+from ingestion_pipeline.sources.readers import readers_of
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.rows import row_source
@@ -53,7 +43,7 @@ class PollSuccess:
     """A poll that got through.
 
     With `is_read` its listing was read and believed in this transaction, with `changed` it also led
-    to a row that is new or different.
+    to a row that is new or different; `updated` and `withdrawn` say how many.
     """
 
     task: Task
@@ -63,6 +53,8 @@ class PollSuccess:
     last_modified: str | None
     is_read: bool = False
     changed: bool = False
+    updated: int = 0
+    withdrawn: int = 0
     content_hash: str | None = None
     reader: str | None = None
     newest_at: datetime | None = None
@@ -95,6 +87,8 @@ _SUCCESS_COLUMNS = {
     "next_check_at": UtcDateTime(),
     "is_read": Boolean(),
     "changed": Boolean(),
+    "updated": Integer(),
+    "withdrawn": Integer(),
     "last_new_at": UtcDateTime(),
     "outcome": Text(),
     "content_hash": String(64),
@@ -117,10 +111,16 @@ def succeed(
     """Sources are up to date and due again at their tier's interval; the breaker is closed."""
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
+    readers = readers_of(connection, [one.source.id for one in polls]) if polls else {}
     for one in polls:
         newest = one.newest_at or one.source.last_new_at
         standing = polling.after_success(
-            one.source, last_new_at=newest, now=now, settings=settings, random=random
+            one.source,
+            last_new_at=newest,
+            now=now,
+            settings=settings,
+            random=random,
+            readers=readers.get(one.source.id, 0),
         )
         rows.append(_success_row(one, standing, newest))
         moves.append(
@@ -143,6 +143,8 @@ def _success_row(
         standing.next_check_at,
         one.is_read,
         one.changed,
+        one.updated,
+        one.withdrawn,
         newest,
         one.outcome,
         one.content_hash if one.is_read else kept.content_hash,
@@ -172,6 +174,10 @@ def _write_successes(
             last_checked_at=now,
             last_success_at=now,
             last_changed_at=changed_at,
+            untold_polls=sources.c.untold_polls + 1,
+            untold_changes=sources.c.untold_changes + case((given.c.changed, 1), else_=0),
+            untold_updated=sources.c.untold_updated + given.c.updated,
+            untold_withdrawn=sources.c.untold_withdrawn + given.c.withdrawn,
             last_new_at=given.c.last_new_at,
             # An empty listing is no sync: the backlog that follows it must not be told either.
             synced_at=func.coalesce(
@@ -325,6 +331,7 @@ def _write_failures(
             failure_count=given.c.failure_count,
             next_check_at=given.c.next_check_at,
             last_checked_at=now,
+            untold_polls=sources.c.untold_polls + 1,
             last_outcome=given.c.outcome,
             last_error_class=given.c.error_class,
             updated_at=now,

@@ -1,9 +1,10 @@
 """When a source is checked next, in which tier, and when it is left alone. Pure.
 
 A tier follows the last *new record*, not the last poll: a healthy source that says nothing new
-cools down (HOT for a day, WARM for a week, then COLD). A failed poll (all its attempts used up, one
-strike) moves the next check out; five in a row open the breaker: one probe after 24 hours, and only
-a success closes it. A rate limit is never a strike; it does not come here at all.
+cools down (HOT for a day, WARM for a week, then COLD), unless many follow it. A failed poll (all
+its attempts used up, one strike) moves the next check out; five in a row open the breaker: one
+probe after 24 hours, and only a success closes it. A rate limit is never a strike; it does not come
+here at all.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ def after_success(
     now: datetime,
     settings: Settings,
     random: Random,
+    readers: int = 0,
 ) -> Standing:
     """The failures are forgotten, the breaker closes, the tier follows the last new record."""
+    newest = last_new_at or source.created_at
     tier = (
         source.tier
         if source.tier_pinned
-        else tier_for(last_new_at or source.created_at, now=now, settings=settings)
+        else tier_for(newest, now=now, settings=settings, readers=readers)
     )
     return Standing(
         tier=tier,
@@ -85,11 +88,11 @@ def _open(
     )
 
 
-def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings) -> Tier:
-    """HOT, WARM or COLD by the age of the last new record."""
+def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, readers: int = 0) -> Tier:
+    """HOT, WARM or COLD by the age of the last new record; HOT if many follow it."""
     age = now - last_new_at
     hot_for = timedelta(seconds=settings.tiers.hot_for_seconds)
-    if age <= hot_for:
+    if age <= hot_for or readers > settings.tiers.hot_readers:
         return Tier.HOT
     if age <= hot_for + timedelta(seconds=settings.tiers.warm_for_seconds):
         return Tier.WARM

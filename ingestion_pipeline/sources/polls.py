@@ -72,6 +72,27 @@ def restart_polls(connection: Connection, ids: Collection[str], *, now: datetime
     )
 
 
+def interrupt_polls(connection: Connection, ids: Collection[str], *, now: datetime) -> None:
+    """Those of these polls that are running lose their claim, and begin again; nothing is lost."""
+    connection.execute(
+        update(tasks)
+        .where(
+            tasks.c.kind == POLL,
+            tasks.c.status == TaskStatus.PROCESSING.value,
+            tasks.c.source_id.in_(list(ids)),
+        )
+        .values(
+            status=TaskStatus.PENDING.value,
+            not_before=now,
+            fence=tasks.c.fence + 1,
+            lease_owner=None,
+            lease_until=None,
+            updated_at=now,
+            **_AFRESH,
+        )
+    )
+
+
 def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
     """These sources are polled by the next run; how many. Who runs or is disabled is left alone."""
     waiting = (

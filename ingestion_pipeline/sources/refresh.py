@@ -19,8 +19,7 @@ from ingestion_pipeline.store import Store
 class Refreshed:
     """The source as it stands, and what is wrong with its declaration."""
 
-    platform: str | None
-    status: str
+    source: Source
     problems: Sequence[str]
 
 
@@ -40,7 +39,7 @@ def refresh_source(store: Store, source_id: str, *, folder: Path, check: Check) 
         else:
             problems = _problems(found, check)
         current = sources_by_id(connection, [source_id])[source_id]
-    return Refreshed(platform=current.platform, status=current.status.value, problems=problems)
+    return Refreshed(source=current, problems=problems)
 
 
 def _problems(source: Source, check: Check) -> list[str]:

@@ -21,6 +21,7 @@ from sqlalchemy import (
     and_,
     case,
     exists,
+    func,
     literal,
     null,
     or_,
@@ -30,13 +31,14 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE
 
+from ingestion_pipeline.sources.belonging import home_of, named_series
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.polls import ensure_polls, lock_polls, make_due, restart_polls
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import sources
+from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
 from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.urls import host_of
 
@@ -64,7 +66,7 @@ _GIVEN = {
 # What a declaration owns, beside the tier when it pins one.
 _OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
 # A change of these means other content: what was fetched before proves nothing about it.
-_CONTENT = ("url", "platform", "config", "series_id")
+_CONTENT = ("url", "platform", "config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,7 +140,28 @@ def _redirected(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> list
     """Of the sources that stand, those whose content is another from now on."""
     given = row_source(connection, _GIVEN, rows, "given")
     query = select(sources.c.id).join(given, sources.c.id == given.c.id)
-    return list(connection.execute(query.where(_differs(given, _CONTENT))).scalars())
+    is_redirected = or_(_differs(given, _CONTENT), _is_moved(given))
+    return list(connection.execute(query.where(is_redirected)).scalars())
+
+
+def _is_moved(given: CTE) -> ColumnElement[bool]:
+    """It tells of another series from now on; another name of the same one is no move."""
+    return home_of(named_series()) != home_of(named_series(given.c.series_id))
+
+
+def _links_at_home(given: CTE) -> ColumnElement[int]:
+    """How many chapters the source has in the series that it tells of from now on."""
+    count = (
+        select(func.count())
+        .select_from(chapter_sources)
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .where(
+            chapter_sources.c.source_id == sources.c.id,
+            chapter_sources.c.available,
+            chapters.c.series_id == home_of(named_series(given.c.series_id)),
+        )
+    )
+    return count.correlate_except(chapter_sources, chapters).scalar_subquery()
 
 
 def _differs(given: CTE, names: Sequence[str]) -> ColumnElement[bool]:
@@ -149,8 +172,8 @@ def _update_changed(
     connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
 ) -> int:
     given = row_source(connection, _GIVEN, rows, "given")
-    content_differs = _differs(given, _CONTENT)
-    is_moved = sources.c.series_id.is_distinct_from(given.c.series_id)
+    is_moved = _is_moved(given)
+    content_differs = or_(_differs(given, _CONTENT), is_moved)
     tier_differs = or_(
         sources.c.tier_pinned != given.c.tier_pinned,
         and_(given.c.tier_pinned, sources.c.tier != given.c.tier),
@@ -185,10 +208,10 @@ def _update_changed(
                 ),
                 "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
                 # from another address or of another series, what is new to us is no news
-                "synced_at": case(
-                    (or_(content_differs, is_moved), null()), else_=sources.c.synced_at
+                "synced_at": case((content_differs, null()), else_=sources.c.synced_at),
+                "record_count": case(
+                    (is_moved, _links_at_home(given)), else_=sources.c.record_count
                 ),
-                "record_count": case((is_moved, 0), else_=sources.c.record_count),
                 "updated_at": now,
             }
         )

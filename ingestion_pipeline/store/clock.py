@@ -28,6 +28,11 @@ class DatabaseClock:
         return datetime.now(UTC)
 
 
+def wall_clock() -> datetime:
+    """The present moment by the process's own clock, where no database is at hand."""
+    return datetime.now(UTC)
+
+
 class SteadyClock:
     """Goes on from a moment the database told, by the monotonic clock: no query, no wall clock."""
 

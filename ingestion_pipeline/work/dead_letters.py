@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -88,14 +88,29 @@ def letter(connection: Connection, letter_id: int) -> RowMapping | None:
     return connection.execute(query).mappings().one_or_none()
 
 
-def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
-    """The letter's task is due now with all its attempts; what happened, in a word for people."""
+Revive = Callable[[Connection, RowMapping, datetime], str]
+
+
+def replay(
+    connection: Connection,
+    letter_id: int,
+    *,
+    actor: str,
+    now: datetime,
+    revive: Revive | None = None,
+) -> str:
+    """The letter's task is due now with all its attempts; what happened, in a word for people.
+
+    Work that is more than its task brings its own `revive`.
+    """
     found = letter(connection, letter_id)
     if found is None:
         raise LookupError(
             f"there is no dead letter {letter_id}; `ingest dead-letters list` shows all"
         )
-    outcome = _revive(connection, found["task_id"], now=now)
+    outcome = (
+        revive(connection, found, now) if revive else _revive(connection, found["task_id"], now=now)
+    )
     if outcome in _RUNS_AGAIN:  # else it stays in the list of what waits for an operator
         connection.execute(
             update(dead_letters).where(dead_letters.c.id == letter_id).values(replayed_at=now)

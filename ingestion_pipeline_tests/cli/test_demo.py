@@ -24,13 +24,13 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
-    assert len(demo_file().definitions) == 6
+    assert len(demo_file().definitions) == 7
 
 
 def test_the_site_is_changed_broken_and_repaired(ingest: Ingest, home: Path) -> None:
     ingest.done("demo", "mutate")
-    ingest.done("demo", "mutate")
-    ingest.done("demo", "break")
+    assert "so far: 2 each" in ingest.done("demo", "mutate")
+    assert f"`{program()} demo run`" in ingest.done("demo", "break")
     assert read_state(home) == DemoState(new_chapters=2, is_broken=True)
 
     ingest.done("demo", "break", "--repair")
@@ -66,12 +66,19 @@ def test_the_sums_count_sources_and_new_records() -> None:
     assert sums(polled) == "3 polled, 1 changed, 3 new, 1 unchanged, 1 failed"
 
 
-def test_the_hint_is_typed_as_the_command_was(
+def test_the_hint_can_be_typed_where_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sys, "argv", [".venv/bin/ingest", "demo", "run"])
+    other = tmp_path / "ingest"
+    other.write_text("#!/bin/sh\n")
+    other.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "`.venv/bin/ingest demo mutate && .venv/bin/ingest demo run`" in hint(program())
+    monkeypatch.chdir(tmp_path)
+    assert f"`{INGEST} demo mutate && {INGEST} demo run`" in hint(program())
+
+    monkeypatch.chdir(Path(INGEST).parents[2])
+    shown = Path(INGEST).relative_to(Path.cwd())
+    assert f"`{shown} demo mutate && {shown} demo run`" in hint(program())
 
     monkeypatch.setenv("PATH", str(Path(INGEST).parent))
     assert "`ingest demo mutate && ingest demo run`" in hint(program())
@@ -83,7 +90,7 @@ def test_the_site_serves_until_it_is_told_to_stop(tmp_path: Path, stop: signal.S
     line = [INGEST, "demo", "serve"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
-        said = [site.stdout.readline() for _ in range(6)]
+        said = [site.stdout.readline() for _ in range(7)]
         port = published_port(tmp_path)
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
@@ -123,11 +130,12 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found(tmp_path: P
         return done.stdout
 
     first, second = run("run"), run("run")
-    run("mutate")
+    mutated = run("mutate")
     third = run("run")
 
     assert f"`{INGEST} status`" in first
-    assert "6 polled, 5 changed, 67 new, 0 unchanged, 1 failed" in first
-    assert "6 polled, 0 changed, 0 new, 5 unchanged, 1 failed" in second
-    assert "6 polled, 2 changed, 2 new, 3 unchanged, 1 failed" in third
-    assert "new among them: 1; outbox rows: 1" in third
+    assert "7 polled, 6 changed, 80 new, 0 unchanged, 1 failed" in first
+    assert "7 polled, 0 changed, 0 new, 6 unchanged, 1 failed" in second
+    assert f"`{INGEST} demo run`" in mutated
+    assert "7 polled, 3 changed, 3 new, 3 unchanged, 1 failed" in third
+    assert "new among them: 2; outbox rows: 2" in third

@@ -70,7 +70,7 @@ def test_an_older_database_is_not_migrated(
     ingest: Ingest, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = (home / "ingestion.db").read_bytes()
-    monkeypatch.setattr(schema, "HEAD", "0002")
+    monkeypatch.setattr(schema, "HEAD", "9999")
 
     exit_code, found = examined(ingest)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,44 @@ def test_a_selector_that_cannot_be_used_is_refused_by_its_text(ingest: Ingest) -
     how = ("--platform", "html", "--kind", "series", "--config", '{"items": "li["}')
 
     assert "'li['" in ingest.refused("read", "-", *how)
+
+
+LIST = "<li><a>Chapter 2</a><i>hace 2 días</i></li><li><a>Chapter 1</a><i>?</i></li>".encode()
+DATED = '{"items": "li", "fields": {"label": "a", "published_at": "i"}}'
+LISTED = ("--platform", "html", "--kind", "series", "--config", DATED, "--json")
+
+
+@pytest.mark.parametrize("moment", ["2026-03-10T01:00:00+02:00", "2026-03-09T23:00:00"])
+def test_a_relative_date_counts_from_when_the_body_was_fetched(ingest: Ingest, moment: str) -> None:
+    result = ingest("read", "-", *LISTED, "--fetched-at", moment, stdin=LIST)
+
+    reading = json.loads(result.stdout)
+    assert [record["published_at"] for record in reading["records"]] == [
+        "2026-03-07T00:00:00+00:00",
+        None,
+    ]
+    assert ["1 of 2 dates" in problem["message"] for problem in reading["problems"]] == [True]
+
+
+def test_a_file_counts_as_fetched_when_it_was_written(ingest: Ingest, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_bytes(LIST)
+    os.utime(page, (0, datetime(2020, 5, 3, 12, tzinfo=UTC).timestamp()))
+
+    result = ingest("read", str(page), *LISTED)
+
+    assert json.loads(result.stdout)["records"][0]["published_at"] == "2020-05-01T00:00:00+00:00"
+
+
+def test_a_moment_that_is_none_is_refused(ingest: Ingest) -> None:
+    assert "2026-03-01T12:00:00Z" in ingest.refused("read", "-", *SERIES, "--fetched-at", "soon")
+
+
+def test_what_was_not_asked_for_is_noted_beside_the_answer(ingest: Ingest) -> None:
+    page = b"<ul><li class='wp-manga-chapter'><a href='/c/1'>Chapter 1</a></li></ul>"
+    how = ("--platform", "html", "--kind", "series", "--url", "https://a.test/x")
+
+    result = ingest("read", "-", *how, "--json", stdin=page)
+
+    assert json.loads(result.stdout)["records"][0]["url"] == "https://a.test/c/1"
+    assert result.stderr == "note: read as theme madara\n"

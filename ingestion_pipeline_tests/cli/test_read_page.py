@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -11,6 +12,7 @@ import pytest
 
 from ingestion_pipeline.cli.read import kind_for
 from ingestion_pipeline.pages.saved import read_saved
+from ingestion_pipeline.reading.saved import SavedBody
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.samples import sample
@@ -128,6 +130,11 @@ def shuffled(bodies: list[bytes], random: Random) -> bytes:
     return bytes(piece)
 
 
+def a_saved_body(body: bytes) -> SavedBody:
+    fetched_at = datetime(2026, 3, 1, tzinfo=UTC)
+    return SavedBody(body=body, url="https://a.test/x", fetched_at=fetched_at)
+
+
 def read_many(count: int, seed: int) -> float:
     """The CPU seconds of the slowest of `count` bodies; each gives a record or a problem."""
     random, slowest = Random(seed), 0.0
@@ -135,10 +142,10 @@ def read_many(count: int, seed: int) -> float:
     for number in range(count):
         body = shuffled(pages, random)
         started = time.thread_time()
-        records, problems = read_saved("page", Kind.WEBSITE, body, "https://a.test/x", {})
+        shown = read_saved("page", Kind.WEBSITE, a_saved_body(body), {})
         slowest = max(slowest, time.thread_time() - started)
-        assert records or problems, (seed, number, body)
-        json.dumps([records, problems], ensure_ascii=False).encode()
+        assert shown.records or shown.problems, (seed, number, body)
+        json.dumps([shown.records, shown.problems], ensure_ascii=False).encode()
     return slowest
 
 

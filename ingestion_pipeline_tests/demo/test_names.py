@@ -85,7 +85,7 @@ def test_every_demo_source_stays_under_the_reserved_name() -> None:
     hosts = [urlsplit(source["url"]).hostname or "" for source in sources]
 
     assert [host for host in hosts if not is_demo_name(host)] == []
-    assert len(hosts) == 6
+    assert len(hosts) == 7
 
 
 def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: int) -> None:

@@ -394,6 +394,7 @@ def test_every_demo_source_has_an_address_that_the_site_answers(site: DemoSite) 
         "series:lighthouse-feed": 200,
         "series:salt-mangadex": 200,
         "series:salt-feed": 200,
+        "series:clockmaker-list": 200,
         "series:orchard-flaky": 503,
         "series:ghost-broken": 200,
     }

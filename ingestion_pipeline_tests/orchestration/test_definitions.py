@@ -21,7 +21,7 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "chapters"]
+ASSETS = ["sources", "chapters", "notices"]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -36,6 +36,7 @@ def test_everything_loads() -> None:
     assert {key.to_user_string() for key in REPOSITORY.asset_graph.get_all_asset_keys()} == {
         "sources",
         "chapters",
+        "notices",
     }
 
 
@@ -43,7 +44,7 @@ def test_the_jobs_bear_their_names() -> None:
     names = {job.name for job in REPOSITORY.get_all_jobs() if not job.name.startswith("__")}
 
     polls = {"poll_hot", "poll_warm", "poll_cold"}
-    assert names == polls | {"maintain", "add_source", "ingest_series"}
+    assert names == polls | {"maintain", "add_source", "ingest_series", "deliver_notices"}
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -54,7 +55,11 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         for key in REPOSITORY.asset_graph.get_all_asset_keys()
     }
 
-    assert found == {"sources": "sources", "chapters": "series_sources"}
+    assert found == {
+        "sources": "sources",
+        "chapters": "series_sources",
+        "notices": "not partitioned",
+    }
 
 
 def test_chapters_come_from_sources_partition_by_partition() -> None:
@@ -107,7 +112,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert len(one.description or "") > 40
     assert one.owners == ["team:ingestion"]
     assert one.kinds
-    assert one.group_name in {"sources", "series"}
+    assert one.group_name in {"sources", "series", "notices"}
 
 
 @pytest.mark.parametrize("name", ASSETS)

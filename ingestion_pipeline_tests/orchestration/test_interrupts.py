@@ -8,12 +8,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, drips
+from ingestion_pipeline_tests.notices.telling import Telling
 from ingestion_pipeline_tests.orchestration.house import House
 
 SOURCE = "series:slow"
@@ -26,18 +29,45 @@ def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
         time.sleep(0.1)
 
 
+def start_job(job: str, house: House, web: FakeWeb) -> subprocess.Popen[bytes]:
+    environment = os.environ | house.environment | {"INGESTION_ALLOW_HOSTS": web.host_port}
+    return subprocess.Popen(
+        [
+            Path(sys.executable).parent / "dagster",
+            *("job", "execute", "-m", "ingestion_pipeline", "-j", job),
+        ],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+@pytest.mark.slow
+def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(
+    house: House,
+) -> None:
+    with FakeWeb() as web, house.open() as shop:
+        moment = shop.store.now() - timedelta(minutes=1)
+        telling = Telling(shop.store, FixedClock(moment), shop.settings, web)
+        telling.given_follower("ann", address=web.url("/ann"))
+        web.routes["/ann"] = drips(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)
+        telling.publish(7)
+        run = start_job("deliver_notices", house, web)
+        wait_for(lambda: len(web.requests) == 1, seconds=60)
+        run.send_signal(signal.SIGTERM)
+        run.wait(30)
+        task, [row], [known] = telling.task(), telling.notices(), house.rows("runs")
+
+    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "stopped")
+    assert (row.status, row.delivery_id is None) == ("pending", False)
+    assert known["ended_at"] is not None
+
+
 @pytest.mark.slow
 def test_a_cancelled_run_gives_back_all_it_holds_and_nothing_is_counted(house: House) -> None:
     with FakeWeb({"/slow": drips(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)}) as web:
         house.add(a_definition(id=SOURCE, url=web.url("/slow")))
-        environment = os.environ | house.environment | {"INGESTION_ALLOW_HOSTS": web.host_port}
-        command = ["job", "execute", "-m", "ingestion_pipeline", "-j", "poll_warm"]
-        run = subprocess.Popen(
-            [Path(sys.executable).parent / "dagster", *command],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        run = start_job("poll_warm", house, web)
         wait_for(lambda: len(web.requests) == 1, seconds=60)
         run.send_signal(signal.SIGTERM)
         run.wait(30)

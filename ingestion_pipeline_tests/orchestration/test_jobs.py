@@ -24,7 +24,7 @@ from ingestion_pipeline_tests.orchestration.house import (
     why_it_failed,
 )
 
-NUMBERS = ["new_chapters", "available_chapters", "latest_chapter", "dagster/partition_row_count"]
+NUMBERS = ["polled", "changed", "new", "updated", "withdrawn", "total", "latest_chapter"]
 
 
 def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
@@ -36,8 +36,11 @@ def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
 
     events = told(result)
     assert events.keys() == {LIGHTHOUSE, "series:lighthouse-mangadex"}
-    assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [10, 10, 22.0, 10]
+    assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 10, 0, 0, 10, 22.0]
     assert events[LIGHTHOUSE]["outcome"] == "first sync: 10 new"
+    assert events[LIGHTHOUSE]["url"] == "http://feeds.demo.test/lighthouse.xml"
+    assert r"Bread \& Brine |" in events[LIGHTHOUSE]["newest"]
+    assert "delay_minutes" not in events[LIGHTHOUSE]  # of a backlog nobody knows it
 
 
 def test_a_quiet_poll_costs_no_event(
@@ -64,8 +67,33 @@ def test_a_new_chapter_is_an_event_that_counts_it(
 
     events = told(run_job("poll_hot", instance))
 
-    assert events[LIGHTHOUSE]["new_chapters"] == 1
-    assert events[LIGHTHOUSE]["latest_chapter"] == 23.0
+    assert [events[LIGHTHOUSE][name] for name in NUMBERS] == [1, 1, 1, 0, 0, 11, 23.0]
+
+
+def test_a_poll_run_bears_its_own_numbers(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE, BROKEN)
+
+    result = run_job("poll_hot", instance)
+
+    [output] = [
+        event.step_output_data
+        for event in result.all_events
+        if event.event_type == dg.DagsterEventType.STEP_OUTPUT and event.step_key == "report"
+    ]
+    assert {name: value.value for name, value in output.metadata.items()} == {
+        "polled": 2,
+        "new": 10,
+        "changed": 1,
+        "unchanged": 0,
+        "retried": 0,
+        "given_back": 0,
+        "failed": 1,
+        "skipped": 0,
+        "lost": 0,
+        "requests": 2,
+    }
 
 
 def test_a_job_polls_its_own_tier_alone(
@@ -126,7 +154,7 @@ def test_an_overloaded_site_is_asked_again_within_the_run(
     result = run_job("poll_hot", instance)
 
     assert site.requests["flaky.demo.test", "/orchard.xml"] == 3
-    assert told(result)[FLAKY]["available_chapters"] == 8
+    assert told(result)[FLAKY]["total"] == 8
 
 
 def test_two_runs_at_a_time_poll_no_source_twice(house: House, site: DemoSite) -> None:
@@ -199,6 +227,16 @@ def test_add_source_lists_every_mistake_and_adds_nothing(
     assert instance.get_dynamic_partitions("sources") == []
 
 
+def test_add_source_as_the_launchpad_opens_it_is_refused(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    said = why_it_failed(run_job("add_source", instance))
+
+    assert "id: 'series:NAME' is no id" in said
+    assert "url: URL 'https://' has no usable host" in said
+    assert house.rows("sources") == []
+
+
 def test_add_source_names_what_the_platform_has_against_it(
     house: House, instance: dg.DagsterInstance
 ) -> None:
@@ -213,8 +251,9 @@ def test_add_source_names_what_the_platform_has_against_it(
 def test_add_source_corrected_has_a_row_partitions_and_a_poll_that_is_due(
     house: House, site: DemoSite, instance: dg.DagsterInstance
 ) -> None:
-    assert run_job("add_source", instance, config=adding(**GOOD, tier="hot")).success
+    result = run_job("add_source", instance, config=adding(**GOOD, tier="hot"))
 
+    assert told(result)["series:tides"]["tier"] == "hot (pinned)"  # declared: nothing is upstream
     assert house.source("series:tides").platform == "rss"
     assert house.poll_task("series:tides")["status"] == "PENDING"
     assert instance.get_dynamic_partitions("sources") == ["series:tides"]

@@ -60,6 +60,8 @@ def test_a_new_source_counts_as_declared_so_that_nobody_is_warned_of_its_upstrea
 
     told = [(event.asset_key.to_user_string(), event.partition) for event in data.asset_events]
     assert sorted(told) == [("sources", LIGHTHOUSE), ("sources", SALT)]
+    tiers = {event.partition: event.metadata["tier"].value for event in data.asset_events}
+    assert tiers == {LIGHTHOUSE: "hot (pinned)", SALT: "warm (pinned)"}
 
 
 def test_another_database_is_filled_from_the_files_that_have_not_changed(

@@ -186,9 +186,16 @@ def test_sources_checks_the_declaration_and_does_not_poll(
     result = materialize("sources", instance, tags={PARTITION: LIGHTHOUSE})
 
     assert result.success
-    assert told(result)[LIGHTHOUSE] == {
+    metadata = told(result)[LIGHTHOUSE]
+    due_at = house.source(LIGHTHOUSE).next_check_at
+    assert due_at is not None
+    assert metadata.pop("next_check") == due_at.timestamp()
+    assert metadata == {
+        "url": "http://feeds.demo.test/lighthouse.xml",
         "platform": "rss",
-        "status": "active",
+        "tier": "hot (pinned)",
+        "state": "active",
+        "declared_in": "sources.yaml",
         "problems": 0,
         "records": 0,
         "failures_in_a_row": 0,

@@ -102,6 +102,26 @@ def test_a_new_chapter_of_a_known_source_is_told_once(
     assert len(rows(store, outbox)) == 1
 
 
+def test_links_of_a_page_that_moved_are_relative_to_where_it_is_now(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    page = "<li class=wp-manga-chapter><a href='{0}/'>Chapter {0}</a></li>{1}"
+    web.routes |= {
+        "/solo": Reply(b"", status=302, headers={"Location": "/manga/solo/"}),
+        "/manga/solo/": page.format(2, "<a class=older href='old/'>older</a>").encode(),
+        "/manga/solo/old/": page.format(1, "").encode(),
+    }
+    given_sources(store, a_source(platform="html", config={"next": "a.older"}))
+
+    poll(shop, web)
+
+    assert source_row(store).last_outcome == "first sync: 2 new; read as theme madara"
+    assert sorted(row.url for row in rows(store, chapter_sources)) == [
+        "http://a.test/manga/solo/2/",
+        "http://a.test/manga/solo/old/1/",
+    ]
+
+
 BOMB = (
     b"<!DOCTYPE rss ["
     + b"<!ENTITY a 'ha'>"

@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.reading.html_reader import (
     MAX_BYTES,
-    MAX_DEPTH,
     BadSelector,
     FieldSelector,
     HtmlReader,
@@ -14,6 +13,7 @@ from ingestion_pipeline.reading.html_reader import (
 )
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
+URL = "https://a.test/list"
 BODY = b"""<!doctype html><html><head><title>Salt</title></head><body>
 <ul><li data-id=7><a href="/7">Chapter <b>7</b><script>track("x")</script></a> <i> new </i></li>
 <li data-id=6><a href="/6"> </a><a href="/6b">Chapter 6</a></li></ul>
@@ -26,7 +26,7 @@ def reader(items: str = "li", *, may_be_empty: bool = False, **fields: str) -> H
 
 
 def test_a_field_is_the_text_of_the_first_match_that_has_any_and_scripts_are_no_text() -> None:
-    reading = reader(label="a", note="i").read(BODY)
+    reading = reader(label="a", note="i").read(BODY).reading
 
     assert reading.records == [{"label": "Chapter 7", "note": "new"}, {"label": "Chapter 6"}]
     assert not reading.problems
@@ -45,12 +45,22 @@ def test_a_field_is_the_text_of_the_first_match_that_has_any_and_scripts_are_no_
     ],
 )
 def test_a_selector_gives_text_or_an_attribute(selector: str, expected: str) -> None:
-    assert reader(field=selector).read(BODY).records[0] == {"field": expected}
+    assert reader(field=selector).read(BODY).reading.records[0] == {"field": expected}
 
 
 def test_the_next_page_is_the_link_that_the_selector_finds() -> None:
-    assert reader().next_link(BODY) == "?page=2"
-    assert reader().next_link(b"<p>the end</p>") is None
+    assert reader().next_url(BODY, url=URL) == "https://a.test/list?page=2"
+    assert reader().read(BODY, url=URL).next_url == "https://a.test/list?page=2"
+    assert reader().next_url(b"<p>the end</p>", url=URL) is None
+
+
+def test_links_are_relative_to_the_pages_base_if_it_has_one() -> None:
+    based = b"<base href='//b.test/x/'>" + BODY
+
+    assert reader().read(based, url=URL).base_url == "https://b.test/x/"
+    assert reader().next_url(based, url=URL) == "https://b.test/x/?page=2"
+    assert reader().read(b"<base href='data:x'>" + BODY, url=URL).base_url == URL
+    assert reader().read(b"<base href='data:x'>" + based, url=URL).base_url == "https://b.test/x/"
 
 
 @pytest.mark.parametrize("css", ["li[", "a::nonsense", "", "li,,", "a:has(", "p" * 501])
@@ -68,7 +78,7 @@ def test_a_page_without_items_is_no_empty_listing_unless_it_may_be() -> None:
         reader(label="a").read(page)
 
     assert failure.value.code == "no_items"
-    assert reader(may_be_empty=True, label="a").read(page).records == []
+    assert reader(may_be_empty=True, label="a").read(page).reading.records == []
 
 
 @pytest.mark.parametrize(
@@ -77,10 +87,12 @@ def test_a_page_without_items_is_no_empty_listing_unless_it_may_be() -> None:
         (b'{"error": "gone"}', "not_html"),
         (b"\x89PNG\r\n\x1a\n\x00\x01", "not_html"),
         (b"<p>" + b" " * MAX_BYTES, "too_large"),
-        (b"<div>" * (MAX_DEPTH + 1), "too_deep"),
-        (b"<DIV x='1'>" * (MAX_DEPTH + 1) + b"</div>" * (MAX_DEPTH + 1), "too_deep"),
+        (b"<DIV x='1'>" * 3_100 + b"</div>" * 3_100, "too_deep"),
+        (b"<div>" * 2_100, "too_deep"),
+        (b"<b>" * 2_100, "too_deep"),
+        (b"<li " + b" ".join(b"a%d" % n for n in range(2_000)) + b">", "too_many_attributes"),
     ],
-    ids=["json", "binary", "large", "deep", "deep and closed"],
+    ids=["json", "binary", "large", "deep", "deeper than the parser", "inline", "attributes"],
 )
 def test_what_cannot_be_a_list_is_refused_even_if_it_may_be_empty(body: bytes, code: str) -> None:
     with pytest.raises(Permanent) as failure:
@@ -102,6 +114,7 @@ def test_an_empty_body_is_fetched_again() -> None:
         "<p>x",
         "<tr><td>x",
         "<b></b>",
+        "<li><b>x</li>",
         "</div>",
         "<svg><path/></svg>",
         "<!-- <div> -->",
@@ -109,13 +122,13 @@ def test_an_empty_body_is_fetched_again() -> None:
     ],
 )
 def test_a_long_page_is_not_a_deep_one(part: str) -> None:
-    body = "<li>first</li>" + part * (2 * MAX_DEPTH)
+    body = "<li>first</li>" + part * 3_100
 
-    assert reader(label="").read(body.encode()).records[0] == {"label": "first"}
+    assert reader(label="").read(body.encode()).reading.records[0] == {"label": "first"}
 
 
 def test_a_page_that_breaks_off_is_read_as_far_as_it_goes_and_says_so() -> None:
-    reading = reader(label="a").read(BODY[: BODY.index(b"<a class=next")])
+    reading = reader(label="a").read(BODY[: BODY.index(b"<a class=next")]).reading
 
     assert len(reading.records) == 2
     assert [one.where for one in reading.problems] == ["page"]
@@ -124,7 +137,7 @@ def test_a_page_that_breaks_off_is_read_as_far_as_it_goes_and_says_so() -> None:
 @given(body=st.binary(max_size=300) | st.text("<>/!-ab li=\"'&;\0", max_size=300).map(str.encode))
 def test_no_body_is_too_strange(body: bytes) -> None:
     try:
-        reading = reader(label="a", url="a@href").read(body)
+        reading = reader(label="a", url="a@href").read(body).reading
     except WorkError:
         return
     assert all(text for item in reading.records for text in item.values())

@@ -21,7 +21,7 @@ def reader(items: str = "data.list", **fields: str) -> JsonReader:
 
 
 def test_fields_are_text_as_the_document_writes_it_and_absent_where_it_says_nothing() -> None:
-    reading = reader(id="id", number="no", url="links[0].href", title="name").read(BODY)
+    reading = reader(id="id", number="no", url="links[0].href", title="name").read(BODY).reading
 
     assert reading.records == [
         {"id": "7", "number": "1.10", "url": "/7", "title": "A B"},
@@ -31,12 +31,12 @@ def test_fields_are_text_as_the_document_writes_it_and_absent_where_it_says_noth
 
 @pytest.mark.parametrize("body", [b'["a", "b"]', b'\xef\xbb\xbf["a", "b"]'], ids=["plain", "bom"])
 def test_the_document_may_be_the_list_and_an_item_its_own_field(body: bytes) -> None:
-    assert reader("", title="").read(body).records == [{"title": "a"}, {"title": "b"}]
+    assert reader("", title="").read(body).reading.records == [{"title": "a"}, {"title": "b"}]
 
 
 def test_the_first_path_that_says_something_counts() -> None:
     paths = [JsonPath.of("none"), JsonPath.of("id")]
-    found = JsonReader(items=JsonPath.of("data.list"), fields={"id": paths}).read(BODY)
+    found = JsonReader(items=JsonPath.of("data.list"), fields={"id": paths}).read(BODY).reading
 
     assert found.records[0] == {"id": "7"}
 
@@ -46,7 +46,7 @@ def test_an_item_without_a_required_field_is_a_problem_and_the_rest_counts() -> 
         items=JsonPath.of("data.list"), fields={"id": [JsonPath.of("id")]}, required=["id"]
     )
 
-    reading = strict.read(BODY)
+    reading = strict.read(BODY).reading
 
     assert [item["id"] for item in reading.records] == ["7"]
     assert [(one.where, "id" in one.message) for one in reading.problems] == [("item 1", True)]
@@ -73,7 +73,7 @@ def test_a_path_that_leads_to_no_list_is_named_with_the_keys_there_are(path: str
 
 
 def test_an_empty_list_is_an_empty_listing() -> None:
-    assert reader("a", title="t").read(b'{"a": []}').records == []
+    assert reader("a", title="t").read(b'{"a": []}').reading.records == []
 
 
 @pytest.mark.parametrize("cut", range(1, len(BODY) - 1, 7))
@@ -104,9 +104,9 @@ def test_what_is_not_json_never_will_be(body: bytes) -> None:
 def test_the_next_page_is_where_the_path_says_or_nowhere() -> None:
     following = JsonReader(items=JsonPath.of(""), fields={}, next=JsonPath.of("paging.next"))
 
-    assert following.next_link(BODY) == "/page/2"
-    assert following.next_link(b'{"paging": {"next": null}}') is None
-    assert reader().next_link(BODY) is None
+    assert following.next_url(BODY, url="https://a.test/x") == "https://a.test/page/2"
+    assert following.next_url(b'{"paging": {"next": null}}', url="https://a.test/x") is None
+    assert reader().next_url(BODY, url="https://a.test/x") is None
 
 
 @pytest.mark.parametrize("path", ["a..b", ".a", "a.", "a[]", "a[x]", "a]", "[", "a[0]b", "a" * 501])
@@ -123,7 +123,7 @@ def test_a_path_that_cannot_be_followed_is_refused(path: str) -> None:
 )
 def test_no_document_is_too_strange(document: object) -> None:
     try:
-        reading = reader("a", title="b", url="[0].a").read(json.dumps(document).encode())
+        reading = reader("a", title="b", url="[0].a").read(json.dumps(document).encode()).reading
     except WorkError:
         return
     assert all(isinstance(text, str) for item in reading.records for text in item.values())

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.links import absolute, base_of, canonical_or_none, page_links
+from ingestion_pipeline.reading.links import (
+    absolute_link,
+    absolute_links,
+    base_of,
+    canonical_or_none,
+    linked_page,
+    page_links,
+)
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.urls import BadUrl, canonical_url
 from ingestion_pipeline_tests.samples import sample
@@ -16,34 +23,58 @@ URL = "https://a.test/shop/list?page=1"
 
 
 @pytest.mark.parametrize(
-    ("href", "address"),
+    ("link", "address"),
     [
         ("https://b.test/x", "https://b.test/x"),
         ("HTTPS://B.test/x", "https://B.test/x"),
+        ("HTTP://b.test/x", "HTTP://b.test/x"),
+        ("https://b.test/x?a[]=1", "https://b.test/x?a[]=1"),
+        ("https://b.test/é", "https://b.test/é"),
         ("/x", "https://a.test/x"),
         ("//b.test/x", "https://b.test/x"),
+        ("/\\b.test/x", "https://b.test/x"),
         ("x", "https://a.test/shop/x"),
         ("../x", "https://a.test/x"),
         ("?page=2", "https://a.test/shop/list?page=2"),
         (" /x\n", "https://a.test/x"),
         ("/a\nb", "https://a.test/ab"),
-        ("/x#y", "https://a.test/x"),
-        ("#y", None),
-        ("", None),
-        ("javascript:void(0)", None),
-        ("JavaScript:void(0)", None),
-        ("mailto:a@b.test", None),
-        ("tel:1", None),
-        ("data:text/html,x", None),
-        ("ftp://b.test/x", None),
-        ("file:///etc/passwd", None),
-        ("http://[bad", "http://[bad"),
-        ("//[bad", None),
-        ("/" + "x" * 2_000, None),
+        ("/x#y", "https://a.test/x#y"),
+        ("/x#", "https://a.test/x"),
     ],
 )
-def test_an_address_is_made_absolute(href: str, address: str | None) -> None:
-    assert absolute(href, URL) == address
+def test_a_link_is_an_address(link: str, address: str) -> None:
+    assert absolute_link(URL, link) == address
+    assert linked_page(URL, link) == address.partition("#")[0]
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        *("javascript:void(0)", "JavaScript:x", "mailto:a@b.test", "data:text/html,x", "tel:1"),
+        *("ftp://b.test/x", "file:///etc/passwd", "blob:https://a.test/1"),
+        *("http://[bad", "//[bad", "http://℀.test/x", "/" + "x" * 2_000),
+        *("#", "#top", "", None),
+    ],
+)
+def test_what_a_browser_would_not_fetch_is_no_address(link: str | None) -> None:
+    assert absolute_link(URL, link) is None
+
+
+@pytest.mark.parametrize("base", ["", None])
+def test_a_relative_link_of_nowhere_is_no_address(base: str | None) -> None:
+    assert absolute_link(base, "/7") is None
+    assert absolute_link(base, "//b.test/7") is None
+
+
+def test_a_fragment_stays_only_if_it_tells_two_links_apart() -> None:
+    links = [(URL, "/7#read"), (URL, "/8#a"), (URL, "/8#b"), (URL, "#top")]
+
+    assert list(absolute_links(links).values()) == [
+        "https://a.test/7",
+        "https://a.test/8#a",
+        "https://a.test/8#b",
+        None,
+    ]
 
 
 def test_every_page_is_linked_to_once_in_page_order() -> None:
@@ -118,7 +149,7 @@ def test_the_quick_way_knows_when_a_query_is_in_order(pairs: list[str]) -> None:
 
 
 @given(st.text(max_size=40), st.sampled_from([None, URL, "https://b.test", "nonsense", "http://["]))
-def test_no_href_raises(href: str, base: str | None) -> None:
-    found = absolute(href, base)
+def test_no_link_raises(link: str, base: str | None) -> None:
+    found = absolute_link(base, link)
 
     assert found is None or found.lower().startswith(("http://", "https://"))

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, RowMapping, Table, select, update
 
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.series.ingestion import SourceListing, ingest_listings
+from ingestion_pipeline.series.ingestion import ingest_listings
+from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, outcomes
@@ -115,6 +116,8 @@ class Syncing:
                 last_modified=None,
                 is_read=not result.quarantined,
                 changed=result.says_something and not result.quarantined,
+                updated=result.updated,
+                withdrawn=result.withdrawn,
                 newest_at=result.newest_at,
                 needs_full_read=result.needs_full_read,
                 record_count=result.record_count,
@@ -160,5 +163,6 @@ class Syncing:
             return list(connection.execute(query).scalars())
 
     def told(self) -> list[str | None]:
-        """The numbers that the outbox speaks of."""
-        return [row["payload"]["number"] for row in self.rows(outbox)]
+        """The numbers of the chapters that the outbox calls new."""
+        rows = self.rows(outbox)
+        return [row["payload"]["number"] for row in rows if row["subject_kind"] == "chapter"]

@@ -146,6 +146,18 @@ def test_a_source_that_moved_to_another_series_withdraws_nothing_there(syncing: 
     assert syncing.told() == []
 
 
+def test_a_source_that_comes_back_to_its_series_is_told_of_again(syncing: Syncing) -> None:
+    """What it has there already counts: a listing that brings nothing new is a first sync too."""
+    for series_id in ("lone", "solo"):
+        syncing.given_source(SOLO, series_id=series_id)
+        syncing.sync(releases(9, 10, 12))
+    assert syncing.source().record_count == 3
+
+    syncing.sync(releases(9, 10, 12, 13))
+
+    assert syncing.told() == ["13"]
+
+
 LIMITS = load_settings({}).ingest
 
 

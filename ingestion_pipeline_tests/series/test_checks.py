@@ -29,6 +29,8 @@ def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(syncing: Sync
         "half": releases("0.5", 2),
         "oneshot": releases(None),
         "far": releases(1, 200),
+        "extras": releases(1, "2.99", 3, "7.98", "9.97"),
+        "only-extras": releases("5.99", "9.99"),
     }
     for name in listed:
         syncing.given_source(f"series:{name}", series_id=name)
@@ -44,6 +46,7 @@ def test_gaps_are_what_is_missing_after_a_series_own_first_chapter(syncing: Sync
         "zero": "missing: 1",
         "half": "missing: 1",
         "far": f"missing: {many}, ...",
+        "extras": "missing: 2",
     }
 
 

@@ -14,7 +14,8 @@ from sqlalchemy import Connection, text
 
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
-from ingestion_pipeline.series.ingestion import SourceListing, ingest_listings
+from ingestion_pipeline.series.ingestion import ingest_listings
+from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
@@ -154,7 +155,7 @@ def test_one_changed_release_writes_one_row(syncing: Syncing, store: Store) -> N
     syncing.given_source()
     syncing.sync(releases(*range(1, 51)))
     source = syncing.source()
-    changed = releases(*range(1, 50)) + releases(50, language="de")
+    changed = releases(*range(1, 50)) + releases(50, scanlation_group="B")
 
     with store.begin() as connection:
         before = traces(connection)

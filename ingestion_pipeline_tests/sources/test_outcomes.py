@@ -223,6 +223,20 @@ def test_five_failed_polls_open_the_breaker_and_not_five_attempts(polls: Polls) 
     assert polls.audited() == ["source.open"]
 
 
+def test_a_success_between_two_times_four_failures_keeps_the_breaker_closed(polls: Polls) -> None:
+    polls.given_source()
+    for _ in range(4):
+        polls.fail_whole_poll(Transient("reset"))
+    polls.clock.at = polls.row()["not_before"]
+    [task] = polls.claim()
+    polls.succeed(task)
+    for _ in range(4):
+        polls.fail_whole_poll(Transient("reset"))
+
+    source = polls.source()
+    assert (source.status, source.failure_count, polls.audited()) == ("active", 4, [])
+
+
 def test_an_open_breaker_lets_one_request_through_and_a_failed_one_waits_again(
     polls: Polls,
 ) -> None:

@@ -37,6 +37,13 @@ def a_source(**changes: Any) -> Source:
     return Source(**(values | changes))
 
 
+@pytest.mark.parametrize(("readers", "tier"), [(100, Tier.COLD), (101, Tier.HOT)])
+def test_what_more_than_a_hundred_follow_is_hot_however_quiet(readers: int, tier: Tier) -> None:
+    year_ago = NOON - 365 * DAY
+
+    assert tier_for(year_ago, now=NOON, settings=DEFAULTS, readers=readers) is tier
+
+
 def succeeded(
     source: Source, *, last_new_at: datetime | None = None, settings: Settings = EXACT
 ) -> polling.Standing:

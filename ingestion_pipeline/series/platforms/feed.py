@@ -24,8 +24,8 @@ class Feed(Protocol):
         """The request that begins a listing."""
         ...
 
-    def next_request(self, body: bytes) -> Request | None:
-        """The request for the page after this one; None if it was the last."""
+    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
+        """The request for the page after this one, which came from `url`; None after the last."""
         ...
 
     def read(
@@ -33,11 +33,13 @@ class Feed(Protocol):
         bodies: Sequence[bytes],
         *,
         content_types: Sequence[str | None],
+        urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Release]:
         """Every release of the pages; a body that is no listing raises, it is never empty.
 
-        `now` is when they were fetched: without it a relative date stays unread.
+        `urls` are where they came from in the end, by default the source's address; `now` is when
+        they were fetched, and without it a relative date stays unread.
         """
         ...
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.dates import read_date
-from ingestion_pipeline.reading.items import Item, ItemReader
+from ingestion_pipeline.reading.dates import DateReader
+from ingestion_pipeline.reading.items import Item, ItemPage, ItemReader
+from ingestion_pipeline.reading.links import absolute_links
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.series.numbers import chapter_number
 from ingestion_pipeline.series.platforms.feed import BadConfig, ConfigReader
@@ -33,6 +33,12 @@ class Defaults:
     scanlation_group: str | None
     is_complete: bool
 
+    @property
+    def day_first(self) -> bool:
+        """Whether 02/10/2014 is in October, as it is wherever people do not write English."""
+        language = (self.language or "en").lower()
+        return language.partition("-")[0] != "en"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFeed:
@@ -52,17 +58,18 @@ class ListedFeed:
             )
         return Request(url=self.defaults.requested_url, accept=self.accept)
 
-    def next_request(self, body: bytes) -> Request | None:
+    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
         """The page that this one links to; None if it links to none.
 
         Raises:
             Permanent: `foreign_next`; a source's pace is kept for its own host alone.
         """
-        link = self.reader.next_link(body)
-        address = _address(self.defaults.requested_url, link)
+        url = url or self.defaults.requested_url
+        address = self.reader.next_url(body, url=url)
         if address is None:
             return None
-        if host_of(address) != host_of(self.defaults.requested_url):
+        # a list that was redirected goes on where it was redirected to
+        if host_of(address) not in {host_of(url), host_of(self.defaults.requested_url)}:
             raise Permanent(
                 f"the next page is said to be {without_credentials(address)}, on another host;"
                 " add that as a source of its own, or mend next in the config",
@@ -75,25 +82,41 @@ class ListedFeed:
         bodies: Sequence[bytes],
         *,
         content_types: Sequence[str | None],
+        urls: Sequence[str] = (),
         now: datetime | None = None,
     ) -> Reading[Release]:
         """One release per item, in the order of the pages; a repeated one counts once."""
-        pairs = zip(bodies, content_types, strict=True)
-        pages = [self.reader.read(body, content_type=type_) for body, type_ in pairs]
-        items = [item for page in pages for item in page.records]
-        problems = [problem for page in pages for problem in page.problems]
+        asked = zip(bodies, content_types, self._urls(bodies, urls), strict=True)
+        pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in asked]
+        located = [(item, self._base_url(page)) for page in pages for item in page.reading.records]
+        links = absolute_links((base, item["url"]) for item, base in located if "url" in item)
+        items = [
+            _with_address(item, links.get((base, item.get("url", "")))) for item, base in located
+        ]
         # sorted is stable: of two mentions of a chapter the one with a date is kept
         dated_last = sorted(items, key=lambda item: "published_at" in item)
         chosen = {_identity(item): item for item in dated_last}
-        releases = [self._release(chosen[key], now) for key in dict.fromkeys(map(_identity, items))]
-        is_whole = bool(bodies) and not problems and self.reader.next_link(bodies[-1]) is None
+        dates = DateReader(now=now, day_first=self.defaults.day_first)
+        problems = [problem for page in pages for problem in page.reading.problems]
+        is_whole = bool(pages) and not problems and pages[-1].next_url is None
         return Reading(
-            records=releases,
-            problems=[*problems, *_unread_dates(items, now)],
+            records=[
+                self._release(chosen[key], dates) for key in dict.fromkeys(map(_identity, items))
+            ],
+            problems=[*problems, *_unread_dates(items, dates, now), *_dead_links(links)],
             is_complete=self.defaults.is_complete and is_whole,
+            notes=list(dict.fromkeys(note for page in pages for note in page.reading.notes)),
         )
 
-    def _release(self, item: Item, now: datetime | None) -> Release:
+    def _urls(self, bodies: Sequence[bytes], urls: Sequence[str]) -> Sequence[str]:
+        return urls or [self.defaults.requested_url] * len(bodies)
+
+    def _base_url(self, page: ItemPage) -> str:
+        """What links are relative to; those of a list elsewhere belong to the site all the same."""
+        is_elsewhere = self.defaults.requested_url != self.defaults.url
+        return self.defaults.url if is_elsewhere else page.base_url
+
+    def _release(self, item: Item, dates: DateReader) -> Release:
         date = item.get("published_at")
         label, title = item.get("label"), item.get("title")
         number = chapter_number(item.get("number"))
@@ -102,12 +125,12 @@ class ListedFeed:
         return Release(
             number=number,
             title=title or label,
-            url=_address(self.defaults.url, item.get("url")),
+            url=item.get("url"),
             language=item.get("language") or self.defaults.language,
             scanlation_group=item.get("scanlation_group") or self.defaults.scanlation_group,
             source_chapter_id=item.get("source_chapter_id"),
             volume=item.get("volume"),
-            published_at=read_date(date, now=now) if date else None,
+            published_at=dates.read(date) if date else None,
         )
 
 
@@ -136,24 +159,34 @@ def _identity(item: Item) -> tuple[str | None, ...]:
     return tuple(item.get(name) for name in FIELDS if name != "published_at")
 
 
-def _unread_dates(items: Sequence[Item], now: datetime | None) -> list[Problem]:
+def _with_address(item: Item, address: str | None) -> Item:
+    rest = {name: text for name, text in item.items() if name != "url"}
+    return {**rest, "url": address} if address else rest
+
+
+def _unread_dates(items: Sequence[Item], dates: DateReader, now: datetime | None) -> list[Problem]:
     """One problem for all dates that say nothing to us; it does not make a list incomplete."""
-    dates = [item["published_at"] for item in items if "published_at" in item]
-    unread = [date for date in dates if read_date(date, now=now) is None]
+    given = [item["published_at"] for item in items if "published_at" in item]
+    unread = [date for date in given if dates.read(date) is None]
     if not unread:
         return []
-    message = f"{len(unread)} of {len(dates)} dates cannot be read, the first is {unread[0][:60]!r}"
+    message = (
+        f"{len(unread)} of {len(given)} dates cannot be read or lie in the future, the first is"
+        f" {unread[0][:60]!r}"
+    )
     if now is None:
-        message += "; relative dates need the time of fetching, which a saved body has not"
-    return [Problem(where="published_at", message=message)]
+        message += "; relative dates need the time of fetching, which is not known"
+    return [Problem(where="published_at", message=message, hides_record=False)]
 
 
-def _address(base: str, link: str | None) -> str | None:
-    """The link as a web address; None for a link that a browser would not fetch."""
-    if link is None:
-        return None
-    try:
-        address = urljoin(base, link)
-    except ValueError:
-        return None
-    return address if address.startswith(("http://", "https://")) else None
+def _dead_links(links: Mapping[tuple[str, str], str | None]) -> list[Problem]:
+    """One problem for all links that are no web address; the chapters count without them."""
+    dead = [link for (_, link), address in links.items() if address is None]
+    if not dead:
+        return []
+    message = (
+        f"{len(dead)} of {len(links)} links are no web addresses, the first is {dead[0][:60]!r}"
+    )
+    if any(not base for base, _ in links):
+        message += "; relative ones need the address of the page"
+    return [Problem(where="url", message=message, hides_record=False)]

@@ -43,7 +43,7 @@ class MangaDexFeed:
         """The first page of the listing."""
         return self._page_request(offset=0)
 
-    def next_request(self, body: bytes) -> Request | None:
+    def next_request(self, body: bytes, *, url: str = "") -> Request | None:  # noqa: ARG002  pages are asked for by offset
         """The page after this one; None at the end, and where the API lists no further."""
         page = read_page(body, None)
         if page.end >= page.total or page.end + self.limit > MAX_LISTED:
@@ -55,6 +55,7 @@ class MangaDexFeed:
         bodies: Sequence[bytes],
         *,
         content_types: Sequence[str | None],
+        urls: Sequence[str] = (),  # noqa: ARG002  no link here is relative
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> Reading[Release]:
         """Every release of the pages; complete if they reach the total that all of them state."""
@@ -67,6 +68,7 @@ class MangaDexFeed:
             records=[upload.release for upload in uploads.values() if self._is_wanted(upload)],
             problems=problems,
             is_complete=not problems and _is_contiguous(pages) and len(uploads) >= pages[0].total,
+            notes=_part_of_a_feed(pages, len(uploads)),
         )
 
     def _page_request(self, *, offset: int) -> Request:
@@ -101,6 +103,11 @@ class MangaDexFeed:
             return []
         message = f"the API lists {MAX_LISTED} of {total} chapters; choose fewer languages"
         return [Problem(where=f"offset {end}", message=message)]
+
+
+def _part_of_a_feed(pages: Sequence[FeedPage], count: int) -> list[str]:
+    total = max((page.total for page in pages), default=0)
+    return [f"{count} of {total} chapters: a part of the feed"] if count < total else []
 
 
 def _is_contiguous(pages: Sequence[FeedPage]) -> bool:

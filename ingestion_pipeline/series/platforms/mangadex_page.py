@@ -55,10 +55,10 @@ def read_page(body: bytes, content_type: str | None) -> FeedPage:
     data, limit = answer.get("data"), _count(answer, "limit")
     offset, total = _count(answer, "offset"), _count(answer, "total")
     if not isinstance(data, list) or limit is None or offset is None or total is None or limit < 1:
-        raise _unexpected(f"JSON with the keys {sorted(answer)[:10]}")
+        raise _unexpected(_described(answer))
     items = _items(cast("object", data))
     if items and not any(_is_chapter(item) for item in items):
-        raise _unexpected("a list of something else than chapters")
+        raise _unexpected(f"a list of {len(items)} of type {_kind(items[0])}")
     uploads, problems = _uploads(items, offset)
     return FeedPage(
         offset=offset, end=offset + limit, total=total, uploads=uploads, problems=problems
@@ -93,9 +93,23 @@ def _is_cut_off(text: str, error: json.JSONDecodeError) -> bool:
 
 def _unexpected(found: str) -> Permanent:
     return Permanent(
-        f"not a page of a MangaDex feed but {found}; check the source's address and api_base",
+        f"not a page of a MangaDex feed but {found}; give the answer of /manga/<id>/feed, or check"
+        " the source's address and api_base",
         code="unexpected_body",
     )
+
+
+def _described(answer: _Fields) -> str:
+    """What the API answered instead, in the API's own words."""
+    if "baseUrl" in answer and "chapter" in answer:
+        return "the addresses of one chapter's images (/at-home/server)"
+    if answer.get("response") == "entity":
+        return f"one entity of type {_kind(answer.get('data'))}"
+    return f"JSON with the keys {sorted(answer)[:10]}"
+
+
+def _kind(item: object) -> str:
+    return repr((_text(_fields(item), "type") or "unknown")[:40])
 
 
 def _api_error(answer: _Fields) -> WorkError:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.series.numbers import chapter_number
 from ingestion_pipeline.series.platforms.feed import BadConfig, ConfigReader, Platform
@@ -36,7 +36,7 @@ class RssFeed:
             )
         return Request(url=self.requested_url, accept=ACCEPT)
 
-    def next_request(self, body: bytes) -> Request | None:  # noqa: ARG002  a feed has one page
+    def next_request(self, body: bytes, *, url: str = "") -> Request | None:  # noqa: ARG002  a feed has one page
         """None: a feed has one page."""
         return None
 
@@ -45,6 +45,7 @@ class RssFeed:
         bodies: Sequence[bytes],
         *,
         content_types: Sequence[str | None],
+        urls: Sequence[str] = (),  # noqa: ARG002  links are relative to the source's own address
         now: datetime | None = None,  # noqa: ARG002  no date here is relative
     ) -> Reading[Release]:
         """One release per entry, in feed order."""
@@ -61,23 +62,13 @@ class RssFeed:
         return Release(
             number=chapter_number(entry.title, self.series_title),
             title=entry.title,
-            url=self._address(entry.url),
+            url=absolute_link(self.url, entry.url),
             language=self.language,
             scanlation_group=self.scanlation_group or entry.author,
             source_chapter_id=entry.id,
             volume=None,
             published_at=entry.published_at,
         )
-
-    def _address(self, link: str | None) -> str | None:
-        """The link as a web address; None for a link that a browser would not fetch."""
-        if link is None:
-            return None
-        try:
-            address = urljoin(self.url, link)
-        except ValueError:
-            return None
-        return address if address.startswith(("http://", "https://")) else None
 
 
 def configure(url: str, config: Mapping[str, object]) -> RssFeed:

@@ -8,6 +8,7 @@ from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.tables.operating import audit_log, settings
 from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
 from ingestion_pipeline.store.tables.telling import (
+    GIVEN_UP,
     UNHANDLED,
     UNSENT,
     follows,
@@ -29,6 +30,7 @@ from ingestion_pipeline.store.tables.watching import (
 __all__ = [
     "ACTIVE",
     "ENDED",
+    "GIVEN_UP",
     "OPEN",
     "UNHANDLED",
     "UNSENT",

@@ -20,6 +20,7 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 # The same words stand in the partial indexes and in the statements that want them: SQLite uses a
 # partial index only if the query repeats its condition literally.
 UNSENT = text("status = 'pending'")
+GIVEN_UP = text("status = 'failed'")
 UNHANDLED = text("handled_at IS NULL")
 
 outbox = Table(
@@ -88,6 +89,7 @@ notices = Table(
         postgresql_where=UNSENT,
         sqlite_where=UNSENT,
     ),
+    Index("ix_notices_failed", "recipient", postgresql_where=GIVEN_UP, sqlite_where=GIVEN_UP),
     Index(None, "recipient", "sent_at"),
     Index(None, "subject_kind", "subject_id"),
 )

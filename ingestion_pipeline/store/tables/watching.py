@@ -39,6 +39,11 @@ sources = Table(
     Column("last_changed_at", UtcDateTime),
     Column("last_new_at", UtcDateTime, comment="last new record: what warms a source"),
     Column("reported_at", UtcDateTime, comment="changes up to here are Dagster events"),
+    # What the next event will count, so that no poll is missing from the plots.
+    Column("untold_polls", Integer, nullable=False, server_default="0"),
+    Column("untold_changes", Integer, nullable=False, server_default="0"),
+    Column("untold_updated", Integer, nullable=False, server_default="0"),
+    Column("untold_withdrawn", Integer, nullable=False, server_default="0"),
     Column("synced_at", UtcDateTime, comment="first successful sync; before it nobody is told"),
     Column("last_outcome", Text, comment="what the last poll came to, for people"),
     Column("last_error_class", String(20)),

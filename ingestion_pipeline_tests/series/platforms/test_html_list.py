@@ -152,3 +152,60 @@ def test_everything_wrong_with_a_config_is_said_at_once() -> None:
 def test_a_list_without_items_is_refused() -> None:
     with pytest.raises(BadConfig, match="items: needed"):
         read(LIST, fields={"url": "a@href"})
+
+
+def test_links_are_relative_to_the_page_they_stand_on_wherever_that_was() -> None:
+    feed = platform("html").configure(URL, {**SELECTORS, "complete": True})
+    moved = ["https://www.a.test/salt/", "https://www.a.test/salt/old/2"]
+    second = LIST.replace(b'"2/"', b'"4/"').replace(b'"1/"', b'"3/"').replace(b"rel=next", b"")
+
+    following = feed.next_request(LIST, url=moved[0])
+    reading = feed.read([LIST, second], content_types=[None, None], urls=moved, now=NOW)
+
+    assert following is not None
+    assert following.url == "https://www.a.test/salt/?page=2"
+    assert [release.url for release in reading.records] == [
+        "https://www.a.test/salt/2/",
+        "https://www.a.test/salt/1/",
+        "https://www.a.test/salt/old/4/",
+        "https://www.a.test/salt/old/3/",
+    ]
+
+
+def test_links_of_a_list_that_is_elsewhere_belong_to_the_site() -> None:
+    reading = read(LIST, **SELECTORS, api_base="https://api.test/lists/7")
+
+    assert reading.records[0].url == f"{URL}2/"
+
+
+def test_a_page_with_a_base_says_itself_where_its_links_lead() -> None:
+    based = LIST.replace(b"<body>", b"<base href='https://b.test/read/'><body>")
+
+    assert read(based, **SELECTORS).records[0].url == "https://b.test/read/2/"
+
+
+@pytest.mark.parametrize("link", ["javascript:void(0)", "mailto:a@a.test", "data:,x", "#top"])
+def test_a_link_that_is_no_address_is_a_problem_and_the_chapter_counts(link: str) -> None:
+    reading = read(LIST.replace(b'"2/"', f'"{link}"'.encode()), **SELECTORS)
+
+    assert [(one.number, one.url) for one in reading.records] == [
+        (Decimal(2), None),
+        (Decimal(1), f"{URL}1/"),
+    ]
+    (problem,) = reading.problems
+    assert (problem.where, problem.hides_record) == ("url", False)
+    assert f"1 of 2 links are no web addresses, the first is {link!r}" in problem.message
+
+
+@pytest.mark.parametrize(
+    ("language", "month"), [(None, 2), ("en", 2), ("en-GB", 2), ("es", 10), ("pt-br", 10)]
+)
+def test_a_date_in_numbers_is_read_as_the_sources_language_writes_it(
+    language: str | None, month: int
+) -> None:
+    day = 10 if month == 2 else 2
+    body = LIST.replace(b"2026-03-01", b"02/10/2014")
+
+    (_, release) = read(body, **SELECTORS, **({"language": language} if language else {})).records
+
+    assert release.published_at == datetime(2014, month, day, tzinfo=UTC)

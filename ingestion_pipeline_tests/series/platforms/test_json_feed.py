@@ -89,7 +89,7 @@ def test_a_date_that_cannot_be_read_is_a_problem_and_leaves_the_list_complete() 
     reading = read({**CHAPTER, "at": "2 days ago"}, now=None, complete=True)
 
     assert reading.records[0].published_at is None
-    assert [one.where for one in reading.problems] == ["published_at"]
+    assert [(one.where, one.hides_record) for one in reading.problems] == [("published_at", False)]
     assert reading.is_complete
 
 

@@ -18,6 +18,8 @@ def upgrade() -> None:
             comment="an operator's word; it beats the file's",
         ),
     )
+    for name in ("untold_polls", "untold_changes", "untold_updated", "untold_withdrawn"):
+        op.add_column("sources", sa.Column(name, sa.Integer(), server_default="0", nullable=False))
     op.add_column(
         "series",
         sa.Column(
@@ -124,6 +126,14 @@ def _create_notices() -> None:
         ["recipient", "created_at"],
         postgresql_where=unsent,
         sqlite_where=unsent,
+    )
+    given_up = sa.text("status = 'failed'")
+    op.create_index(
+        "ix_notices_failed",
+        "notices",
+        ["recipient"],
+        postgresql_where=given_up,
+        sqlite_where=given_up,
     )
     op.create_index(op.f("ix_notices_recipient_sent_at"), "notices", ["recipient", "sent_at"])
     op.create_index(

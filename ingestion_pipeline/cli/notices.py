@@ -1,0 +1,71 @@
+"""`ingest notices`: who was told what, who was not, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingestion_pipeline.cli.opening import opened
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import Column, say, say_json, say_table, shortened
+
+if TYPE_CHECKING:
+    from sqlalchemy import RowMapping
+
+
+@click.group()
+def notices() -> None:
+    """Show who was told what."""
+
+
+@notices.command("list")
+@click.option(
+    "--status",
+    type=click.Choice(["pending", "sent", "failed", "muted"]),
+    help="Only those in this state.",
+)
+@click.option("--recipient", metavar="ID", help="Only those for this recipient.")
+@json_option
+def list_(*, status: str | None, recipient: str | None, as_json: bool) -> None:
+    """Show the newest notices."""
+    from ingestion_pipeline.notices.status import LISTED, list_notices
+
+    with opened() as (_, store), store.read() as connection:
+        found = list_notices(connection, status=status, recipient=recipient)
+    if as_json:
+        say_json([dict(row) for row in found])
+    elif not found:
+        say("no notices" + (f" are {status}" if status else ""))
+    else:
+        _say_notices(found)
+        if len(found) == LISTED:
+            say(f"(the newest {LISTED}; --status and --recipient show others)")
+
+
+def _say_notices(found: Sequence[RowMapping]) -> None:
+    columns = [
+        Column("id", is_number=True),
+        Column("recipient"),
+        Column("status"),
+        Column("chapter", is_flexible=True),
+        Column("sent"),
+        Column("error", is_flexible=True),
+    ]
+    rows = [
+        [
+            row["id"],
+            row["recipient"],
+            row["status"],
+            _chapter(row["payload"]),
+            row["sent_at"],
+            shortened(row["error"] or "", 120),
+        ]
+        for row in found
+    ]
+    say_table(columns, rows)
+
+
+def _chapter(payload: dict[str, Any]) -> str:
+    return f"{payload['series_title']} {payload['number'] or payload['title'] or ''}".strip()

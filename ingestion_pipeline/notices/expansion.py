@@ -1,0 +1,324 @@
+"""From the outbox to notices: one statement for all followers, one notice for ever.
+
+A notice is unique by recipient and chapter, whatever announced the chapter: its first appearance,
+another source, or a language it had not been in. Notices and the mark on the outbox row are one
+transaction, so that a killed deliverer leaves either both or neither.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Integer,
+    RowMapping,
+    String,
+    Text,
+    and_,
+    case,
+    cast,
+    func,
+    literal,
+    select,
+    update,
+)
+
+from ingestion_pipeline.notices.tasks import wake
+from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import (
+    UNHANDLED,
+    chapter_sources,
+    chapters,
+    follows,
+    notices,
+    outbox,
+    recipients,
+    series,
+)
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+
+CHAPTER = "chapter"
+CHAPTER_LANGUAGE = "chapter_language"  # a known chapter, in a language that is new to it
+TOLD_KINDS = (CHAPTER, CHAPTER_LANGUAGE)
+ROWS_AT_ONCE = 500  # chapters; each times its followers is what one statement writes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expanded:
+    """How many outbox rows were handled, and the notices that came of them."""
+
+    handled: int = 0
+    notices: int = 0
+    muted: int = 0
+
+    def __add__(self, other: Expanded) -> Expanded:
+        return Expanded(
+            handled=self.handled + other.handled,
+            notices=self.notices + other.notices,
+            muted=self.muted + other.muted,
+        )
+
+
+def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Expanded:
+    """The oldest unhandled outbox rows are notices now; call it until it handles none."""
+    rows = _unhandled(connection)
+    if not rows:
+        return Expanded()
+    announced = _announced(connection, rows)
+    statuses = _insert_notices(connection, announced) if announced else []
+    if statuses:
+        oldest = min(row["created_at"] for row in rows)
+        ids = {str(one.chapter_id) for one in announced}
+        wake(connection, subject_ids=ids, at=oldest + grouping)
+    _mark_handled(connection, [row["id"] for row in rows], now=now)
+    muted = statuses.count(Mode.MUTED.value)
+    return Expanded(handled=len(rows), notices=len(statuses), muted=muted)
+
+
+def _unhandled(connection: Connection) -> list[RowMapping]:
+    """The rows nobody has handled, nor is handling: two deliverers share them."""
+    query = (
+        select(outbox.c.id, outbox.c.payload, outbox.c.created_at)
+        .where(UNHANDLED, outbox.c.subject_kind.in_(TOLD_KINDS))
+        .order_by(outbox.c.id)
+        .limit(ROWS_AT_ONCE)
+        .with_for_update(skip_locked=True)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def _mark_handled(connection: Connection, ids: Sequence[int], *, now: datetime) -> None:
+    connection.execute(update(outbox).where(outbox.c.id.in_(ids)).values(handled_at=now))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Announced:
+    """A chapter, for the followers of one series who prefer one language (None: any)."""
+
+    chapter_id: int
+    followed: str
+    language: str | None
+    rank: int
+    announced_at: datetime
+    payload: dict[str, Any]
+
+
+def _announced(connection: Connection, rows: Sequence[RowMapping]) -> list[_Announced]:
+    """Each chapter that still stands, for every (followed series, language) that it concerns."""
+    at: dict[int, datetime] = {}
+    for row in rows:  # of two rows of one chapter the later one reaches more followers
+        id_ = int(row["payload"]["chapter_id"])
+        at[id_] = max(at.get(id_, row["created_at"]), row["created_at"])
+    found = _chapters(connection, at)
+    meant = _meant_by(connection, {row["series_id"] for row in found})
+    titles = _titles(connection, {meaning for meaning, _ in meant.values()})
+    followed = {name for _, names in meant.values() for name in names}
+    languages = _languages(connection, followed)
+    links = _links(connection, [row["id"] for row in found])
+    announced: list[_Announced] = []
+    for row in found:
+        meaning, names = meant[row["series_id"]]
+        base = _payload(row, meaning, titles[meaning], at[row["id"]])
+        for language in sorted({each for name in names for each in languages.get(name, ())}):
+            release = _release(links.get(row["id"], ()), language or None)
+            if release is None:
+                continue
+            payload = base | release
+            payload["published_at"] = release["published_at"] or base["published_at"]
+            announced += [
+                _Announced(
+                    chapter_id=row["id"],
+                    followed=name,
+                    language=language or None,
+                    rank=int(name != meaning),
+                    announced_at=at[row["id"]],
+                    payload=payload,
+                )
+                for name in sorted(names)
+                if language in languages.get(name, ())
+            ]
+    return announced
+
+
+def _chapters(connection: Connection, ids: Collection[int]) -> list[RowMapping]:
+    """Those that still stand, and that no operator has rejected."""
+    query = (
+        select(
+            chapters.c.id,
+            chapters.c.series_id,
+            chapters.c.number,
+            chapters.c.title,
+            chapters.c.published_at,
+        )
+        .where(chapters.c.id.in_(list(ids)), chapters.c.rejected_at.is_(None))
+        .order_by(chapters.c.id)
+    )
+    return list(connection.execute(query).mappings())
+
+
+def _meant_by(connection: Connection, ids: Collection[str]) -> dict[str, tuple[str, set[str]]]:
+    """For each series the one it was merged into, or itself, and every name that means it."""
+    query = select(series.c.id, series.c.merged_into).where(series.c.merged_into.is_not(None))
+    into = {row.id: row.merged_into for row in connection.execute(query)}
+
+    def meaning(id_: str) -> str:
+        seen = {id_}
+        while (after := into.get(id_)) is not None and after not in seen:
+            seen.add(after)
+            id_ = after
+        return id_
+
+    names: dict[str, set[str]] = {}
+    for id_ in {*into, *ids}:
+        names.setdefault(meaning(id_), set()).add(id_)
+    return {id_: (meaning(id_), names[meaning(id_)] | {meaning(id_)}) for id_ in ids}
+
+
+def _titles(connection: Connection, ids: Collection[str]) -> dict[str, str]:
+    query = select(series.c.id, series.c.title).where(series.c.id.in_(list(ids)))
+    found = {row.id: row.title for row in connection.execute(query)}
+    return {id_: found.get(id_, id_) for id_ in ids}
+
+
+_WANTED = func.coalesce(follows.c.language, recipients.c.language)
+
+
+def _languages(connection: Connection, followed: Collection[str]) -> dict[str, set[str]]:
+    """The languages that a series' followers want; an empty text for those who take any."""
+    query = (
+        select(follows.c.series_id, func.coalesce(_WANTED, ""))
+        .join(recipients, recipients.c.id == follows.c.recipient_id)
+        .where(follows.c.series_id.in_(list(followed)))
+        .distinct()
+    )
+    found: dict[str, set[str]] = {}
+    for series_id, language in connection.execute(query):
+        found.setdefault(series_id, set()).add(language)
+    return found
+
+
+def _links(connection: Connection, ids: Sequence[int]) -> dict[int, list[RowMapping]]:
+    """Where each chapter is: what is still there first, then who had it first."""
+    query = (
+        select(chapter_sources.c.chapter_id, chapter_sources.c.releases)
+        .where(chapter_sources.c.chapter_id.in_(ids))
+        .order_by(
+            chapter_sources.c.available.desc(),
+            chapter_sources.c.detected_at,
+            chapter_sources.c.id,
+        )
+    )
+    found: dict[int, list[RowMapping]] = {}
+    for row in connection.execute(query).mappings():
+        found.setdefault(row["chapter_id"], []).append(row)
+    return found
+
+
+def _release(links: Iterable[RowMapping], language: str | None) -> dict[str, Any] | None:
+    """Language, address and date for a follower of this language; None if it is not there yet."""
+    listed: list[Mapping[str, Any]] = [one for link in links for one in link["releases"]]
+    if language is not None:
+        # Its own language before one that is not stated, which may be any.
+        listed = [
+            *(one for one in listed if speaks(one.get("language"), language)),
+            *(one for one in listed if not one.get("language")),
+        ]
+        if not listed:
+            return None
+    first: Mapping[str, Any] = listed[0] if listed else {}
+    return {
+        "language": first.get("language"),
+        "url": next((one["url"] for one in listed if one.get("url")), None),
+        "published_at": first.get("published_at"),
+    }
+
+
+def speaks(stated: str | None, wanted: str) -> bool:
+    """Whether a release's language is the wanted one; `pt` takes `pt-br` too, not vice versa."""
+    have = (stated or "").lower()
+    return have == wanted or have.startswith(f"{wanted}-")
+
+
+def _payload(row: RowMapping, series_id: str, title: str, at: datetime) -> dict[str, Any]:
+    published = row["published_at"]
+    return {
+        "series_id": series_id,
+        "series_title": title,
+        "chapter_id": row["id"],
+        "number": None if row["number"] is None else f"{row['number']:f}",
+        "title": row["title"],
+        "published_at": None if published is None else published.isoformat(),
+        "detected_at": at.isoformat(),
+    }
+
+
+_GIVEN = {
+    "chapter_id": Id,
+    "followed": String(120),
+    "series_id": String(120),
+    "language": String(20),
+    "rank": Integer(),
+    "announced_at": UtcDateTime(),
+    "payload": Json,
+}
+
+
+def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> list[str]:
+    """One row per follower and chapter that has none; the modes of those that are new.
+
+    In one order, so that two deliverers that tell of one chapter wait for each other at the most.
+    """
+    given_rows = [
+        (
+            one.chapter_id,
+            one.followed,
+            one.payload["series_id"],
+            one.language,
+            one.rank,
+            one.announced_at,
+            one.payload,
+        )
+        for one in announced
+    ]
+    given = row_source(connection, _GIVEN, given_rows, "given")
+    mode = func.coalesce(follows.c.mode, recipients.c.mode)
+    columns = {
+        "recipient": recipients.c.id,
+        "subject_kind": literal(CHAPTER),
+        "subject_id": cast(given.c.chapter_id, Text),
+        "status": case((mode == Mode.MUTED.value, "muted"), else_="pending"),
+        "mode": mode,
+        "series_id": given.c.series_id,
+        "payload": given.c.payload,
+        "created_at": given.c.announced_at,
+    }
+    reached = (
+        select(*(value.label(name) for name, value in columns.items()))
+        .select_from(given)
+        .join(
+            follows,
+            and_(
+                follows.c.series_id == given.c.followed,
+                follows.c.created_at <= given.c.announced_at,
+            ),
+        )
+        .join(recipients, recipients.c.id == follows.c.recipient_id)
+        .where(
+            _WANTED.is_not_distinct_from(given.c.language),
+            cast(recipients.c.kinds, Text).like(f'%"{CHAPTER}"%'),
+        )
+        .order_by(recipients.c.id, given.c.chapter_id, given.c.rank)
+    )
+    statement = (
+        insert_into(connection, notices)
+        .from_select(list(columns), reached)
+        .on_conflict_do_nothing(index_elements=["recipient", "subject_kind", "subject_id"])
+        .returning(notices.c.mode)
+    )
+    return list(connection.execute(statement).scalars())

@@ -1,0 +1,124 @@
+"""A message as it is sent: the same notices always make the same bytes. Pure."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+# What a stranger's title must not bring along: lines of its own, and what a terminal would obey.
+_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
+TITLE_CHARS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """One message: `id` is its idempotency key, `body` what a webhook is sent."""
+
+    id: str
+    title: str
+    text: str
+    body: bytes
+
+
+def chapters_message(
+    delivery_id: str,
+    recipient_id: str,
+    chapters: Sequence[Mapping[str, Any]],
+    *,
+    text_chapters: int,
+) -> Message:
+    """A message of these chapters (payloads of notices, in order), gathered by series.
+
+    The text names the first `text_chapters`, the JSON all of them.
+    """
+    series = _by_series(chapters)
+    title = _title(series, len(chapters))
+    text = "\n".join(_lines(series, len(chapters), text_chapters))
+    content = {
+        "type": "chapters.new",
+        "id": delivery_id,
+        "recipient": recipient_id,
+        "title": title,
+        "text": text,
+        "count": len(chapters),
+        "series": [
+            {"id": id_, "title": name, "chapters": [_chapter(one) for one in some]}
+            for id_, (name, some) in series.items()
+        ],
+    }
+    return Message(id=delivery_id, title=title, text=text, body=_json(content))
+
+
+def example_message(delivery_id: str, recipient_id: str) -> Message:
+    """The message of `ingest recipients test`: of another type, and no news."""
+    title, text = "A test message", f"Notices for {recipient_id} arrive here."
+    content = {
+        "type": "test",
+        "id": delivery_id,
+        "recipient": recipient_id,
+        "title": title,
+        "text": text,
+    }
+    return Message(id=delivery_id, title=title, text=text, body=_json(content))
+
+
+_Series = dict[str, tuple[str, list[Mapping[str, Any]]]]
+
+
+def _by_series(chapters: Iterable[Mapping[str, Any]]) -> _Series:
+    """Each series' chapters by number, those without one last, under its newest title."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for one in chapters:
+        found.setdefault(one["series_id"], []).append(one)
+    return {
+        id_: (some[-1]["series_title"], sorted(some, key=_place)) for id_, some in found.items()
+    }
+
+
+def _place(chapter: Mapping[str, Any]) -> Decimal:
+    return Decimal("Infinity" if chapter["number"] is None else chapter["number"])
+
+
+def _title(series: _Series, count: int) -> str:
+    name, chapters = next(iter(series.values()))
+    if count == 1:
+        return f"{_plain(name)}: {_name(chapters[0])}"[:TITLE_CHARS]
+    if len(series) == 1:
+        return f"{_plain(name)}: {count} new chapters"[:TITLE_CHARS]
+    return f"{count} new chapters of {len(series)} series"
+
+
+def _lines(series: _Series, count: int, most: int) -> Iterable[str]:
+    named = 0
+    for name, chapters in series.values():
+        some = chapters[: max(most - named, 0)]
+        named += len(some)
+        yield f"{_plain(name)} ({len(chapters)})" if len(chapters) > 1 else _plain(name)
+        for one in some:
+            address = " " + _CONTROLS.sub("", one["url"]) if one["url"] else ""
+            yield f"- {_name(one)}{address}"
+    if count > named:
+        yield f"and {count - named} more"
+
+
+def _name(chapter: Mapping[str, Any]) -> str:
+    number, title = chapter["number"], chapter["title"]
+    name = f"Chapter {number}" if number is not None else "A chapter"
+    return f"{name}: {_plain(title)}" if title else name
+
+
+def _chapter(payload: Mapping[str, Any]) -> dict[str, Any]:
+    keys = ("chapter_id", "number", "title", "language", "url", "published_at", "detected_at")
+    return {key: payload[key] for key in keys}
+
+
+def _plain(text: str) -> str:
+    return _CONTROLS.sub(" ", text).strip()[:TITLE_CHARS]
+
+
+def _json(content: object) -> bytes:
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode()

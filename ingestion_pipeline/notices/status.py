@@ -1,0 +1,128 @@
+"""How it stands with whom: recipients with their counts, notices by state, what is late."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, and_, func, select
+
+from ingestion_pipeline.notices.tasks import DELIVER
+from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, follows, notices, recipients, tasks
+
+LISTED = 1_000
+
+
+def list_recipients(connection: Connection) -> list[dict[str, Any]]:
+    """Every recipient with what they follow and how many notices are in which state.
+
+    Never the secret.
+    """
+    counts = _counts_by_recipient(connection)
+    followed = _followed(connection)
+    columns = [column for column in recipients.c if column.name != "secret"]
+    return [
+        {
+            "id": row["id"],
+            "address": row["address_url"],
+            "mode": row["mode"],
+            "language": row["language"],
+            "kinds": row["kinds"],
+            "origin": row["origin"],
+            "follows": followed.get(row["id"], []),
+            **{state: counts.get((row["id"], state), 0) for state in STATES},
+            "failures": row["failures"],
+            "not_before": row["not_before"],
+            "last_sent_at": row["last_sent_at"],
+            "last_error": row["last_error"],
+        }
+        for row in connection.execute(select(*columns).order_by(recipients.c.id)).mappings()
+    ]
+
+
+STATES = ("pending", "sent", "failed", "muted")
+
+
+def _counts_by_recipient(connection: Connection) -> dict[tuple[str, str], int]:
+    query = select(notices.c.recipient, notices.c.status, func.count()).group_by(
+        notices.c.recipient, notices.c.status
+    )
+    return {(who, state): count for who, state, count in connection.execute(query)}
+
+
+def _followed(connection: Connection) -> dict[str, list[str]]:
+    query = select(follows.c.recipient_id, follows.c.series_id).order_by(follows.c.series_id)
+    found: dict[str, list[str]] = {}
+    for recipient, series_id in connection.execute(query):
+        found.setdefault(recipient, []).append(series_id)
+    return found
+
+
+def list_notices(
+    connection: Connection,
+    *,
+    status: str | None = None,
+    recipient: str | None = None,
+    limit: int = LISTED,
+) -> list[RowMapping]:
+    """Newest first."""
+    query = select(notices).order_by(notices.c.id.desc()).limit(limit)
+    if status is not None:
+        query = query.where(notices.c.status == status)
+    if recipient is not None:
+        query = query.where(notices.c.recipient == recipient)
+    return list(connection.execute(query).mappings())
+
+
+def count_notices(connection: Connection) -> dict[str, int]:
+    """How many wait, and how many have failed."""
+    states = {"pending": UNSENT, "failed": GIVEN_UP}
+    count = select(func.count()).select_from(notices)
+    return {
+        name: connection.execute(count.where(state)).scalar_one() for name, state in states.items()
+    }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undelivered:
+    """A recipient whom messages do not reach, and why."""
+
+    recipient: str
+    failed: int
+    overdue: int
+    error: str | None
+
+
+def undelivered(
+    connection: Connection, *, now: datetime, overdue_seconds: int
+) -> Sequence[Undelivered]:
+    """Who has a failed notice, or one that should have been sent a while ago."""
+    failed = (
+        select(notices.c.recipient, func.count(), func.max(notices.c.error))
+        .where(GIVEN_UP)
+        .group_by(notices.c.recipient)
+    )
+    before = now - timedelta(seconds=overdue_seconds)
+    old = (
+        select(notices.c.recipient, func.count().label("count"))
+        .where(UNSENT, notices.c.created_at < before)
+        .group_by(notices.c.recipient)
+        .subquery()
+    )
+    late = select(old.c.recipient, old.c["count"]).join(
+        tasks, and_(tasks.c.dedupe_key == old.c.recipient, tasks.c.kind == DELIVER)
+    )
+    late = late.where(tasks.c.status.in_(["PENDING", "PROCESSING"]), tasks.c.not_before < before)
+    overdue: dict[str, int] = {row[0]: int(row[1]) for row in connection.execute(late)}
+    found = {who: (count, error) for who, count, error in connection.execute(failed)}
+    return [
+        Undelivered(
+            recipient=who,
+            failed=found.get(who, (0, None))[0],
+            overdue=overdue.get(who, 0),
+            error=found.get(who, (0, None))[1],
+        )
+        for who in sorted(found.keys() | overdue.keys())
+    ]

@@ -1,0 +1,144 @@
+"""The `deliver` task of a recipient: one at a time, so that one worker serves them and caps hold.
+
+Whoever has a pending notice has an active task, or gets one at the next look: a wake-up that was
+lost is found again by the notices themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Text, and_, cast, exists, func, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from ingestion_pipeline.store.tables import (
+    ACTIVE,
+    UNHANDLED,
+    UNSENT,
+    follows,
+    notices,
+    outbox,
+    recipients,
+    tasks,
+)
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask, TaskStatus
+
+DELIVER = "deliver"
+PRIORITY = 1
+TASKS_AT_ONCE = 5_000
+
+
+def wake(connection: Connection, *, subject_ids: Collection[str], at: datetime) -> None:
+    """Recipients with news of these chapters are looked at then, if they would be later.
+
+    A retry and a pause are waited out.
+    """
+    news = select(notices.c.recipient).where(
+        UNSENT, notices.c.subject_kind == "chapter", notices.c.subject_id.in_(list(subject_ids))
+    )
+    later = (
+        select(tasks.c.id)
+        .where(
+            tasks.c.kind == DELIVER,
+            tasks.c.status == TaskStatus.PENDING.value,
+            tasks.c.attempts == 0,
+            tasks.c.error_class.is_(None),
+            tasks.c.not_before > at,
+            tasks.c.dedupe_key.in_(news),
+        )
+        .order_by(tasks.c.id)
+        .with_for_update()
+        .cte("later")
+    )
+    statement = update(tasks).where(tasks.c.id.in_(select(later.c.id))).values(not_before=at)
+    connection.execute(statement)
+
+
+def ensure_tasks(connection: Connection, *, now: datetime, grouping: timedelta) -> int:
+    """Every recipient with a pending notice has a task; how many were missing."""
+    query = (
+        select(notices.c.recipient, func.min(notices.c.created_at), recipients.c.not_before)
+        .join(recipients, recipients.c.id == notices.c.recipient)
+        .where(UNSENT, _has_no_task())
+        .group_by(notices.c.recipient, recipients.c.not_before)
+        .order_by(notices.c.recipient)
+        .limit(TASKS_AT_ONCE)
+    )
+    new = [
+        NewTask(
+            kind=DELIVER,
+            dedupe_key=recipient,
+            payload={"recipient": recipient},
+            priority=PRIORITY,
+            not_before=max(oldest + grouping, not_before or oldest),
+        )
+        for recipient, oldest, not_before in connection.execute(query)
+    ]
+    return len(insert_tasks(connection, new, now=now))
+
+
+def make_due(connection: Connection, recipient: str, *, now: datetime) -> None:
+    """The recipient is served by the next deliverer, afresh."""
+    connection.execute(
+        update(tasks)
+        .where(
+            tasks.c.kind == DELIVER,
+            tasks.c.dedupe_key == recipient,
+            tasks.c.status == TaskStatus.PENDING.value,
+        )
+        .values(not_before=now, attempts=0, error_class=None, error_code=None, error=None)
+    )
+
+
+def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
+    """The recipient is gone: whoever serves them at this moment loses the claim."""
+    connection.execute(
+        update(tasks)
+        .where(ACTIVE, tasks.c.kind == DELIVER, tasks.c.dedupe_key == recipient)
+        .values(
+            status=TaskStatus.CANCELLED.value,
+            error="recipient removed",
+            fence=tasks.c.fence + 1,
+            lease_owner=None,
+            lease_until=None,
+            updated_at=now,
+        )
+    )
+
+
+def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
+    """Whether a deliverer would find something: three indexed questions, the cheapest first."""
+    unhandled = select(outbox.c.id).where(UNHANDLED, exists(select(follows.c.recipient_id)))
+    due = select(tasks.c.id).where(
+        ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now)
+    )
+    forgotten = (
+        select(notices.c.id)
+        .join(recipients, recipients.c.id == notices.c.recipient)
+        .where(UNSENT, _has_no_task())
+    )
+    queries = (unhandled, due, forgotten)
+    return any(connection.execute(query.limit(1)).first() is not None for query in queries)
+
+
+def next_due(connection: Connection) -> datetime | None:
+    """When the first of the waiting recipients is due."""
+    query = select(func.min(tasks.c.not_before)).where(
+        ACTIVE, tasks.c.kind == DELIVER, tasks.c.status == TaskStatus.PENDING.value
+    )
+    return connection.execute(query).scalar_one()
+
+
+def _is_claimable(now: datetime) -> ColumnElement[bool]:
+    return or_(
+        tasks.c.status == TaskStatus.PENDING.value,
+        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
+    )
+
+
+def _has_no_task() -> ColumnElement[bool]:
+    return ~exists().where(
+        ACTIVE, tasks.c.kind == DELIVER, tasks.c.dedupe_key == cast(notices.c.recipient, Text)
+    )

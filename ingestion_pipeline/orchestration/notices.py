@@ -1,0 +1,78 @@
+"""The asset `notices`: who was told what. Materializing it expands the outbox and delivers."""
+
+import asyncio
+from dataclasses import asdict
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_channels
+from ingestion_pipeline.notices.delivery import Delivered, Deliverer
+from ingestion_pipeline.notices.status import count_notices
+from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.orchestration.assets import OWNERS
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.work.worker import Worker
+
+
+@dg.asset(
+    name="notices",
+    group_name="notices",
+    kinds={"http", "sql"},
+    owners=OWNERS,
+    deps=["chapters"],
+    description=(
+        "Who was told what, once for ever. Materializing turns new chapters into notices and"
+        " delivers what is due: by webhook, mail or your own services, within everybody's limits."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("recipient", "string", description="who is told"),
+                dg.TableColumn("subject_kind", "string", description="of what: a chapter"),
+                dg.TableColumn("subject_id", "string", description="of which one"),
+                dg.TableColumn("status", "string", description="pending, sent, failed or muted"),
+                dg.TableColumn("mode", "string", description="immediate, digest or muted"),
+                dg.TableColumn("delivery_id", "string", description="the message it went in"),
+                dg.TableColumn("sent_at", "timestamp", description="when it was taken, UTC"),
+                dg.TableColumn("error", "string", description="why it was not"),
+            ]
+        )
+    },
+)
+def notices(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:
+    """Expand and deliver; a recipient that cannot be reached does not fail the run."""
+    run = context.run
+    with workshop.open() as shop:
+        with heartbeat.working(shop, run_id=run.run_id, job=run.job_name) as worker:
+            done = asyncio.run(_deliver(shop, worker))
+        heartbeat.end(shop.store, run_id=run.run_id)
+        with shop.store.read() as connection:
+            left = count_notices(connection)
+    context.log.info("delivered: %s", asdict(done))
+    return dg.MaterializeResult(metadata=_metadata(done, left))
+
+
+async def _deliver(shop: Workshop, worker: Worker) -> Delivered:
+    async with open_channels(shop.settings) as channels:
+        deliverer = Deliverer(shop.store, shop.settings, worker, channels, random=shop.random)
+        return await deliverer.run()
+
+
+def _metadata(done: Delivered, left: dict[str, int]) -> dict[str, dg.MetadataValue]:
+    counts = {
+        "expanded": done.expanded.notices,
+        "muted": done.expanded.muted,
+        "messages": done.messages,
+        "sent": done.sent,
+        "retried": done.retried,
+        "failed": done.failed,
+        "pending": left["pending"],
+        "failed_in_all": left["failed"],
+    }
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.int(count) for name, count in counts.items()
+    }
+    if done.delay_seconds is not None:
+        metadata["median_delay_seconds"] = dg.MetadataValue.float(done.delay_seconds)
+    return metadata

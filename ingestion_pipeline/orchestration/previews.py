@@ -1,0 +1,39 @@
+"""Tables for the UI: what strangers wrote is shown as it is, and never does anything."""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+
+from ingestion_pipeline.series.numbers import number_text
+from ingestion_pipeline.series.reporting import ListedChapter
+
+MAX_TITLE_CHARS = 80
+# Controls, and the marks that turn the direction of the text around them.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+# The UI makes links of bare addresses even when their punctuation is escaped.
+_ADDRESS = re.compile(r"(https?:|www(?=\.)|@)", re.IGNORECASE)
+_BREAK = "\u2060"  # joins words and is not seen: an address with it inside is none
+
+
+def chapter_table(chapters: Sequence[ListedChapter]) -> str:
+    """The chapters as a Markdown table, in the order given."""
+    if not chapters:
+        return "no chapters"
+    lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
+    for one in chapters:
+        number = "" if one.number is None else number_text(one.number)
+        cells = (number, plain(one.title), _moment(one.published_at), _moment(one.detected_at))
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
+    return "\n".join(lines)
+
+
+def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
+    """The text as Markdown that shows it letter for letter, on one line."""
+    seen = " ".join(_UNSEEN.sub(" ", text or "").split())
+    cut = seen if len(seen) <= limit else seen[: limit - 1] + "…"
+    return _PUNCTUATION.sub(r"\\\1", _ADDRESS.sub(rf"\1{_BREAK}", cut))
+
+
+def _moment(at: datetime | None) -> str:
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M}"

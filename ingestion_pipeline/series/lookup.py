@@ -1,0 +1,147 @@
+"""Series as they stand: one by id, or all of them, and the errors that name what is meant."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from difflib import get_close_matches
+from typing import Any
+
+from sqlalchemy import Connection, Select, Table, exists, func, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from ingestion_pipeline.series import rows
+from ingestion_pipeline.sources.belonging import home_of, named_series
+from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, series, sources
+
+
+class UnknownSeries(LookupError):
+    """No series has this id."""
+
+    def __init__(self, series_id: str, known: Iterable[str]) -> None:
+        close = get_close_matches(series_id, list(known), n=3)
+        cure = f"did you mean {' or '.join(close)}?" if close else "`ingest series list` shows all"
+        super().__init__(f"there is no series {series_id!r}; {cure}")
+
+
+class SeriesMerged(ValueError):
+    """The series has gone into another."""
+
+    def __init__(self, series_id: str, into: str) -> None:
+        super().__init__(f"{series_id!r} was merged into {into!r}; name that one")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesFacts:
+    """A series for people: counts are of what is there now."""
+
+    id: str
+    title: str
+    latest_chapter: Decimal | None
+    last_chapter_at: datetime | None
+    merged_into: str | None
+    chapters: int
+    withdrawn: int
+    sources: int
+    followers: int
+
+
+def lock_live(connection: Connection, series_ids: Collection[str]) -> None:
+    """The series are there, were not merged away, and are ours until the transaction ends."""
+    merged = rows.lock_series(connection, series_ids)
+    for one in series_ids:
+        if one in merged:
+            raise SeriesMerged(one, merged[one])
+        _check_known(connection, one)
+
+
+def _check_known(connection: Connection, series_id: str) -> None:
+    if connection.execute(select(series.c.id).where(series.c.id == series_id)).first() is None:
+        raise UnknownSeries(series_id, connection.execute(select(series.c.id)).scalars())
+
+
+def list_series(connection: Connection, series_id: str | None = None) -> list[SeriesFacts]:
+    """Every series by id, or the one."""
+    is_available = exists().where(
+        chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
+    )
+    counted = {
+        "chapters": _counted(chapters, chapters.c.series_id, is_available & _stands()),
+        "withdrawn": _counted(chapters, chapters.c.series_id, ~_stands()),
+        "sources": _counted(sources, home_of(named_series()), sources.c.kind == "series"),
+        "followers": _counted(follows, follows.c.series_id),
+    }
+    names = ("id", "title", "latest_chapter", "last_chapter_at", "merged_into")
+    query = select(*(series.c[name] for name in names)).order_by(series.c.id)
+    if series_id is not None:
+        query = query.where(series.c.id == series_id)
+    counts = {name: _numbers(connection, one) for name, one in counted.items()}
+    found: list[SeriesFacts] = []
+    for row in connection.execute(query).mappings():
+        facts: dict[str, Any] = {name: row[name] for name in names}
+        facts |= {name: by_id.get(row["id"], 0) for name, by_id in counts.items()}
+        found.append(SeriesFacts(**facts))
+    return found
+
+
+def _counted(table: Table, by: ColumnElement[Any], *where: ColumnElement[bool]) -> Select[Any, int]:
+    return (
+        select(by.label("id"), func.count().label("n"))
+        .where(*where)
+        .group_by(by)
+        .select_from(table)
+    )
+
+
+def _numbers(connection: Connection, query: Select[Any, int]) -> dict[str, int]:
+    return {row["id"]: row["n"] for row in connection.execute(query).mappings()}
+
+
+def _stands() -> ColumnElement[bool]:
+    return chapters.c.rejected_at.is_(None)
+
+
+def one_series(connection: Connection, series_id: str) -> SeriesFacts:
+    """The series with this id, merged away or not."""
+    _check_known(connection, series_id)
+    return list_series(connection, series_id)[0]
+
+
+def merged_from(connection: Connection, series_id: str) -> list[str]:
+    """The series that went into this one."""
+    query = select(series.c.id).where(series.c.merged_into == series_id).order_by(series.c.id)
+    return list(connection.execute(query).scalars())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChapterFacts:
+    """A chapter for people; `sources` are those that have it."""
+
+    key: str
+    number: Decimal | None
+    title: str | None
+    published_at: datetime | None
+    first_detected_at: datetime
+    rejected_at: datetime | None
+    sources: list[str]
+
+
+def chapters_of_series(connection: Connection, series_id: str) -> list[ChapterFacts]:
+    """Every chapter that some source has, and every one that was withdrawn; the highest first."""
+    names = ("key", "number", "title", "published_at", "first_detected_at", "rejected_at")
+    held = (chapter_sources.c.chapter_id == chapters.c.id) & chapter_sources.c.available
+    query = (
+        select(chapters.c.id, *(chapters.c[name] for name in names), chapter_sources.c.source_id)
+        .outerjoin(chapter_sources, held)
+        .where(chapters.c.series_id == series_id)
+        .order_by(chapters.c.number.desc().nulls_last(), chapters.c.id, chapter_sources.c.source_id)
+    )
+    found: dict[int, ChapterFacts] = {}
+    for row in connection.execute(query).mappings():
+        values: dict[str, Any] = {name: row[name] for name in names}
+        one = found.setdefault(row["id"], ChapterFacts(**values, sources=[]))
+        if row["source_id"] is not None:
+            one.sources.append(row["source_id"])
+    return [one for one in found.values() if one.sources or one.rejected_at]

@@ -1,0 +1,137 @@
+"""What one listing is to change, decided before anything is written. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ingestion_pipeline.pages.system import Ingested
+from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.series.chapter import Chapter, chapters_of
+from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.rows import KnownLink, VanishedLink
+from ingestion_pipeline.sources import Source
+
+ChapterKey = tuple[str, str]  # series id, chapter key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceListing:
+    """What one source lists of its series."""
+
+    source: Source
+    chapters: Sequence[Chapter]
+    is_complete: bool
+    problems: int
+    notes: Sequence[str]
+
+    @classmethod
+    def of(cls, source: Source, reading: Reading[Release]) -> SourceListing:
+        """The listing a reading states; a part that could not be read makes it incomplete."""
+        chapters, problems = chapters_of(reading.records, source_id=source.id)
+        is_part_hidden = any(one.hides_record for one in [*problems, *reading.problems])
+        return cls(
+            source=source,
+            chapters=chapters,
+            is_complete=reading.is_complete and not is_part_hidden,
+            problems=len(problems) + len(reading.problems),
+            notes=reading.notes,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What is to be written for one listing."""
+
+    listing: SourceListing
+    series_id: str
+    believed_after: int  # complete listings in a row that lack a chapter
+    chapters: Sequence[Chapter]  # as listed, but under the keys of chapters that were recognised
+    vanished: list[VanishedLink] = field(default_factory=list[VanishedLink])
+    quarantine: str | None = None
+    new_links: list[Chapter] = field(default_factory=list[Chapter])
+    changed_links: list[tuple[Chapter, KnownLink]] = field(
+        default_factory=list[tuple[Chapter, KnownLink]]
+    )
+    disproved: set[int] = field(default_factory=set[int])  # links: all they held has other numbers
+    renumbered: set[str] = field(default_factory=set[str])  # keys: nothing but such releases
+
+    @property
+    def is_loud(self) -> bool:
+        """Whether what it brings is news; a first sync is not."""
+        return self.listing.source.synced_at is not None
+
+    @property
+    def returned(self) -> list[Chapter]:
+        """What the source had withdrawn, and lists again."""
+        return [chapter for chapter, known in self.changed_links if not known.available]
+
+    @property
+    def missing_once(self) -> list[VanishedLink]:
+        """What may be gone."""
+        return [one for one in self.vanished if not self._is_believed(one)]
+
+    @property
+    def withdrawn(self) -> list[VanishedLink]:
+        """What is gone."""
+        return [one for one in self.vanished if self._is_believed(one)]
+
+    def _is_believed(self, one: VanishedLink) -> bool:
+        # An operator's word is the second listing; without it the second would be quarantined.
+        is_certain = self.listing.source.accepts_drop or one.id in self.disproved
+        return is_certain or one.missed_listings + 1 >= self.believed_after
+
+
+def result_of(plan: Plan, *, now: datetime) -> Ingested:
+    """What the listing came to, for the source's row."""
+    source = plan.listing.source
+    if plan.quarantine is not None:
+        return Ingested(
+            source_id=source.id,
+            outcome=f"quarantined: {plan.quarantine}; the last good data stays",
+            quarantined=True,
+            needs_full_read=source.needs_full_read,
+            record_count=source.record_count,
+        )
+    return Ingested(
+        source_id=source.id,
+        outcome=_outcome(plan),
+        new=len(plan.new_links),
+        updated=len(plan.changed_links),
+        withdrawn=len(plan.withdrawn),
+        newest_at=_newest_at(plan, now=now),
+        needs_full_read=bool(plan.missing_once),
+        record_count=source.record_count
+        + len(plan.new_links)
+        + len(plan.returned)
+        - len(plan.withdrawn),
+    )
+
+
+def _outcome(plan: Plan) -> str:
+    parts = {
+        "new": len(plan.new_links),
+        "updated": len(plan.changed_links),
+        "withdrawn": len(plan.withdrawn),
+        "missing once": len(plan.missing_once),
+        "unreadable": plan.listing.problems,
+    }
+    said = ", ".join(f"{count} {word}" for word, count in parts.items() if count)
+    first = "" if plan.listing.source.synced_at else "first sync: "
+    return first + "; ".join([said or "nothing new", *plan.listing.notes])
+
+
+def _newest_at(plan: Plan, *, now: datetime) -> datetime | None:
+    """When the source last brought something new: by its own dates at the first sync."""
+    new = [chapter for chapter in plan.new_links if chapter.key not in plan.renumbered]
+    if not new:
+        return None
+    if plan.listing.source.synced_at is not None:
+        return now
+    return max(past(chapter.published_at, now) for chapter in new)
+
+
+def past(moment: datetime | None, now: datetime) -> datetime:
+    """The moment, but not in the future, and now if there is none."""
+    return now if moment is None or moment > now else moment

@@ -1,0 +1,211 @@
+"""What was told of chapters, when chapters move: outbox rows and notices follow them.
+
+Nobody is told a second time, and nothing that is still to be told is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Table, Text, delete, func, or_, select, update
+from sqlalchemy.sql.elements import ColumnElement
+
+from ingestion_pipeline.series.languages import CHAPTER_LANGUAGE
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import follows, notices, outbox
+from ingestion_pipeline.store.types import Id, Json
+
+KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
+WITHDRAWN = "the chapter was withdrawn"  # why a notice is muted; restoring looks for it
+
+_Pairs = Mapping[int, int]  # chapter that goes: chapter that stays
+
+
+def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:
+    """What was or is to be told of each chapter that goes speaks of the one that stays.
+
+    How many notices were dropped, because their recipient has one of the chapter that stays.
+    """
+    if not pairs:
+        return 0
+    _repoint_outbox(connection, pairs, series_id)
+    return _repoint_notices(connection, pairs, series_id)
+
+
+def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> None:
+    going = _about(connection, outbox, pairs.keys())
+    staying = {_subject(row): row for row in _about(connection, outbox, pairs.values())}
+    moved: list[tuple[Any, ...]] = []
+    dropped: list[int] = []
+    reopened: list[int] = []
+    for row in going:
+        subject = _subject(row, pairs)
+        kept = staying.get(subject)
+        if kept is None:
+            moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
+            continue
+        dropped.append(row["id"])
+        if row["handled_at"] is None and kept["handled_at"] is not None:
+            reopened.append(kept["id"])  # else those who followed the one that goes hear nothing
+    connection.execute(delete(outbox).where(outbox.c.id.in_(dropped)))
+    connection.execute(update(outbox).where(outbox.c.id.in_(reopened)).values(handled_at=None))
+    _rewrite(connection, outbox, moved)
+
+
+def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> int:
+    going = _about(connection, notices, pairs.keys())
+    staying = {
+        (row["recipient"], *_subject(row)): row
+        for row in _about(connection, notices, pairs.values())
+    }
+    moved: list[tuple[Any, ...]] = []
+    dropped: list[int] = []
+    for row in going:
+        subject = _subject(row, pairs)
+        kept = staying.get((row["recipient"], *subject))
+        if kept is not None and not says_more(row["status"], kept["status"]):
+            dropped.append(row["id"])
+            continue
+        if kept is not None:
+            dropped.append(kept["id"])
+        moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
+    connection.execute(delete(notices).where(notices.c.id.in_(dropped)))
+    _rewrite(connection, notices, moved)
+    return len(dropped)
+
+
+def says_more(going: str, staying: str) -> bool:
+    """Whether the notice that goes must replace the one that stays: what was sent stays sent."""
+    if going == "sent":
+        return staying != "sent"
+    return going == "pending" and staying == "failed"
+
+
+def rename_series(connection: Connection, old: str, new: str) -> int:
+    """Notices, what is still to be told, and follows belong to the other series; the follows.
+
+    A payload that has been sent stays what was said.
+    """
+    connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
+    waiting = (
+        (outbox, outbox.c.handled_at.is_(None)),
+        (notices, notices.c.status == "pending"),
+    )
+    for table, is_waiting in waiting:
+        query = select(table.c.id, table.c.subject_id, table.c.payload).where(
+            table.c.subject_kind.in_(KINDS), is_waiting
+        )
+        found = connection.execute(query).mappings().all()
+        theirs = [row for row in found if row["payload"].get("series_id") == old]
+        renamed = [
+            (row["id"], row["subject_id"], _payload(row, row["subject_id"], new)) for row in theirs
+        ]
+        _rewrite(connection, table, renamed)
+    return _move_follows(connection, old, new)
+
+
+def _move_follows(connection: Connection, old: str, new: str) -> int:
+    already = select(follows.c.recipient_id).where(follows.c.series_id == new)
+    theirs = follows.c.series_id == old
+    moved = (
+        update(follows)
+        .where(theirs, follows.c.recipient_id.not_in(already.scalar_subquery()))
+        .values(series_id=new)
+    )
+    count = connection.execute(moved).rowcount
+    connection.execute(delete(follows).where(theirs))
+    return count
+
+
+def spoken_of(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
+    """Of these chapters, those that an outbox row or a notice speaks of."""
+    if not chapter_ids:
+        return set()
+    found = [
+        *_about(connection, outbox, chapter_ids),
+        *_about(connection, notices, chapter_ids),
+    ]
+    return {_chapter_id(row["subject_id"]) for row in found}
+
+
+def silence(connection: Connection, chapter_id: int, *, now: datetime) -> int:
+    """What is still to be told of the chapter is told to nobody; how many notices were muted."""
+    unsaid = _of_chapter(outbox, chapter_id) & outbox.c.handled_at.is_(None)
+    connection.execute(update(outbox).where(unsaid).values(handled_at=now))
+    pending = _of_chapter(notices, chapter_id) & (notices.c.status == "pending")
+    muted = update(notices).where(pending).values(status="muted", error=WITHDRAWN)
+    return connection.execute(muted).rowcount
+
+
+def speak_again(connection: Connection, chapter_id: int, *, silenced_at: datetime) -> int:
+    """What `silence` held back at that moment is to be told again; how many notices."""
+    held = _of_chapter(outbox, chapter_id) & (outbox.c.handled_at == silenced_at)
+    connection.execute(update(outbox).where(held).values(handled_at=None))
+    muted = _of_chapter(notices, chapter_id) & (notices.c.error == WITHDRAWN)
+    pending = (
+        update(notices)
+        .where(muted, notices.c.status == "muted")
+        .values(status="pending", error=None)
+    )
+    return connection.execute(pending).rowcount
+
+
+def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
+    subject = table.c.subject_id
+    is_it = or_(subject == str(chapter_id), subject.like(f"{chapter_id}:%"))
+    return table.c.subject_kind.in_(KINDS) & is_it
+
+
+def _about(
+    connection: Connection, table: Table, chapter_ids: Collection[int]
+) -> Sequence[RowMapping]:
+    """The rows that speak of these chapters, in any language."""
+    given = row_source(
+        connection, {"subject": Text()}, [(str(one),) for one in sorted(chapter_ids)], "given"
+    )
+    subject = table.c.subject_id
+    if connection.dialect.name == "postgresql":
+        chapter = func.split_part(subject, ":", 1)
+    else:
+        chapter = func.substr(subject, 1, func.instr(subject.concat(":"), ":") - 1)
+    query = (
+        select(table)
+        .join(given, given.c.subject == chapter)
+        .where(table.c.subject_kind.in_(KINDS))
+        .order_by(table.c.id)
+    )
+    return connection.execute(query).mappings().all()
+
+
+def _subject(row: RowMapping, pairs: _Pairs | None = None) -> tuple[str, str]:
+    """Kind and id, of the chapter that stays in place of the one that goes."""
+    if pairs is None:
+        return row["subject_kind"], row["subject_id"]
+    _, colon, language = row["subject_id"].partition(":")
+    stays = pairs[_chapter_id(row["subject_id"])]
+    return row["subject_kind"], f"{stays}{colon}{language}"
+
+
+def _chapter_id(subject_id: str) -> int:
+    return int(subject_id.partition(":")[0])
+
+
+def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]:
+    is_said = row.get("handled_at") is not None or row.get("status", "pending") != "pending"
+    if is_said:
+        return row["payload"]
+    return row["payload"] | {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
+
+
+def _rewrite(connection: Connection, table: Table, changed: Sequence[tuple[Any, ...]]) -> None:
+    if not changed:
+        return
+    columns = {"id": Id, "subject_id": Text(), "payload": Json}
+    given = row_source(connection, columns, changed, "given")
+    connection.execute(
+        update(table)
+        .where(table.c.id == given.c.id)
+        .values(subject_id=given.c.subject_id, payload=given.c.payload)
+    )

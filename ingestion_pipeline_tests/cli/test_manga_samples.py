@@ -1,0 +1,154 @@
+"""`ingest read` on every file of samples/manga: the manifest's facts, or what the body is."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.samples import sample
+
+Records = list[dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a file must be read into; without records the problem that must be said."""
+
+    how: tuple[str, ...]
+    config: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    count: int = 0
+    holds: Callable[[Records], bool] = lambda _: True
+    note: str = ""
+    code: str | None = None
+    says: tuple[str, ...] = ()
+
+
+MANGADEX = ("--platform", "mangadex")
+HTML = ("--platform", "html", "--kind", "series", "--url", "https://www.mangareader.net/fuuka")
+JSON = ("--platform", "json", "--kind", "series")
+
+
+def refused(*says: str, how: tuple[str, ...] = MANGADEX, code: str = "unexpected_body") -> Facts:
+    return Facts(how=how, code=code, says=says)
+
+
+def big_regression(records: Records) -> bool:
+    releases = {(one["number"], one["language"], one["scanlation_group"]) for one in records}
+    return (
+        len({one["number"] for one in records}) == 23
+        and len(releases) == 42
+        and {one["language"] for one in records} == {"en"}
+        and (records[0]["number"], records[0]["title"]) == ("1", None)
+    )
+
+
+def mob_psycho(records: Records) -> bool:
+    languages = {"ru": 36, "pt-br": 29, "en": 28, "pl": 3, "hu": 2, "id": 1}
+    found = Counter(one["language"] for one in records)
+    releases = {(one["number"], one["language"], one["scanlation_group"]) for one in records}
+    return (
+        all(found[language] == count for language, count in languages.items())
+        and sum("." in one["number"] for one in records) == 25
+        and len({one["number"] for one in records}) == 82
+        and len(releases) == 100
+        and (records[0]["number"], records[0]["title"]) == ("60.5", None)
+    )
+
+
+def fuuka(records: Records) -> bool:
+    return [(one["number"], one["url"], one["published_at"]) for one in records] == [
+        ("152", "https://www.mangareader.net/fuuka/152", None),
+        ("1", "https://www.mangareader.net/fuuka/1", "2014-02-10T00:00:00+00:00"),
+        ("2", "https://www.mangareader.net/fuuka/2", "2014-02-15T00:00:00+00:00"),
+    ]
+
+
+FEED_WANTED = "/manga/<id>/feed"
+FACTS = {
+    "mangadex/feed_big_regression_42.json": Facts(how=MANGADEX, count=42, holds=big_regression),
+    "mangadex/feed_mob_psycho_100.json": Facts(
+        how=MANGADEX, count=100, holds=mob_psycho, note="100 of 401 chapters: a part of the feed"
+    ),
+    "mangadex/search_one_punch_man.json": refused("a list of 8 of type 'manga'", FEED_WANTED),
+    "mangadex/author.json": refused("one entity of type 'author'", FEED_WANTED),
+    "mangadex/group.json": refused("one entity of type 'scanlation_group'", FEED_WANTED),
+    "mangadex/at_home_server.json": refused("one chapter's images", FEED_WANTED),
+    "html/mangareader_overview.html": Facts(
+        how=HTML,
+        config={"series_title": "Fuuka"},
+        count=3,
+        holds=fuuka,
+        note="read as theme mangareader",
+    ),
+    "html/mangareader_list.html": refused(
+        "links: 8", "say where the chapters are", how=HTML, code="no_theme"
+    ),
+    **{
+        f"html/mangareader_{name}.html": refused(
+            "the page of one chapter",
+            "'Fuuka 2'",
+            "give the address of the series",
+            how=HTML,
+            code="no_theme",
+        )
+        for name in ("first_page", "nth_page")
+    },
+    # Tables of vectors and of facts, read as lists of labels.
+    "chapter_numbers/mihon_chapter_recognition.json": Facts(
+        how=JSON,
+        config={"fields": {"label": "chapter_name"}},
+        count=57,
+        holds=lambda records: sum(one["number"] is None for one in records) == 1,
+    ),
+    "chapter_numbers/comictagger_filenames.json": Facts(
+        how=JSON, config={"fields": {"label": "filename"}}, count=65
+    ),
+    "chapter_numbers/mihon_missing_chapters.json": Facts(
+        how=JSON,
+        config={"fields": {"number": "expected_missing"}},
+        code="no_items",
+        says=("the empty items path leads to the keys ['missing_count', 'gap']",),
+    ),
+    "sites/haruneko_series_and_chapters.json": Facts(
+        how=JSON,
+        config={"fields": {"label": "chapter_title", "title": "site"}},
+        count=623,
+        holds=lambda records: len({one["title"] for one in records}) == 623,
+    ),
+}
+
+
+def files() -> list[str]:
+    root = sample("manga")
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_every_file_has_its_facts_and_every_fact_its_file() -> None:
+    assert files() == sorted(FACTS)
+
+
+@pytest.mark.parametrize("name", FACTS)
+def test_a_file_gives_its_facts(name: str) -> None:
+    facts = FACTS[name]
+    path: Path = sample(f"manga/{name}")
+    ingest = Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
+
+    result = ingest("read", str(path), *facts.how, "--config", json.dumps(facts.config), "--json")
+
+    answer = json.loads(result.stdout)
+    assert result.exit_code == (1 if facts.code else 0)
+    assert len(answer["records"]) == facts.count
+    assert facts.holds(answer["records"])
+    assert facts.note in result.stderr
+    assert [problem["code"] for problem in answer["problems"]] == (
+        [facts.code] if facts.code else []
+    )
+    for words in facts.says:
+        assert words in answer["problems"][0]["message"]

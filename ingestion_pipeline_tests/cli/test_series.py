@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+import pytest
+from sqlalchemy import select
+
+from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.series.ingestion import ingest_listings
+from ingestion_pipeline.series.plan import SourceListing
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import audit_log
+from ingestion_pipeline_tests.builders import NOON, a_definition, a_release
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+
+def sync(database: Store, source_id: str, series_id: str, numbers: Sequence[int]) -> None:
+    definition = a_definition(
+        id=source_id, series=series_id, name=series_id.title(), url=f"https://{series_id}.test/"
+    )
+    listed = [
+        a_release(number=Decimal(number), url=f"https://a.test/{number}") for number in numbers
+    ]
+    with database.begin() as connection:
+        register(connection, [definition], now=NOON)
+        source = sources_by_id(connection, [source_id])[source_id]
+        listing = SourceListing.of(source, Reading(records=listed, is_complete=True))
+        ingest_listings(connection, [listing], now=NOON, settings=load_settings({}))
+
+
+@pytest.fixture
+def series(database: Store) -> None:
+    """`solo` with 1, 2 and 5 of one source, `lone` with 2 and 3 of another."""
+    sync(database, "series:solo", "solo", [1, 2, 5])
+    sync(database, "series:lone", "lone", [2, 3])
+
+
+pytestmark = pytest.mark.usefixtures("series")
+
+
+def audited(database: Store) -> list[str]:
+    with database.read() as connection:
+        return list(
+            connection.execute(select(audit_log.c.action).order_by(audit_log.c.id)).scalars()
+        )
+
+
+def test_every_series_is_listed_with_what_is_there(ingest: Ingest) -> None:
+    lone, solo = ingest.json("series", "list")
+
+    assert (solo["id"], solo["title"], solo["latest_chapter"]) == ("solo", "Solo", "5")
+    assert (solo["chapters"], solo["sources"], solo["followers"]) == (3, 1, 0)
+    assert (lone["id"], lone["chapters"], lone["merged_into"]) == ("lone", 2, None)
+    assert "Lone" in ingest.done("series", "list")
+
+
+def test_a_merge_is_tried_made_shown_and_undone(ingest: Ingest, database: Store) -> None:
+    tried = ingest.done("series", "merge", "lone", "solo", "--dry-run")
+    assert tried.startswith("lone would be merged into solo: 1 chapters moved, 1 chapters united")
+    assert audited(database) == []
+
+    made = ingest.done("series", "merge", "lone", "solo")
+    assert made == tried.replace("would be", "is")
+
+    shown = ingest.json("series", "show", "solo")
+    assert (shown["merged_from"], shown["gaps"]) == (["lone"], ["missing: 4"])
+    assert [one["key"] for one in shown["all_chapters"]] == ["5", "3", "2", "1"]
+    assert shown["all_chapters"][2]["sources"] == ["series:lone", "series:solo"]
+    why = "as its declaration says: lone, which was merged into solo"
+    assert shown["told_by"]["series:lone"] == why
+    source = ingest.json("sources", "show", "series:lone")
+    assert (source["series"], source["effective_series"]) == ("lone", "solo")
+    assert source["series_why"] == why
+    assert "merged into solo" in ingest.done("series", "list")
+    assert "'lone' was merged into 'solo'" in ingest.refused("series", "merge", "lone", "solo")
+
+    undone = ingest.done("series", "split", "solo", "--source", "series:lone", "--into", "lone")
+    assert undone.startswith("series:lone: of lone now, not of solo: 2 links moved")
+    assert [one["chapters"] for one in ingest.json("series", "list")] == [2, 3]
+    assert audited(database) == ["series.merge", "series.split"]
+
+
+def test_an_assigned_source_says_so_and_is_not_redeclared(ingest: Ingest) -> None:
+    line = ("series", "split", "solo", "--source", "series:solo", "--into", "new", "--title", "New")
+    ingest.done(*line)
+
+    source = ingest.json("sources", "show", "series:solo")
+    assert (source["effective_series"], source["series_why"]) == ("new", "assigned by an operator")
+    said = ingest.refused("sources", "update", "series:solo", "--series", "lone")
+    assert "`ingest series split new --source series:solo --into NEW` moves it" in said
+    ingest.done("sources", "update", "series:solo", "--name", "Other")
+
+
+def test_a_chapter_is_withdrawn_and_restored(ingest: Ingest, database: Store) -> None:
+    said = ingest.done("series", "withdraw", "solo", "5.0", "--reason", "a joke")
+    assert said == "chapter 5 of solo is withdrawn; 0 notices muted\n"
+    again = ingest.done("series", "withdraw", "solo", "5")
+    assert again == "chapter 5 of solo was withdrawn already\n"
+
+    shown = ingest.json("series", "show", "solo")
+    assert (shown["latest_chapter"], shown["chapters"], shown["withdrawn"]) == ("2", 2, 1)
+    assert "withdrawn by an operator" in ingest.done("series", "show", "solo")
+
+    assert "is back" in ingest.done("series", "restore", "solo", "5")
+    assert ingest.done("series", "restore", "solo", "5") == "chapter 5 of solo was not withdrawn\n"
+    assert ingest.json("series", "show", "solo")["latest_chapter"] == "5"
+    assert audited(database) == ["chapter.withdraw", "chapter.restore"]
+
+
+def test_what_is_unknown_is_named_with_its_cure(ingest: Ingest) -> None:
+    for line in (
+        ("show", "soloo"),
+        ("merge", "soloo", "lone"),
+        ("split", "soloo", "--source", "series:solo", "--into", "x"),
+        ("withdraw", "soloo", "1"),
+        ("restore", "soloo", "1"),
+    ):
+        assert "there is no series 'soloo'; did you mean solo?" in ingest.refused("series", *line)
+    assert "has no chapter '77'" in ingest.refused("series", "withdraw", "solo", "77")
+    assert "is one series already" in ingest.refused("series", "merge", "solo", "solo")

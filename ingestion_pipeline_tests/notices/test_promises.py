@@ -1,0 +1,118 @@
+"""What followers were promised, from a source's listing to the message: traps 21 and 23, scale."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from random import Random
+
+import pytest
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline_tests.notices.telling import Telling, numbers
+from ingestion_pipeline_tests.notices.test_expansion import many_followers
+from ingestion_pipeline_tests.series.syncing import Syncing, releases
+
+
+@pytest.fixture
+def syncing(store: Store, clock: FixedClock, settings: Settings) -> Syncing:
+    return Syncing(store, clock, settings, Random(7))
+
+
+def test_a_first_sync_of_three_hundred_chapters_tells_nobody_and_one_more_tells_each_once(
+    telling: Telling, syncing: Syncing, clock: FixedClock
+) -> None:
+    syncing.given_source()
+    telling.given_follower("ann")
+    telling.given_follower("bob")
+    syncing.sync(releases(*range(1, 301)))
+    clock.advance(minutes=1)
+    telling.deliver()
+    assert (telling.notices(), telling.web.requests) == ([], [])
+
+    syncing.sync(releases(*range(1, 302)))
+    clock.advance(minutes=1)
+    telling.deliver()
+    syncing.sync(releases(*range(1, 302)))  # the poll repeated
+    clock.advance(hours=2)
+    telling.deliver()
+
+    assert (telling.told("ann"), telling.told("bob")) == ([["301"]], [["301"]])
+    assert [row.status for row in telling.notices()] == ["sent", "sent"]
+
+
+def test_a_chapter_from_two_sources_at_the_same_moment_is_one_notice_per_follower(
+    telling: Telling, syncing: Syncing, clock: FixedClock
+) -> None:
+    for name in ("series:one", "series:two"):
+        syncing.given_source(name)
+        syncing.sync(releases(1), by=name)
+    telling.given_follower("ann")
+    telling.given_follower("bob")
+
+    syncing.sync_together({"series:one": releases(1, 2), "series:two": releases(1, 2)})
+    clock.advance(minutes=1)
+    telling.deliver()
+    syncing.sync_together({"series:one": releases(1, 2), "series:two": releases(1, 2)})
+    clock.advance(hours=2)
+    telling.deliver()
+
+    assert (telling.told("ann"), telling.told("bob")) == ([["2"]], [["2"]])
+    assert len(telling.notices()) == 2
+
+
+@pytest.mark.slow
+def test_fifty_chapters_in_an_hour_reach_five_hundred_followers_in_two_messages_each(
+    telling: Telling, clock: FixedClock
+) -> None:
+    many_followers(telling, 500)
+    telling.web.routes["/all"] = 200
+    telling.publish(1, 2, 3)
+    clock.advance(seconds=15)
+    telling.deliver()
+    for number in range(4, 51):
+        clock.advance(seconds=70)
+        telling.publish(number)
+    clock.advance(hours=1)
+    telling.deliver()
+
+    messages = Counter(
+        (json.loads(one.body)["recipient"], len(numbers(one))) for one in telling.web.requests
+    )
+    assert messages == Counter(
+        {(f"r{number:03}", count): 1 for number in range(500) for count in (3, 47)}
+    )
+    assert {row.status for row in telling.notices()} == {"sent"}
+    digest = json.loads(telling.web.requests[-1].body)
+    assert numbers(telling.web.requests[-1]) == [str(number) for number in range(4, 51)]
+    assert digest["title"] == "Solo: 47 new chapters"
+    assert digest["text"].splitlines()[-1] == "and 27 more"
+    assert len({one.headers["idempotency-key"] for one in telling.web.requests}) == 1_000
+
+
+def test_what_a_days_cap_holds_back_goes_out_as_one_message_that_names_it_all(
+    telling: Telling, clock: FixedClock
+) -> None:
+    names = [f"s{number}" for number in range(8)]
+    telling = telling.under(per_day=3)
+    telling.given_follower("ann", *names)
+    for name in names[:2]:
+        telling.publish(1, series_id=name)
+    clock.advance(seconds=15)
+    telling.deliver()
+    for name in names[2:6]:
+        telling.publish(1, series_id=name)
+    clock.advance(seconds=15)
+    telling.deliver()
+    for name in names[6:]:
+        telling.publish(1, series_id=name)
+    clock.advance(hours=23)
+    telling.deliver()
+    assert telling.told() == [["1"], ["1"], [f"{name}/1" for name in names[2:6]]]
+
+    clock.advance(hours=1)
+    telling.deliver()
+
+    assert telling.told()[3:] == [["1"], ["1"]]  # two had become free, and two were ready
+    assert set(telling.states()) == {"sent"}

@@ -1,0 +1,61 @@
+"""Tables for the UI: a stranger's title is shown, and does nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from decimal import Decimal
+
+import pytest
+
+from ingestion_pipeline.orchestration.previews import MAX_TITLE_CHARS, chapter_table, plain
+from ingestion_pipeline.series.reporting import ListedChapter
+from ingestion_pipeline_tests.builders import NOON
+
+CHAPTER = ListedChapter(
+    number=Decimal("17.50"),
+    title="The Cat",
+    published_at=NOON - timedelta(days=1),
+    detected_at=NOON,
+    is_new=True,
+)
+
+
+def test_a_chapter_is_one_line_of_the_table() -> None:
+    unknown = replace(CHAPTER, number=None, title=None, published_at=None, is_new=False)
+
+    assert chapter_table([CHAPTER, unknown]).splitlines()[2:] == [
+        "| 17.5 | The Cat | 2026-02-28 12:00 | 2026-03-01 12:00 | **new** |",
+        "|  |  |  | 2026-03-01 12:00 |  |",
+    ]
+
+
+def test_no_chapter_is_no_table() -> None:
+    assert chapter_table([]) == "no chapters"
+
+
+@pytest.mark.parametrize(
+    ("title", "markdown"),
+    [
+        ("a | b", r"a \| b"),
+        ("one\n| two\r\x1b[31m", r"one \| two \[31m"),
+        ("[x](javascript:y)", r"\[x\]\(javascript\:y\)"),
+        ("<img src=x>", r"\<img src\=x\>"),
+        ("&lt; `c` *b*", r"\&lt\; \`c\` \*b\*"),
+        ("a\\", r"a\\"),
+        ("https://a.test", "https\\:\u2060\\/\\/a\\.test"),
+        ("WWW.a.test", "WWW\u2060\\.a\\.test"),
+        ("me@a.test", "me\\@\u2060a\\.test"),
+        ("\u202egnp.exe", r"gnp\.exe"),
+        ("第5話「海」", "第5話「海」"),
+        (None, ""),
+    ],
+)
+def test_what_a_title_says_means_nothing_to_the_page(title: str | None, markdown: str) -> None:
+    assert plain(title) == markdown
+
+
+def test_a_long_title_is_cut_before_it_is_escaped() -> None:
+    shown = plain("|" * 1_000)
+
+    assert shown == r"\|" * (MAX_TITLE_CHARS - 1) + "…"

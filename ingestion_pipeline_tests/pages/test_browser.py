@@ -1,0 +1,58 @@
+"""Which Chromium is used: the one that is named, else the one that is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages.browser import NoBrowser, find_browser
+from ingestion_pipeline.settings import load_settings
+
+
+def a_program(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on the search path."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", str(folder))
+    return folder
+
+
+def test_the_browser_that_is_named_wins_over_the_one_that_is_found(
+    tmp_path: Path, path: Path
+) -> None:
+    a_program(path / "chromium")
+    mine = a_program(tmp_path / "mine" / "chrome")
+
+    assert find_browser(load_settings({"INGESTION_BROWSER": str(mine)})) == mine
+
+
+@pytest.mark.parametrize("name", ["chromium", "google-chrome"])
+def test_a_browser_is_found_on_the_search_path(path: Path, name: str) -> None:
+    there = a_program(path / name)
+
+    assert find_browser(load_settings({})) == there
+
+
+def test_a_named_browser_that_is_no_program_is_refused_whatever_else_is_there(
+    tmp_path: Path, path: Path
+) -> None:
+    a_program(path / "chromium")
+    (tmp_path / "notes.txt").touch(mode=0o600)
+
+    for wrong in ("notes.txt", "nothing", "bin"):
+        with pytest.raises(NoBrowser, match=f"INGESTION_BROWSER=.*{wrong}.* is not a program"):
+            find_browser(load_settings({"INGESTION_BROWSER": str(tmp_path / wrong)}))
+
+
+@pytest.mark.usefixtures("path")
+def test_without_a_browser_the_cure_is_named() -> None:
+    with pytest.raises(NoBrowser, match="`make system` installs it"):
+        find_browser(load_settings({}))
