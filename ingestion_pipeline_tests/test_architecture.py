@@ -134,16 +134,8 @@ def test_importing_a_room_loads_no_dagster() -> None:
 
 
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
-    heavy = {
-        "pandas",
-        "openai",
-        "playwright",
-        "httpx",
-        "feedparser",
-        "alembic",
-        "parsel",
-        "apprise",
-    }
+    heavy = {"pandas", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
+    heavy |= {"apprise", "selectolax", "html_to_markdown"}
     code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
 
     done = subprocess.run(

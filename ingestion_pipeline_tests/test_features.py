@@ -10,7 +10,7 @@ import pytest
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 TEXT = (ROOT / "docs" / "features.md").read_text()
-ROWS = [line for line in TEXT.splitlines() if re.match(r"\| (D\d\d|5\.\d+|\d+ )", line)]
+ROWS = [line for line in TEXT.splitlines() if re.match(r"\| ([AD]\d\d|5\.\d+|1c|\d+ )", line)]
 
 
 def quoted(row: str) -> list[str]:

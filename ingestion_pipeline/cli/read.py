@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
@@ -30,9 +30,13 @@ COLUMNS = {
         "scanlation_group",
         "published_at",
         "url",
-    )
+    ),
+    Kind.CATALOG: ("title", "canonical_url", "language", "links"),
+    Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
 }
-FLEXIBLE = {"title", "url", "scanlation_group"}
+# Read as saved bodies; nothing polls them yet.
+SAVED_ONLY = {Kind.WEBSITE: ("page",), Kind.CATALOG: ("page",)}
+FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url"}
 
 
 @click.command()
@@ -84,9 +88,10 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     """The kind to read: the given one if the platform has it, else the platform's own."""
     from ingestion_pipeline.sources.platforms import READERS
 
-    kinds = [one for one, names in READERS.items() if platform in names]
+    readers = [*READERS.items(), *SAVED_ONLY.items()]
+    kinds = [one for one, names in readers if platform in names]
     if not kinds:
-        known = sorted({name for names in READERS.values() for name in names})
+        known = sorted({name for _, names in readers for name in names})
         raise Refused(f"no reader is called {platform!r}; there are: {', '.join(known)}")
     if kind is None and platform in FORMATS:
         raise Refused(f"{platform} may hold anything: say --kind {'|'.join(kinds)}")
@@ -100,6 +105,10 @@ def _reader(kind: Kind) -> Reader:
         from ingestion_pipeline.series.saved import read_saved
 
         return read_saved
+    if kind in SAVED_ONLY:
+        from ingestion_pipeline.pages.saved import read_saved as read_saved_page
+
+        return read_saved_page
     raise Refused(f"nothing reads a saved {kind} yet")
 
 
@@ -118,9 +127,16 @@ def _say_reading(kind: Kind, shown: Shown) -> None:
     names = [name for name in COLUMNS[kind] if any(record[name] for record in records)]
     if records:
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
-        say_table(columns, [[record[name] for name in names] for record in records])
+        say_table(columns, [[_cell(record[name]) for name in names] for record in records])
+        say("")
+    if len(records) == 1 and records[0].get("markdown"):
+        say(records[0]["markdown"])
         say("")
     for problem in problems:
         code = f" ({problem['code']})" if problem["code"] else ""
         say(f"problem at {problem['where']}{code}: {problem['message']}", is_error=True)
     say(f"{len(records)} records, {len(problems)} problems")
+
+
+def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds
+    return len(cast("list[object]", value)) if isinstance(value, list) else value

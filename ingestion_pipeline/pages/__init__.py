@@ -8,6 +8,7 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Endpoint, Guard
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.pages.robots import robots_allows
 from ingestion_pipeline.urls import canonical_url, is_refused_address
 
 __all__ = [
@@ -22,4 +23,5 @@ __all__ = [
     "Unchanged",
     "canonical_url",
     "is_refused_address",
+    "robots_allows",
 ]

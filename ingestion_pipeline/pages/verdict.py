@@ -63,13 +63,14 @@ def retry_after(
     if re.fullmatch("[0-9]+", text):
         seconds = min(int(text[:18]), int(longest.total_seconds()))
         return timedelta(seconds=seconds)
-    moment = _http_date(text)
+    moment = http_date(text)
     if moment is None:
         return None
     return min(max(moment - now, timedelta(0)), longest)
 
 
-def _http_date(text: str) -> datetime | None:
+def http_date(text: str) -> datetime | None:
+    """The moment that an HTTP header names; None if it names none."""
     try:
         moment = parsedate_to_datetime(text)
     except (ValueError, TypeError, IndexError, OverflowError):  # the parser's own ways to fail

@@ -1,14 +1,17 @@
 """Bytes to text: the encoding a body truly has, whatever it says, and text fit for any database.
 
 The order of belief: byte order mark, the pattern of UTF-16, the HTTP header, the document's own
-declaration, UTF-8, windows-1252. Labels mean what browsers take them to mean (iso-8859-1 is
-windows-1252). A declaration that the bytes contradict, by being good UTF-8, is not believed.
+declaration, UTF-8, what the bytes speak for clearly, windows-1252. Labels mean what browsers take
+them to mean (iso-8859-1 is windows-1252). A declaration that the bytes contradict, by being good
+UTF-8, is not believed.
 """
 
 from __future__ import annotations
 
 import codecs
 import re
+
+from ingestion_pipeline.reading.guess import guessed_encoding
 
 # Browsers look at 1024 bytes; real pages declare later, so we look as far as html5lib's tests go.
 HEAD_BYTES = 16_384
@@ -26,28 +29,43 @@ _MARKS = (
 
 # Names that browsers know and Python does not, or knows as something else.
 _LABELS = {
-    "chinese": "gb18030",
-    "dos-874": "cp874",
-    "iso-8859-8-i": "iso8859-8",
-    "koi8-ru": "koi8-u",
-    "ks_c_5601-1989": "cp949",
-    "logical": "iso8859-8",
-    "macintosh": "mac-roman",
-    "tis-620": "cp874",
-    "unicode-1-1-utf-8": "utf-8",
-    "visual": "iso8859-8",
-    "windows-31j": "cp932",
-    "windows-874": "cp874",
-    "windows-949": "cp949",
-    "x-cp1250": "cp1250",
-    "x-cp1251": "cp1251",
-    "x-cp1252": "cp1252",
-    "x-gbk": "gb18030",
-    "x-mac-cyrillic": "mac-cyrillic",
-    "x-mac-roman": "mac-roman",
-    "x-sjis": "cp932",
-    "x-unicode20utf8": "utf-8",
-    "x-x-big5": "big5hkscs",
+    label: codec
+    for codec, labels in {
+        "big5hkscs": "cn-big5 x-x-big5",
+        "cp1250": "x-cp1250",
+        "cp1251": "x-cp1251",
+        "cp1252": "iso88591 x-cp1252",
+        "cp1253": "x-cp1253",
+        "cp1254": "iso88599 x-cp1254",
+        "cp1255": "x-cp1255",
+        "cp1256": "x-cp1256",
+        "cp1257": "x-cp1257",
+        "cp1258": "x-cp1258",
+        "cp874": "dos-874 iso885911 tis-620 windows-874",
+        "cp932": "windows-31j x-sjis",
+        "cp949": "cseuckr csksc56011987 iso-ir-149 ks_c_5601-1989 ksc_5601 windows-949",
+        "euc_jp": "cseucpkdfmtjapanese x-euc-jp",
+        "gb18030": "chinese csgb2312 gb_2312 gb_2312-80 x-gbk",
+        "iso8859-2": "iso88592",
+        "iso8859-3": "iso88593",
+        "iso8859-4": "iso88594",
+        "iso8859-5": "iso88595",
+        "iso8859-6": "csiso88596e csiso88596i iso-8859-6-e iso-8859-6-i iso88596",
+        "iso8859-7": "iso88597 sun_eu_greek",
+        "iso8859-8": "csiso88598e csiso88598i iso-8859-8-e iso-8859-8-i iso88598 logical visual",
+        "iso8859-10": "iso885910",
+        "iso8859-13": "iso885913",
+        "iso8859-14": "iso885914",
+        "iso8859-15": "csisolatin9 iso885915",
+        "koi8-r": "koi koi8",
+        "koi8-u": "koi8-ru",
+        "mac-cyrillic": "x-mac-cyrillic x-mac-ukrainian",
+        "mac-roman": "csmacintosh mac macintosh x-mac-roman",
+        "utf-16-be": "unicodefffe",
+        "utf-16-le": "csunicode iso-10646-ucs-2 ucs-2 unicode unicodefeff",
+        "utf-8": "unicode-1-1-utf-8 unicode11utf8 unicode20utf8 x-unicode20utf8",
+    }.items()
+    for label in labels.split()
 }
 
 # What a label means to browsers where that is wider than what Python takes it to mean.
@@ -121,7 +139,7 @@ def declared_encoding(body: bytes) -> str | None:
 
 def _believed(declared: str | None, body: bytes) -> str:
     if declared is None or declared == "utf-8":
-        return "utf-8" if _is_mostly_utf8(body) else FALLBACK
+        return "utf-8" if _is_mostly_utf8(body) else guessed_encoding(body) or FALLBACK
     if declared.startswith("utf-16") and 0 not in body:
         return _believed(None, body)
     # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.

@@ -9,13 +9,13 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import cast
 
 from ingestion_pipeline.reading.decode import clean_text, decode
+from ingestion_pipeline.reading.nesting import OpenElements
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.work.errors import Permanent, Transient
 
@@ -101,15 +101,18 @@ def _end_of_html_doctype(text: str, opening: re.Match[str]) -> int:
 
 def _refuse_truncated(text: str) -> None:
     """Raise unless the root element is closed, within the limits of depth and size."""
-    nesting = _Nesting()
-    position = 0
+    elements = OpenElements(MAX_DEPTH)
+    position = tag_count = 0
     while tag := _TAG.search(text, position):
         position = tag.end()
+        tag_count += 1
+        if tag_count > MAX_TAGS:
+            raise _too_many_tags()
         if tag[1]:
             position = text.find("-->" if tag[1] == "!--" else "]]>", position)
             if position < 0:
                 break
-        if nesting.closes_root(tag):
+        if _closes_root(tag, elements):
             return
     raise Transient(
         f"the feed breaks off after {len(text)} characters, its root element is never closed;"
@@ -118,38 +121,14 @@ def _refuse_truncated(text: str) -> None:
     )
 
 
-class _Nesting:
-    """The open elements of a document that need not be well formed."""
-
-    def __init__(self) -> None:
-        self.tag_count = 0
-        self.names: list[str] = []
-        self.open_count: Counter[str] = Counter()
-
-    def closes_root(self, tag: re.Match[str]) -> bool:
-        """Take the next tag; True if nothing is open after it."""
-        self.tag_count += 1
-        _, is_end, name, is_empty = tag.groups()
-        if name and is_end:
-            self._close(name.lower())
-        elif name and not is_empty:
-            self._open(name.lower())
-        if self.tag_count > MAX_TAGS:
-            raise _too_deep(f"{MAX_TAGS} tags")
-        return bool(name) and not self.names
-
-    def _open(self, name: str) -> None:
-        self.names.append(name)
-        self.open_count[name] += 1
-        if len(self.names) > MAX_DEPTH:
-            raise _too_deep(f"{MAX_DEPTH} nested elements")
-
-    def _close(self, name: str) -> None:
-        """Close the innermost of that name and what it left open; a stray end means nothing."""
-        closed = None
-        while closed != name and self.open_count[name]:
-            closed = self.names.pop()
-            self.open_count[closed] -= 1
+def _closes_root(tag: re.Match[str], elements: OpenElements) -> bool:
+    """Take the next tag; True if nothing is open after it."""
+    _, is_end, name, is_empty = tag.groups()
+    if name and is_end:
+        elements.close(name.lower())
+    elif name and not is_empty:
+        elements.open(name.lower())
+    return bool(name) and not elements
 
 
 def _parse(text: str) -> _Fields:
@@ -228,9 +207,10 @@ def _categories(entry: _Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(term for term in terms if term))
 
 
-def _too_deep(excess: str) -> Permanent:
+def _too_many_tags() -> Permanent:
     return Permanent(
-        f"the body has more than {excess}; no feed needs them, so it is not read", code="too_deep"
+        f"the body has more than {MAX_TAGS} tags; no feed needs them, so it is not read",
+        code="too_deep",
     )
 
 

@@ -7,32 +7,27 @@ at its end gives an attribute instead, and alone it means the item's own. Script
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.items import Item, ItemPage, named_items
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.links import linked_page, stated_base
+from ingestion_pipeline.reading.markup import refuse_bombs
 from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_BYTES = 5_000_000  # a list of 3,000 rows has 1 MB
-MAX_DEPTH = 500  # real pages stay below 100; browsers give up at 512
 MAX_SELECTOR_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000  # of one field; more is a selector that took the whole page
 
 _ATTRIBUTE = re.compile(r"(.*?)@([A-Za-z_][\w:.-]*)", re.DOTALL)
-_TAG = re.compile(r"<(?:(!--)|(/?)([a-z][^\s/<>]*+)([^<>]*+)>)", re.IGNORECASE)
-_RAW = frozenset({"script", "style"})
+_TAG = re.compile(r"<(?:!--|/?[a-z][^<>]*+>)", re.IGNORECASE)
 _UNSEEN = frozenset({"script", "style", "template"})
-_VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "wbr"}
-_OPTIONAL_END = {"colgroup", "dd", "dt", "li", "optgroup", "option", "p", "rp", "rt"}
-_OF_TABLES = {"tbody", "td", "tfoot", "th", "thead", "tr"}
-_OPENS_NO_LEVEL = frozenset(_VOID | _OPTIONAL_END | _OF_TABLES | {"param", "source", "track"})
-_VISIBLE = "descendant::text()[not(ancestor::script or ancestor::style or ancestor::template)]"
+# Only templates have elements inside; to ask every text for all its ancestors takes its time.
+_VISIBLE = "descendant::text()[not(parent::script or parent::style or ancestor::template)]"
 
 
 class Element(Protocol):
@@ -97,7 +92,7 @@ class HtmlPage:
         """The page that the body holds.
 
         Raises:
-            Permanent: `not_html`, `too_large` or `too_deep`.
+            Permanent: `not_html`, `too_large`, `too_deep` or `too_many_attributes`.
             Transient: `truncated`; the body is empty.
         """
         text = _checked_text(body, content_type)
@@ -109,7 +104,8 @@ class HtmlPage:
 
     def base_url(self, url: str) -> str:
         """What the page's links are relative to: its `base` if it has one, else where it was."""
-        return absolute_link(url, FieldSelector("base", "href").find(self.root)) or url
+        bases = cast("list[Element]", _finder("base[href]")(self.root))
+        return stated_base(url, (base.get("href") for base in bases)) or url
 
     def described(self) -> str:
         """What the page says it is, for people who expected another one."""
@@ -133,7 +129,7 @@ class HtmlReader:
         """Every item of the page; a page without any is an error unless it may be empty.
 
         Raises:
-            Permanent: `no_items`, `no_fields`, `not_html`, `too_large` or `too_deep`.
+            Permanent: `no_items` or `no_fields`; or there is no such page (see `HtmlPage.of`).
             Transient: `truncated`; the body is empty.
         """
         return self.read_page(HtmlPage.of(body, content_type), url=url)
@@ -161,7 +157,7 @@ class HtmlReader:
         if self.next is None:
             return None
         link = FieldSelector(self.next, "href").find(page.root)
-        return absolute_link(page.base_url(url), link)
+        return linked_page(page.base_url(url), link)
 
     def _item(self, element: Element) -> Item:
         known: dict[FieldSelector, str | None] = {}  # fields often share a selector
@@ -221,9 +217,17 @@ def _visible_text(element: Element) -> str:
 
 
 def _parsed(text: str) -> Element:
-    from parsel import Selector
+    """The tree of all the text: where the parser would give up, nothing is read."""
+    from lxml.etree import HTMLParser, fromstring  # pyright: ignore  lxml has no annotations
 
-    return cast("Element", Selector(text=text, type="html").root)
+    # huge_tree is 2,048 levels instead of 256: pages forget to close what is inline
+    parser = cast("Any", HTMLParser(recover=True, encoding="utf-8", huge_tree=True))
+    root = cast("Any", fromstring(text.replace("\0", "").strip().encode() or b"<html/>", parser))
+    if any(error.type_name == "ERR_RESOURCE_LIMIT" for error in parser.error_log):
+        raise Permanent(
+            "the page nests more elements than the parser takes; it is not read", code="too_deep"
+        )
+    return cast("Element", fromstring(b"<html/>", parser) if root is None else root)
 
 
 def _checked_text(body: bytes, content_type: str | None) -> str:
@@ -239,52 +243,8 @@ def _checked_text(body: bytes, content_type: str | None) -> str:
     if not _TAG.search(text):
         begins = clean_text(text[:60])
         raise Permanent(f"not HTML but text that begins {begins!r}", code="not_html")
-    _refuse_deep(text)
+    refuse_bombs(text)
     return text
-
-
-def _refuse_deep(text: str) -> None:
-    """Raise if more elements are open at once than any page needs, judged by the tags alone."""
-    names: list[str] = []
-    open_count: Counter[str] = Counter()
-    for is_end, name in _nesting_tags(text):
-        if is_end:
-            _close(name, names, open_count)
-            continue
-        names.append(name)
-        open_count[name] += 1
-        if len(names) > MAX_DEPTH:
-            raise Permanent(
-                f"the page nests more than {MAX_DEPTH} elements; it is not read", code="too_deep"
-            )
-
-
-def _close(name: str, names: list[str], open_count: Counter[str]) -> None:
-    """Close the innermost of that name and what it left open; a stray end means nothing."""
-    closed = None
-    while closed != name and open_count[name]:
-        closed = names.pop()
-        open_count[closed] -= 1
-
-
-def _nesting_tags(text: str) -> Iterator[tuple[bool, str]]:
-    """Whether it is an end tag, and its name, of each tag that opens or closes a level."""
-    position = 0
-    while tag := _TAG.search(text, position):
-        comment, slash, name, rest = tag.groups()
-        position = tag.end()
-        name = (name or "").lower()
-        if comment:
-            position = _after(text, "-->", position)
-        elif name in _RAW and not slash:
-            position = _after(text, f"</{name}", position)
-        elif name not in _OPENS_NO_LEVEL and not rest.endswith("/"):
-            yield bool(slash), name
-
-
-def _after(text: str, end: str, position: int) -> int:
-    found = re.compile(re.escape(end), re.IGNORECASE).search(text, position)
-    return found.end() if found else len(text)
 
 
 def _cut_off(text: str) -> list[Problem]:

@@ -13,7 +13,7 @@ from typing import cast
 
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.items import Item, ItemPage, named_items
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.links import linked_page
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PATH_CHARACTERS = 500
@@ -90,7 +90,7 @@ class JsonReader:
         return self._next_url(_document(body, None), url) if self.next else None
 
     def _next_url(self, document: object, url: str) -> str | None:
-        return absolute_link(url, _text(self.next.follow(document))) if self.next else None
+        return linked_page(url, _text(self.next.follow(document))) if self.next else None
 
     def _values(self, document: object) -> list[object]:
         values = self.items.follow(document)

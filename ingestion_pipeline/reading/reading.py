@@ -13,11 +13,13 @@ Record = TypeVar("Record")
 class Problem:
     """A part that could not be read; the rest of the body still counts.
 
-    `hides_record` unless the part was a detail of a record that was read all the same.
+    `hides_record` unless the part was a detail of a record that was read all the same; `code` names
+    those that are told apart by programs.
     """
 
     where: str
     message: str
+    code: str | None = None
     hides_record: bool = True
 
 

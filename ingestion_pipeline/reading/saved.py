@@ -41,7 +41,7 @@ class Shown:
             return cls(records=[], problems=[_problem("body", error.text, code=error.code)])
         return cls(
             records=[as_dict(record) for record in reading.records],
-            problems=[_problem(one.where, one.message, code=None) for one in reading.problems],
+            problems=[_problem(one.where, one.message, code=one.code) for one in reading.problems],
             notes=reading.notes,
         )
 

@@ -105,6 +105,32 @@ def test_real_pages_have_the_titles_people_see(name: str, title: str) -> None:
     assert clean_text(found[1]) == title
 
 
+@pytest.mark.parametrize(
+    ("label", "codec"),
+    [
+        ("ISO-8859-1", "cp1252"),
+        ("us-ascii", "cp1252"),
+        ("iso88599", "cp1254"),
+        ("shift_jis", "cp932"),
+        ("x-sjis", "cp932"),
+        ("gb2312", "gb18030"),
+        ("gb_2312-80", "gb18030"),
+        ("big5", "big5hkscs"),
+        ("ks_c_5601-1987", "cp949"),
+        ("x-euc-jp", "euc_jp"),
+        ("iso-8859-8-e", "iso8859-8"),
+        ("tis-620", "cp874"),
+        ("koi", "koi8-r"),
+        ("x-mac-ukrainian", "mac-cyrillic"),
+        ("unicode20utf8", "utf-8"),
+        ("utf-7", None),
+        ("nonsense", None),
+    ],
+)
+def test_labels_mean_what_browsers_take_them_to_mean(label: str, codec: str | None) -> None:
+    assert declared_encoding(f'<meta charset="{label}">'.encode()) == codec
+
+
 def test_declarations_are_found_where_browsers_find_them() -> None:
     """All 81 of html5lib's cases hold today; the floor is there so that none is lost."""
     folder = "html_tricky/encoding/html5lib_tests"

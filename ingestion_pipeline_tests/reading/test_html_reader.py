@@ -6,7 +6,6 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.reading.html_reader import (
     MAX_BYTES,
-    MAX_DEPTH,
     BadSelector,
     FieldSelector,
     HtmlReader,
@@ -61,6 +60,7 @@ def test_links_are_relative_to_the_pages_base_if_it_has_one() -> None:
     assert reader().read(based, url=URL).base_url == "https://b.test/x/"
     assert reader().next_url(based, url=URL) == "https://b.test/x/?page=2"
     assert reader().read(b"<base href='data:x'>" + BODY, url=URL).base_url == URL
+    assert reader().read(b"<base href='data:x'>" + based, url=URL).base_url == "https://b.test/x/"
 
 
 @pytest.mark.parametrize("css", ["li[", "a::nonsense", "", "li,,", "a:has(", "p" * 501])
@@ -87,10 +87,12 @@ def test_a_page_without_items_is_no_empty_listing_unless_it_may_be() -> None:
         (b'{"error": "gone"}', "not_html"),
         (b"\x89PNG\r\n\x1a\n\x00\x01", "not_html"),
         (b"<p>" + b" " * MAX_BYTES, "too_large"),
-        (b"<div>" * (MAX_DEPTH + 1), "too_deep"),
-        (b"<DIV x='1'>" * (MAX_DEPTH + 1) + b"</div>" * (MAX_DEPTH + 1), "too_deep"),
+        (b"<DIV x='1'>" * 3_100 + b"</div>" * 3_100, "too_deep"),
+        (b"<div>" * 2_100, "too_deep"),
+        (b"<b>" * 2_100, "too_deep"),
+        (b"<li " + b" ".join(b"a%d" % n for n in range(2_000)) + b">", "too_many_attributes"),
     ],
-    ids=["json", "binary", "large", "deep", "deep and closed"],
+    ids=["json", "binary", "large", "deep", "deeper than the parser", "inline", "attributes"],
 )
 def test_what_cannot_be_a_list_is_refused_even_if_it_may_be_empty(body: bytes, code: str) -> None:
     with pytest.raises(Permanent) as failure:
@@ -112,6 +114,7 @@ def test_an_empty_body_is_fetched_again() -> None:
         "<p>x",
         "<tr><td>x",
         "<b></b>",
+        "<li><b>x</li>",
         "</div>",
         "<svg><path/></svg>",
         "<!-- <div> -->",
@@ -119,7 +122,7 @@ def test_an_empty_body_is_fetched_again() -> None:
     ],
 )
 def test_a_long_page_is_not_a_deep_one(part: str) -> None:
-    body = "<li>first</li>" + part * (2 * MAX_DEPTH)
+    body = "<li>first</li>" + part * 3_100
 
     assert reader(label="").read(body.encode()).reading.records[0] == {"label": "first"}
 

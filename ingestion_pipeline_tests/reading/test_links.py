@@ -1,44 +1,73 @@
 from __future__ import annotations
 
+import json
+from string import ascii_letters, digits
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.links import absolute_link, absolute_links
+from ingestion_pipeline.reading.links import (
+    absolute_link,
+    absolute_links,
+    base_of,
+    canonical_or_none,
+    linked_page,
+    page_links,
+)
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.urls import BadUrl, canonical_url
+from ingestion_pipeline_tests.samples import sample
 
-BASE = "https://a.test/list/?page=2"
+URL = "https://a.test/shop/list?page=1"
 
 
 @pytest.mark.parametrize(
     ("link", "address"),
     [
-        ("7", "https://a.test/list/7"),
-        ("/7", "https://a.test/7"),
-        ("?page=3", "https://a.test/list/?page=3"),
-        ("//b.test/7", "https://b.test/7"),
-        ("HTTP://b.test/7", "HTTP://b.test/7"),
-        ("/7#comments", "https://a.test/7#comments"),
+        ("https://b.test/x", "https://b.test/x"),
+        ("HTTPS://B.test/x", "https://B.test/x"),
+        ("HTTP://b.test/x", "HTTP://b.test/x"),
+        ("https://b.test/x?a[]=1", "https://b.test/x?a[]=1"),
+        ("https://b.test/é", "https://b.test/é"),
+        ("/x", "https://a.test/x"),
+        ("//b.test/x", "https://b.test/x"),
+        ("/\\b.test/x", "https://b.test/x"),
+        ("x", "https://a.test/shop/x"),
+        ("../x", "https://a.test/x"),
+        ("?page=2", "https://a.test/shop/list?page=2"),
+        (" /x\n", "https://a.test/x"),
+        ("/a\nb", "https://a.test/ab"),
+        ("/x#y", "https://a.test/x#y"),
+        ("/x#", "https://a.test/x"),
     ],
 )
 def test_a_link_is_an_address(link: str, address: str) -> None:
-    assert absolute_link(BASE, link) == address
+    assert absolute_link(URL, link) == address
+    assert linked_page(URL, link) == address.partition("#")[0]
 
 
 @pytest.mark.parametrize(
     "link",
     [
-        *("javascript:void(0)", "JavaScript:x", "mailto:a@a.test", "data:text/html,x", "tel:1"),
-        *("#", "#top", "", None, "http://[", "blob:https://a.test/1"),
+        *("javascript:void(0)", "JavaScript:x", "mailto:a@b.test", "data:text/html,x", "tel:1"),
+        *("ftp://b.test/x", "file:///etc/passwd", "blob:https://a.test/1"),
+        *("http://[bad", "//[bad", "http://℀.test/x", "/" + "x" * 2_000),
+        *("#", "#top", "", None),
     ],
 )
 def test_what_a_browser_would_not_fetch_is_no_address(link: str | None) -> None:
-    assert absolute_link(BASE, link) is None
+    assert absolute_link(URL, link) is None
 
 
-def test_a_relative_link_of_nowhere_is_no_address() -> None:
-    assert absolute_link("", "/7") is None
+@pytest.mark.parametrize("base", ["", None])
+def test_a_relative_link_of_nowhere_is_no_address(base: str | None) -> None:
+    assert absolute_link(base, "/7") is None
+    assert absolute_link(base, "//b.test/7") is None
 
 
 def test_a_fragment_stays_only_if_it_tells_two_links_apart() -> None:
-    links = [(BASE, "/7#read"), (BASE, "/8#a"), (BASE, "/8#b"), (BASE, "#top")]
+    links = [(URL, "/7#read"), (URL, "/8#a"), (URL, "/8#b"), (URL, "#top")]
 
     assert list(absolute_links(links).values()) == [
         "https://a.test/7",
@@ -46,3 +75,81 @@ def test_a_fragment_stays_only_if_it_tells_two_links_apart() -> None:
         "https://a.test/8#b",
         None,
     ]
+
+
+def test_every_page_is_linked_to_once_in_page_order() -> None:
+    tree = parse_html(
+        "<a href=/b>1</a><a href='/a?utm_source=x&id=1'>2</a><a href=/b#top>3</a>"
+        "<a href='https://A.test:443/b'>4</a><map><area href=/c></map><a href='javascript:x'>5</a>"
+        "<a name=x>6</a><a href='/a?id=1'>7</a><a href='http://[bad'>8</a>"
+    )
+
+    assert page_links(tree, URL) == {
+        "https://a.test/b": "https://a.test/b",
+        "https://a.test/a?id=1": "https://a.test/a?utm_source=x&id=1",
+        "https://a.test/c": "https://a.test/c",
+    }
+
+
+def test_without_its_own_address_a_page_has_absolute_links_only() -> None:
+    tree = parse_html("<a href=/x>1</a><a href=https://b.test/y>2</a><a href=//b.test/z>3</a>")
+
+    assert list(page_links(tree, None)) == ["https://b.test/y"]
+
+
+@pytest.mark.parametrize(
+    ("html", "base"),
+    [
+        ("<base href='/b/'>", "https://a.test/b/"),
+        ("<base href='//c.test/'>", "https://c.test/"),
+        ("<base target=x><base href='/b/'><base href='/c/'>", "https://a.test/b/"),
+        ("<base href='javascript:x'>", URL),
+        ("<base href=''>", URL),
+        ("", URL),
+    ],
+)
+def test_the_base_is_the_first_that_can_be_one(html: str, base: str) -> None:
+    assert base_of(parse_html(html), URL) == base
+
+
+def test_bases_are_found_as_w3lib_finds_them() -> None:
+    rows = json.loads(sample("html_tricky/w3lib_html_vectors.json").read_text())
+    rows = [row for row in rows if row["function"] == "get_base_url"]
+
+    for row in rows:
+        html, url = [*row["args"], None][:2]
+        assert (base_of(parse_html(html), url) or "") == row["expected"], html
+    assert len(rows) == 6
+
+
+PARTS = st.text(alphabet=ascii_letters + digits + "-._~/?&=%#:@!$'()*+,;[]|\\ éA", max_size=25)
+
+
+@given(st.sampled_from(["http", "https", "HTTP"]), PARTS, PARTS)
+def test_the_quick_way_to_the_canonical_form_is_the_right_one(
+    scheme: str, host: str, path: str
+) -> None:
+    address = f"{scheme}://{host}/{path}"
+    try:
+        expected = canonical_url(address)
+    except BadUrl:
+        expected = None
+
+    assert canonical_or_none(address) == expected
+
+
+QUERIES = st.lists(st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "", "c=d=e", "a=0"]))
+
+
+@given(QUERIES)
+def test_the_quick_way_knows_when_a_query_is_in_order(pairs: list[str]) -> None:
+    address = "https://a.test/x?" + "&".join(pairs)
+
+    assert canonical_or_none(address) == canonical_url(address)
+
+
+@given(st.text(max_size=40), st.sampled_from([None, URL, "https://b.test", "nonsense", "http://["]))
+def test_no_link_raises(link: str, base: str | None) -> None:
+    found = absolute_link(base, link)
+
+    assert found is None or found.lower().startswith(("http://", "https://"))

@@ -1,0 +1,263 @@
+"""What an answer really is, whatever its status says: content, or one of the things served instead.
+
+Careful by design: a page that is misjudged is a page that is lost, so each verdict needs a clear
+sign, and those by words alone need a page with next to nothing else on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.reading.cleaning import cleaned_text
+from ingestion_pipeline.reading.decode import clean_text, decode
+from ingestion_pipeline.reading.head import title_of
+from ingestion_pipeline.reading.markup import parse_html
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A page like any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftNotFound:
+    """A page that says there is no such page, though its status does not."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoginWall:
+    """A form for a name and a password where the page should be."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BotWall:
+    """A check whether we are a person; it is never evaded."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyShell:
+    """A page whose content only JavaScript brings: it needs a browser."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrongType:
+    """Something that is no web page, whatever its label; `media_type` is what it is."""
+
+    reason: str
+    media_type: str
+
+
+Appearance = Content | SoftNotFound | LoginWall | BotWall | EmptyShell | WrongType
+
+_LITTLE_TEXT = 1_500  # characters; walls and error pages of real sites have 50 to 900
+_NO_TEXT = 200  # what a shell may say: "Loading", a name, a line about cookies
+
+_MAGIC = (
+    (b"%PDF-", "application/pdf"),
+    (b"\x89PNG\r\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b\x08", "application/gzip"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/msword"),
+    (b"OggS", "application/ogg"),
+    (b"ID3", "audio/mpeg"),
+    (b"\x7fELF", "application/x-executable"),
+    (b"wOFF", "font/woff"),
+    (b"wOF2", "font/woff2"),
+)
+_NO_PAGE = re.compile(
+    r"(?:image|audio|video|font)/(?!svg)|application/(?:pdf|zip|gzip|msword|vnd\.)"
+)
+
+_WALL_TITLE = re.compile(
+    r"just a moment\W*|attention required\W.*cloudflare|access denied|are you (?:a robot|human)\W*"
+    r"|(?:security|robot|human|bot|browser) (?:check|verification)"
+    r"|verif(?:y|ying) you are (?:a )?human"
+    r"|ddos-guard|pardon our interruption\W*|please wait\W*|checking your browser.*"
+    r"|(?:please )?(?:enable|turn) javascript and cookies to continue|request unsuccessful\W.*",
+    re.IGNORECASE,
+)
+_WALL_SCRIPT = re.compile(
+    r"/cdn-cgi/challenge-platform/h/|cf[-_]chl[-_]|_Incapsula_Resource|captcha-delivery\.com"
+    r"|px-captcha|/_sec/cp_challenge|AwsWafIntegration|awswaf\.com|ddos-guard\.net"
+    r"|(?:google\.com/recaptcha|hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)"
+)
+_WALL_WORDS = re.compile(
+    r"verif\w+ (?:that )?you(?:'re| are) (?:a |not a )?(?:human|robot|bot)|unusual traffic"
+    r"|checking (?:if the site connection is secure|your browser)"
+    r"|complete the (?:captcha|security check)"
+    r"|are you a (?:robot|human)\?|enable javascript and cookies to continue"
+    r"|you don't have permission to access .{0,200}reference #"
+    r"|your (?:ip|request) (?:address )?has been blocked",
+    re.IGNORECASE | re.DOTALL,
+)
+_LOGIN_PATH = re.compile(
+    r"/(?:log-?in|sign-?in|sso|oauth2?|saml2?|cas|auth(?:enticate|orize)?|idp|account/login)(?:[/.]|$)",
+    re.IGNORECASE,
+)
+_LOGIN_WORDS = re.compile(
+    r"\b(?:log ?in|sign ?in|log ?on|anmelden|anmeldung|einloggen|connexion|se connecter"
+    r"|iniciar sesi[óo]n|entrar|accedi|inloggen|authentication required|single sign-?on)\b"
+    r"|ログイン|登录|登錄|로그인",
+    re.IGNORECASE,
+)
+_NOT_FOUND = re.compile(
+    r"(?:(?:error|http|status)\W{1,3}){0,3}404\b(?:\W.{0,80})?"
+    r"|(?:(?:sorry|oops|uh-?oh)\W+)?(?:the |this |that )?(?:requested )?(?:page|document|file"
+    r"|content|resource|course|job|position|url)(?: you (?:requested|(?:are|were) looking for))?"
+    r"(?: was| is| could| can| does| has)?(?: not|n't|not| no longer)?(?: be| been)?"
+    r" (?<!page )(?:found|exists?|available)\W*"
+    r"|(?:page|file|document) (?:does not|doesn't) exist\W*|not found|page unavailable"
+    r"|seite (?:wurde )?nicht gefunden|page (?:non trouv[ée]e|introuvable)|p[áa]gina no encontrada"
+    r"|p[áa]gina n[ãa]o encontrada|pagina non trovata|pagina niet gevonden|страница не найдена"
+    r"|ページが見つかりません.{0,10}|页面不存在|找不到(?:该)?页面",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(r"\s+[|–—:·»-]+\s+|\s*[|»]\s*")  # noqa: RUF001 - found in titles
+_SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
+_NEEDS_SCRIPT = re.compile(
+    r"(?:enable|requires?|need|turn on|activate|without) .{0,30}javascript|javascript .{0,40}"
+    r"(?:required|enabled|disabled|enable)",
+    re.IGNORECASE,
+)
+
+
+def appearance_of(
+    url: str, status: int, headers: Mapping[str, str], body: bytes, *, text: str | None = None
+) -> Appearance:
+    """What came under `url`; header names are lower case, `text` is the cleaned text if at hand.
+
+    Raises:
+        Permanent: the body is a bomb (see `parse_html`).
+    """
+    content_type = headers.get("content-type")
+    if media_type := _other_type(body, content_type):
+        return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}", media_type)
+    if reason := _wall_headers(headers):
+        return BotWall(reason)
+    html = decode(body, content_type)
+    text = cleaned_text(html) if text is None else text
+    if len(text) > _LITTLE_TEXT or not re.search("<[a-z!]", html, re.IGNORECASE):
+        return Content()
+    sight = _Sight(url, status, html, text, parse_html(html))
+    return next((seen for look in _LOOKS if (seen := look(sight))), Content())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A page with little text, parsed for a closer look."""
+
+    url: str
+    status: int
+    html: str
+    text: str
+    tree: LexborHTMLParser
+
+    @property
+    def title(self) -> str:
+        return title_of(self.tree) or ""
+
+    @property
+    def headline(self) -> str:
+        found = self.tree.css_first("h1")
+        return clean_text(found.text()) or "" if found else ""
+
+
+def _other_type(body: bytes, content_type: str | None) -> str | None:
+    """The media type of what is plainly no page, by its first bytes, else by its label."""
+    start = body[:16].lstrip(b"\r\n\t ")
+    if found := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
+        return found
+    if body[:4] == b"RIFF" and body[8:12] in {b"WEBP", b"WAVE", b"AVI "}:
+        return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"
+    if body[4:8] == b"ftyp":
+        return "video/mp4"
+    label = (content_type or "").partition(";")[0].strip().lower()
+    is_markup = re.match(rb"\s*<(?:!doctype|html|head|body)", body[:200], re.IGNORECASE)
+    return label if _NO_PAGE.match(label) and not is_markup else None
+
+
+def _wall_headers(headers: Mapping[str, str]) -> str | None:
+    if headers.get("cf-mitigated", "").lower() == "challenge":
+        return "the header cf-mitigated says: challenge"
+    action = headers.get("x-amzn-waf-action", "").lower()
+    return (
+        f"the header x-amzn-waf-action says: {action}"
+        if action in {"challenge", "captcha"}
+        else None
+    )
+
+
+def _bot_wall(sight: _Sight) -> BotWall | None:
+    title = sight.title.strip()
+    is_titled = bool(_WALL_TITLE.fullmatch(title))
+    words = _WALL_WORDS.search(sight.text)
+    script = _WALL_SCRIPT.search(sight.html)
+    if is_titled and (script or words or sight.status in {403, 429, 503}):
+        return BotWall(f"its title is {title[:80]!r}")
+    if words and (script or sight.status in {403, 429, 503}):
+        return BotWall(f"it says {clean_text(words[0])!r}")
+    return None
+
+
+def _login_wall(sight: _Sight) -> LoginWall | None:
+    if sight.status == 401:  # noqa: PLR2004 - its name is Unauthorized
+        return LoginWall("it answered 401")
+    if sight.tree.css_first("input[type='password' i]") is None:
+        return None
+    if _LOGIN_PATH.search(_path(sight.url)):
+        return LoginWall("its address is that of a login, and it asks for a password")
+    said = next((t for t in (sight.title, sight.headline) if _LOGIN_WORDS.search(t)), None)
+    return LoginWall(f"it asks for a password under {said[:80]!r}") if said else None
+
+
+def _soft_not_found(sight: _Sight) -> SoftNotFound | None:
+    for said in (sight.title, sight.headline):
+        parts = [part.strip() for part in _SEPARATOR.split(said)]
+        if any(part and _NOT_FOUND.fullmatch(part) for part in parts):
+            return SoftNotFound(f"it says {said[:80]!r}")
+    return None
+
+
+def _empty_shell(sight: _Sight) -> EmptyShell | None:
+    if len(sight.text) > _NO_TEXT or sight.tree.css_first("script") is None:
+        return None
+    root = sight.tree.css_first(_SHELL_ROOT)
+    if root is not None and len((root.text() or "").strip()) < _NO_TEXT // 4:
+        return EmptyShell(f"its {root.tag} {root.id or ''} waits for a script to fill it")
+    hint = " ".join(node.text() for node in sight.tree.css("noscript")) + " " + sight.text
+    if found := _NEEDS_SCRIPT.search(hint):
+        return EmptyShell(f"it says {clean_text(found[0])!r}")
+    return None
+
+
+_LOOKS: tuple[Callable[[_Sight], Appearance | None], ...] = (
+    _bot_wall,
+    _login_wall,
+    _soft_not_found,
+    _empty_shell,
+)
+
+
+def _path(url: str) -> str:
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""

@@ -1,0 +1,163 @@
+"""What a visitor of a page can see: its text, and its tree without what is hidden.
+
+Hidden is what an element says of itself (`hidden`, `aria-hidden`, its style) and what a style sheet
+in the page says of a class or an id for good. `opacity: 0` is not: pages fade their content in.
+"""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.reading.markup import parse_html
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+MAX_STYLE_SELECTORS = 200
+
+# `noscript` is for others than the visitor; forms stay, catalogues have their terms in them.
+_NO_TEXT = (
+    "script, style, template, noscript, svg, canvas, iframe, object, embed, audio, video, map,"
+    " noembed, noframes, xmp, datalist, dialog:not([open])"
+)
+_HIDDEN = "body [hidden]:not([hidden='until-found']), body [aria-hidden='true' i]"
+
+_BLANKS = re.compile(r"\s+|!important")
+_HIDES = re.compile(
+    r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|font-size:0[a-z%]*(?:;|$)"
+    r"|text-indent:-[0-9]{3,}|transform:scale\(0\)|clip:rect\((?:[01](?:px)?[, ]?){4}\)"
+    r"|clip-path:inset\((?:50|100)%)"
+)
+_PLACED = re.compile(r"(?:^|;)position:(?:absolute|fixed)")
+_OFF_SCREEN = re.compile(r"(?:^|;)(?:left|right|top|bottom|margin-left|margin-top):-[0-9]{3,}")
+_CLIPPED = re.compile(r"(?:^|;)overflow(?:-[xy])?:(?:hidden|clip)")
+_NO_SIZE = re.compile(r"(?:^|;)(?:max-)?(?:width|height):[01](?:px|em|rem|%)?(?:;|$)")
+_MAY_HIDE = re.compile(
+    r"none|hidden|collapse|font-size|-indent|:\s*-|clip|scale|(?:width|height)\s*:\s*[01]",
+    re.IGNORECASE,
+)
+
+_CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+_CSS_CONDITION = re.compile(r"@[^{};]*+\{(?:[^{}]*+\{[^{}]*+\})*+[^{}]*+\}")  # for print, say
+_CSS_RULE = re.compile(r"([^{}]*)\{([^{}]*)\}")
+_ONE_CLASS_OR_ID = re.compile(r"[a-z0-9]*[.#]-?[A-Za-z_][\w-]*")
+_SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:static)")
+
+_ATTRIBUTES = r"[^\">]*+(?:\"[^\"]*+\"[^\">]*+)*+>"
+_INLINE_TAG = re.compile(
+    r"</?(?:a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|nobr|q"
+    r"|s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr)(?=[\s/>])" + _ATTRIBUTES
+)
+_TAG = re.compile("</?[a-z!?]" + _ATTRIBUTES)
+# `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
+_TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)")
+# Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
+# without width. The joiners of Persian words and of emoji stay.
+_INVISIBLE = re.compile(
+    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+)
+
+
+def cleaned_text(html: str) -> str:
+    """The text that a visitor sees, one line for each block, without a word of scripts or markup.
+
+    Raises:
+        Permanent: the page is a bomb (see `parse_html`).
+    """
+    return visible_text(visible_tree(html))
+
+
+def visible_tree(html: str) -> LexborHTMLParser:
+    """The tree without comments, scripts and what is hidden; where all is hidden, with that."""
+    tree = parse_html(html)
+    remove_unseen(tree)
+    if not has_text(tree):
+        tree = parse_html(html)
+        _remove(tree.css(_NO_TEXT))
+    return tree
+
+
+def remove_unseen(tree: LexborHTMLParser) -> None:
+    """Take out of the tree what no visitor sees."""
+    by_style_sheet = _hiding_selectors(tree)
+    _remove(tree.css(_NO_TEXT))
+    _remove(tree.css(_HIDDEN))
+    _remove([node for node in tree.css("body [style]") if hides(node.attrs.get("style") or "")])
+    for selector in by_style_sheet:
+        _remove(tree.css(f"body {selector}"))
+    if tree.root is not None:
+        _remove([node for node in tree.root.traverse() if node.is_comment_node])
+
+
+def has_text(tree: LexborHTMLParser) -> bool:
+    """Whether anything is left to read."""
+    return tree.body is not None and bool(tree.body.text().strip())
+
+
+def visible_text(tree: LexborHTMLParser) -> str:
+    """The text of a tree that was cleaned, one line for each block."""
+    one_line = body_html(tree).replace("\n", " ")  # a line end in the markup is a blank
+    with_lines = _TAG.sub("\n", _INLINE_TAG.sub("", one_line))
+    return readable(unescape(with_lines))
+
+
+def body_html(tree: LexborHTMLParser) -> str:
+    """The body as HTML, words kept apart that only a style sheet keeps apart."""
+    html = tree.body.html if tree.body is not None else None
+    return _TOUCHING.sub("</span> ", html or "")
+
+
+def readable(text: str) -> str:
+    """The text without characters that nobody sees, blanks and blank lines reduced to one."""
+    lines = without_invisible(text).replace("\r", "\n").split("\n")
+    return "\n".join(line for line in (" ".join(line.split()) for line in lines) if line)
+
+
+def without_invisible(text: str) -> str:
+    """The text without NUL and characters that nobody sees."""
+    text = text.replace("\0", "")
+    return text if text.isascii() else _INVISIBLE.sub("", text)
+
+
+def hides(style: str) -> bool:
+    """Whether declarations keep an element from being seen."""
+    if not _MAY_HIDE.search(style):
+        return False
+    said = _BLANKS.sub("", style.lower())
+    return bool(
+        _HIDES.search(said)
+        or (_PLACED.search(said) and _OFF_SCREEN.search(said))
+        or (_CLIPPED.search(said) and _NO_SIZE.search(said))
+    )
+
+
+def _remove(nodes: list[LexborNode]) -> None:
+    for node in nodes:
+        node.decompose()
+
+
+def _hiding_selectors(tree: LexborHTMLParser) -> list[str]:
+    """Classes and ids that a style sheet of the page hides and that none of its rules shows."""
+    sheets = "\n".join(node.text() for node in tree.css("style"))
+    if not _MAY_HIDE.search(sheets):
+        return []
+    sheets = _CSS_COMMENT.sub("", sheets)
+    rules = _CSS_RULE.findall(sheets)
+    hiding = {
+        selector
+        for selectors, declarations in _CSS_RULE.findall(_CSS_CONDITION.sub("", sheets))
+        if hides(declarations)
+        for selector in map(str.strip, selectors.split(","))
+        if _ONE_CLASS_OR_ID.fullmatch(selector)
+    }
+    shown = " ".join(s for s, said in rules if _SHOWN.search(_BLANKS.sub("", said.lower())))
+    return list(islice((s for s in hiding if _name(s) not in shown), MAX_STYLE_SELECTORS))
+
+
+def _name(selector: str) -> str:
+    """The class or id alone, with its dot or hash: `div.note` is `.note`."""
+    _, mark, name = selector.partition("#" if "#" in selector else ".")
+    return mark + name

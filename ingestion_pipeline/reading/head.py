@@ -1,0 +1,150 @@
+"""What a page says of itself: title, language, its address, its feeds, where it sends visitors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.reading.decode import clean_text
+from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+MAX_TITLE_CHARACTERS = 1_000
+
+_FEED_TYPES = frozenset(
+    {"application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml"}
+)
+_LANGUAGE = re.compile(r"([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?\b")
+_REFRESH = re.compile(
+    r"\s*([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[;,\s]\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*)))?",
+    re.IGNORECASE | re.DOTALL,
+)
+# What a template leaves behind when nobody filled it in.
+_PLACEHOLDER = re.compile(
+    r"\{\{|\$\{|\[%|<%|%7B%7B|%24%7B|\[\[|/(?:undefined|null|none|nan)(?:[/?]|$)",
+    re.IGNORECASE,
+)
+_NOBODYS_HOST = re.compile(
+    r"localhost|127\.[0-9.]+|(?:www\.)?(?:example|your-?(?:site|domain|website))\.[a-z]+"
+)
+_FRONT_PAGE = re.compile(
+    r"/(?:[a-z]{2}(?:[-_][a-z]{2})?/?)?(?:(?:index|default|home)\b[^/]*)?", re.I
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """A page that sends its visitor on after some seconds; without URL it loads itself again."""
+
+    seconds: int
+    url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedLink:
+    """A feed that the page names in its head."""
+
+    url: str
+    title: str | None
+    media_type: str
+
+
+def title_of(tree: LexborHTMLParser) -> str | None:
+    """The title as a browser shows it, else the one given to those who share the page."""
+    for node in tree.css("title"):
+        is_drawing = node.parent is not None and node.parent.tag == "svg"
+        if not is_drawing and (title := clean_text(node.text())):
+            return title[:MAX_TITLE_CHARACTERS]
+    shared = tree.css_first("meta[property='og:title'][content]")
+    title = clean_text(shared.attrs.get("content")) if shared else None
+    return title[:MAX_TITLE_CHARACTERS] if title else None
+
+
+def language_of(tree: LexborHTMLParser) -> str | None:
+    """The language the page claims, as `en`, `pt-BR` or `zh-Hant-TW`."""
+    return next((found for said in _languages(tree) if (found := _language(said))), None)
+
+
+def canonical_of(tree: LexborHTMLParser, url: str | None) -> str | None:
+    """The address the page calls its own: the first that can be one, in canonical form.
+
+    Placeholders are not, nor is the front page, which a careless template gives as the address of
+    every page.
+    """
+    base = base_of(tree, url)
+    for node in tree.css("link[rel~='canonical' i][href]"):
+        address = linked_page(base, node.attrs.get("href"))
+        canonical = canonical_or_none(address) if address else None
+        if canonical and not _PLACEHOLDER.search(canonical) and not _is_careless(canonical, url):
+            return canonical
+    return None
+
+
+def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
+    """Where `meta refresh` sends a visitor; what stands in `noscript` sends nobody."""
+    base = base_of(tree, url)
+    for node in tree.css("meta[http-equiv='refresh' i][content]"):
+        said = _REFRESH.match(node.attrs.get("content") or "")
+        if said is None or _is_inside(node, "noscript"):
+            continue
+        target = (said[2] or said[3] or said[4] or "").strip()
+        address = linked_page(base, target)
+        if address or not target:
+            return Refresh(int(said[1]), address)
+    return None
+
+
+def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
+    """The RSS, Atom and JSON feeds that the page names, each once."""
+    base = base_of(tree, url)
+    feeds: dict[str, FeedLink] = {}
+    for node in tree.css("link[rel~='alternate' i][type][href]"):
+        media_type = (node.attrs.get("type") or "").partition(";")[0].strip().lower()
+        address = linked_page(base, node.attrs.get("href"))
+        if media_type in _FEED_TYPES and address:
+            title = clean_text(node.attrs.get("title"))
+            feeds.setdefault(address, FeedLink(url=address, title=title, media_type=media_type))
+    return list(feeds.values())
+
+
+def _languages(tree: LexborHTMLParser) -> Iterator[str]:
+    root = tree.css_first("html")
+    if root is not None:
+        yield root.attrs.get("lang") or root.attrs.get("xml:lang") or ""
+    for selector in ("meta[http-equiv='content-language' i]", "meta[property='og:locale']"):
+        if node := tree.css_first(selector):
+            yield node.attrs.get("content") or ""
+
+
+def _language(said: str) -> str | None:
+    found = _LANGUAGE.match(said.strip())
+    if found is None:
+        return None
+    primary, script, region = found.groups()
+    parts = [primary.lower(), (script or "").title(), (region or "").upper()]
+    return "-".join(part for part in parts if part)
+
+
+def _is_careless(canonical: str, url: str | None) -> bool:
+    """Whether the address was left over from a template: nobody's host, or the front page's."""
+    there = urlsplit(canonical)
+    try:
+        here = urlsplit(url or "")
+    except ValueError:
+        return False
+    if _NOBODYS_HOST.fullmatch(there.hostname or "") and there.hostname != here.hostname:
+        return True
+    is_front_page = there.path == "/" and not there.query
+    return bool(url) and is_front_page and not _FRONT_PAGE.fullmatch(here.path or "/")
+
+
+def _is_inside(node: LexborNode, tag: str) -> bool:
+    parent = node.parent
+    while parent is not None and parent.tag != tag:
+        parent = parent.parent
+    return parent is not None

@@ -1,0 +1,140 @@
+"""Which links of a page lead to further pages of the same list, the surest first."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.reading.decode import clean_text
+from ingestion_pipeline.reading.links import base_of, linked_page
+from ingestion_pipeline.urls import BadUrl, host_of
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+_ARROWS = "›»→>"  # noqa: RUF001 - found on buttons
+_ANCESTORS = 4  # from a link to the list it stands in
+
+_NEXT = re.compile(
+    r"(?:next(?: page)?|older(?: posts| entries)?|more results|weiter|n[äa]chste(?: seite)?"
+    r"|suivante?|page suivante|siguiente|pr[óo]xim[ao]|successiv[ao]|volgende|далее|следующая|次へ"
+    rf"|次のページ|下一页|下一頁|다음)?\s*[{_ARROWS}]{{0,2}}",
+    re.IGNORECASE,
+)
+_NUMBER = re.compile(r"(?:(?:go to )?page )?([0-9]{1,4})", re.IGNORECASE)
+_PAGER = re.compile(
+    r"pag(?:e|er|es|ing|ination|inator)\b|\bpagi|pagenav|wp-pagenavi", re.IGNORECASE
+)
+_PAGE_NUMBER = re.compile(
+    r"(?:(?<=[?&])(?:p|pg|page|paged|page_?(?:no|num|number|id|index)|current_?page|pn|seite)=|/page[/=-]"
+    r"|/p(?:g|age)?(?=[0-9]))([0-9]{1,6})(?=[&/]|$)",
+    re.IGNORECASE,
+)
+_OFFSET = re.compile(
+    r"(?<=[?&])(?:offset|start|skip|from|startrow|first|start_?index)=([0-9]{1,7})(?=&|$)",
+    re.IGNORECASE,
+)
+
+
+class Clue(IntEnum):
+    """Why a link is taken for a further page; smaller is surer."""
+
+    REL_NEXT = 1
+    NEXT_TEXT = 2
+    NUMBERED = 3
+    QUERY = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageLink:
+    """A further page; `pattern` has {page_num} or {offset} where its URL tells the number."""
+
+    url: str
+    clue: Clue
+    number: int | None
+    pattern: str | None
+
+
+def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
+    """The further pages of the list, each once with its best clue, the surest first.
+
+    Only on the page's own host, and never the page itself. A calendar's days are numbers too: a
+    numbered link counts if its address has a page number, or if it stands in a pager.
+    """
+    found: dict[str, PageLink] = {}
+    own = (url or "").partition("#")[0]
+    base = base_of(tree, url)
+    for node, clue, number in _clued(tree):
+        address = linked_page(base, node.attrs.get("href"))
+        if address is None or address == own or not _is_same_host(address, url):
+            continue
+        link = _page_link(address, clue, number)
+        if link and (address not in found or link.clue < found[address].clue):
+            found[address] = link
+    return sorted(_repeated(found.values()), key=_rank)
+
+
+def _clued(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode, Clue, int | None]]:
+    for node in tree.css("link[rel~='next' i][href], a[rel~='next' i][href]"):
+        yield node, Clue.REL_NEXT, None
+    for node in tree.css("a[href]"):
+        said = clean_text(node.text()) or ""
+        label = clean_text(node.attrs.get("aria-label")) or said
+        if number := _NUMBER.fullmatch(said) or _NUMBER.fullmatch(label):
+            if _is_in_pager(node) or _numbered(node.attrs.get("href") or ""):
+                yield node, Clue.NUMBERED, int(number[1])
+        elif said and _NEXT.fullmatch(said) and (said.strip(_ARROWS + " ") or _is_in_pager(node)):
+            yield node, Clue.NEXT_TEXT, None
+        elif _numbered(node.attrs.get("href") or ""):
+            yield node, Clue.QUERY, None
+
+
+def _numbered(address: str) -> re.Match[str] | None:
+    return _PAGE_NUMBER.search(address) or _OFFSET.search(address)
+
+
+def _page_link(address: str, clue: Clue, number: int | None) -> PageLink | None:
+    told = _numbered(address)
+    if told is None:
+        return PageLink(url=address, clue=clue, number=number, pattern=None)
+    is_page = told.re is _PAGE_NUMBER
+    placeholder = "{page_num}" if is_page else "{offset}"
+    pattern = address[: told.start(1)] + placeholder + address[told.end(1) :]
+    shown = int(told[1]) if number is None and is_page else number
+    return PageLink(url=address, clue=clue, number=shown, pattern=pattern)
+
+
+def _repeated(links: Iterable[PageLink]) -> list[PageLink]:
+    """The links without those that only their address speaks for, unless several agree."""
+    known = list(links)
+    patterns = Counter(link.pattern for link in known)
+    return [one for one in known if one.clue < Clue.QUERY or patterns[one.pattern] > 1]
+
+
+def _rank(link: PageLink) -> tuple[int, int]:
+    return link.clue, link.number or 0
+
+
+def _is_in_pager(node: LexborNode) -> bool:
+    parent = node.parent
+    for _ in range(_ANCESTORS):
+        if parent is None or not parent.is_element_node:
+            return False
+        attributes, parent = parent.attrs, parent.parent
+        said = f"{attributes.get('class')} {attributes.get('id')} {attributes.get('aria-label')}"
+        if _PAGER.search(said):
+            return True
+    return False
+
+
+def _is_same_host(address: str, url: str | None) -> bool:
+    if not url:
+        return True
+    try:
+        return host_of(address) == host_of(url)
+    except BadUrl:
+        return False

@@ -1,0 +1,179 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.pages.appearance import (
+    Appearance,
+    BotWall,
+    Content,
+    EmptyShell,
+    LoginWall,
+    SoftNotFound,
+    WrongType,
+    appearance_of,
+)
+from ingestion_pipeline_tests.samples import sample
+
+HTML = {"content-type": "text/html; charset=utf-8"}
+PASSWORD = "<form><input name=u><input type=password></form>"
+LONG = "<p>" + "Real content of a page. " * 100
+
+
+def seen(
+    body: str | bytes, *, url: str = "https://a.test/x", status: int = 200, **headers: str
+) -> Appearance:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    raw = body.encode() if isinstance(body, str) else body
+    return appearance_of(url, status, HTML | named, raw)
+
+
+def test_no_sample_is_misjudged() -> None:
+    """Of all real pages that were collected, every one is content."""
+    files = [path for path in sample(".").rglob("*") if path.suffix in {".html", ".xml"}]
+
+    misjudged = {
+        path.name: found for path in files if (found := seen(path.read_bytes())) != Content()
+    }
+
+    assert len(files) > 70
+    assert misjudged == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "media_type"),
+    [
+        (b"%PDF-1.7\n...", "application/pdf"),
+        (b"\r\n%PDF-1.7\n...", "application/pdf"),
+        (b"\x89PNG\r\n\x1a\n...", "image/png"),
+        (b"\xff\xd8\xff\xe0....", "image/jpeg"),
+        (b"GIF89a...", "image/gif"),
+        (b"RIFF\0\0\0\0WEBPVP8 ", "image/webp"),
+        (b"\0\0\0\x20ftypisom", "video/mp4"),
+        (b"PK\x03\x04...", "application/zip"),
+        (b"\x1f\x8b\x08\0", "application/gzip"),
+    ],
+)
+def test_what_is_labelled_a_page_and_is_none_is_told(body: bytes, media_type: str) -> None:
+    found = seen(body)
+
+    assert isinstance(found, WrongType)
+    assert found.media_type == media_type
+    assert "text/html" in found.reason
+
+
+def test_an_honest_label_is_believed_and_a_page_under_a_wrong_one_is_read() -> None:
+    assert isinstance(seen(b"\0\1\2", content_type="image/x-icon"), WrongType)
+    assert seen(f"<!doctype html>{LONG}", content_type="image/png") == Content()
+    assert seen("<svg></svg>", content_type="image/svg+xml") == Content()
+
+
+@pytest.mark.parametrize(
+    ("title", "headline"),
+    [
+        ("404 Not Found", ""),
+        ("Error 404 | Acme", ""),
+        ("Page not found - Acme", ""),
+        ("Acme – Page Not Found", ""),  # noqa: RUF001
+        ("Acme", "Sorry, the page you requested could not be found."),
+        ("Acme", "Oops! This page doesn't exist"),
+        ("Acme", "This job is no longer available"),
+        ("Seite nicht gefunden | Acme", ""),
+        ("Acme", "ページが見つかりません"),
+    ],
+)
+def test_a_page_that_says_there_is_none_is_told(title: str, headline: str) -> None:
+    page = f"<title>{title}</title><h1>{headline}</h1><p>Go to the home page"
+
+    assert isinstance(seen(page), SoftNotFound)
+    assert seen(page + LONG) == Content()
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "How to fix 404 errors",
+        "Lost and not found: a story",
+        "Room 404",
+        "Page one found",
+        "Jobs available",
+    ],
+)
+def test_a_page_about_something_else_is_content(title: str) -> None:
+    assert seen(f"<title>{title}</title><h1>{title}</h1><p>Short.") == Content()
+
+
+def test_a_login_where_the_page_should_be_is_told() -> None:
+    by_title = f"<title>Sign in - Acme</title>{PASSWORD}"
+    by_address = f"<title>Acme</title>{PASSWORD}"
+
+    assert isinstance(seen(by_title), LoginWall)
+    assert isinstance(seen(by_address, url="https://a.test/cas/login?service=x"), LoginWall)
+    assert isinstance(seen("<title>No</title>", status=401), LoginWall)
+    assert seen(by_address) == Content()
+    assert seen(by_title + LONG) == Content()
+    assert seen("<title>Sign in</title><a href=/login>Sign in</a>") == Content()
+
+
+CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1></script>"
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (f"<title>Just a moment...</title>{CHALLENGE}", 200),
+        ("<title>Just a moment...</title>", 503),
+        ("<title>Attention Required! | Cloudflare</title>", 403),
+        ("<title>Access Denied</title>You don't have permission to access x Reference #18.2", 403),
+        (
+            "<p>Please verify you are a human<script src=//hcaptcha.com/1/a.js></script>",
+            200,
+        ),
+        ("<title>Sorry</title>Our systems have detected unusual traffic", 429),
+        ("<title>Pardon Our Interruption</title>", 403),
+    ],
+)
+def test_a_bot_wall_is_told(body: str, status: int) -> None:
+    assert isinstance(seen(body, status=status), BotWall)
+    assert seen(body + LONG, status=status) == Content()
+
+
+def test_a_header_may_tell_a_bot_wall_alone() -> None:
+    assert isinstance(seen(LONG, status=403, cf_mitigated="challenge"), BotWall)
+    assert isinstance(seen(LONG, status=202, x_amzn_waf_action="captcha"), BotWall)
+    assert seen(LONG, server="cloudflare") == Content()
+
+
+def test_a_form_with_a_captcha_is_no_wall() -> None:
+    form = (
+        "<title>Contact us</title><form>Name<input></form><script src=//google.com/recaptcha/a.js>"
+    )
+
+    assert seen(form) == Content()
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<title>Acme</title><div id=root></div><script src=/main.js></script>",
+        "<div id=__next><p>Loading…</p></div><script src=/a.js></script>",
+        "<app-root></app-root><script src=/a.js></script>",
+        "<script src=/a.js></script><noscript>You need to enable JavaScript to run it.</noscript>",
+    ],
+)
+def test_a_page_that_waits_for_scripts_is_told(body: str) -> None:
+    assert isinstance(seen(body), EmptyShell)
+    assert seen(body + LONG) == Content()
+
+
+def test_a_short_page_is_content() -> None:
+    assert seen("<p>Closed today.</p><script src=/count.js></script>") == Content()
+    assert seen("<div id=root></div>") == Content()
+    assert seen("plain text") == Content()
+    assert seen("") == Content()
+
+
+@given(st.binary(max_size=200), st.integers(100, 599), st.text(max_size=20))
+def test_no_answer_raises(body: bytes, status: int, url: str) -> None:
+    appearance_of(url, status, {}, b"<title>" + body)

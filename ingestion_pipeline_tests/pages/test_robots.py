@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.pages import robots_allows
+from ingestion_pipeline.pages.robots import MAX_BYTES, agent_name, read_robots
+from ingestion_pipeline_tests.samples import sample
+
+HOST = "https://a.test"
+
+# The reference was computed by Protego, which took the byte order mark for a part of the first
+# field: it lost the first `User-agent: *` of the one file, the first `Sitemap` of the other.
+BEHIND_A_MARK = {"www.iherb.com.txt", "www.aao.org.txt"}
+
+
+def test_googles_own_vectors_all_hold() -> None:
+    rows = json.loads(sample("robots/google_robotstxt_vectors.json").read_text())
+
+    misses = [
+        (row["case"], row["user_agent"], row["url"])
+        for row in rows
+        if robots_allows(row["robotstxt"], row["user_agent"], row["url"]) != row["allowed"]
+    ]
+
+    assert len(rows) == 142
+    assert misses == []
+
+
+def test_real_files_say_what_an_independent_parser_says() -> None:
+    rows = json.loads(sample("robots/real_reference.json").read_text())
+
+    differing = {row["file"] for row in rows if answers(row) != reference(row)}
+
+    assert len(rows) == 98
+    assert differing == BEHIND_A_MARK
+
+
+def answers(row: dict[str, Any]) -> object:
+    robots = read_robots(sample(f"robots/real/{row['file']}").read_bytes())
+    allowed = {
+        agent: {path: robots.allows(agent, HOST + path) for path in paths}
+        for agent, paths in row["allowed"].items()
+    }
+    return list(robots.sitemaps), robots.delay_seconds("*"), allowed
+
+
+def reference(row: dict[str, Any]) -> object:
+    return row["sitemaps"], row["crawl_delay_any"], row["allowed"]
+
+
+def test_a_byte_order_mark_hides_nothing() -> None:
+    marked = "\ufeffUser-agent: *\nDisallow: /".encode()
+
+    assert not read_robots(marked).allows("any", HOST + "/x")
+    assert read_robots(sample("robots/real/www.aao.org.txt").read_bytes()).sitemaps[0] == (
+        "https://www.aao.org/sitemap.xml"
+    )
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(b"<!doctype html>\nUser-agent: *\nDisallow: /\n", id="a-page-in-its-place"),
+        pytest.param(b"Disallow: /\n", id="rules-for-nobody"),
+        pytest.param(b"User-agent: *\nDisallow:\n", id="nothing-disallowed"),
+        pytest.param(b"User-agent: other\nDisallow: /\n", id="another-agent"),
+        pytest.param(b"User-agent: otherbot\nUser-agent: bot\nDisallow: /", id="part-of-a-name"),
+    ],
+)
+def test_what_forbids_nothing_to_us_allows_all(body: bytes) -> None:
+    assert read_robots(body).allows("mybot/1.0", HOST + "/x")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"User-agent: *\rDisallow: /x\r", id="cr-only"),
+        pytest.param(b"USER AGENT : *\nDISALLOW/x\nDissalow : /x # why", id="misspelt"),
+        pytest.param(b"User-agent *\nDisallow /x", id="no-colon"),
+        pytest.param(
+            b"User-agent: mybot\nCrawl-delay: 1\nUser-agent: b\nDisallow: /x", id="joined"
+        ),
+        pytest.param(b"User-agent: *\nAllow: /\nUser-agent: mybot\nDisallow: /x", id="own-group"),
+        pytest.param(b"User-agent: *\nDisallow: /*x$", id="wildcards"),
+        pytest.param(b"User-agent: *\nAllow: /\nDisallow: /x", id="the-longest-decides"),
+    ],
+)
+def test_a_prohibition_is_understood(body: bytes) -> None:
+    robots = read_robots(body)
+
+    assert not robots.allows("mybot/1.0 (+https://me.test)", HOST + "/x")
+    assert robots.allows("mybot/1.0 (+https://me.test)", HOST + "/y")
+
+
+def test_bytes_that_are_no_utf8_match_their_escapes() -> None:
+    robots = read_robots(b"User-agent: *\nDisallow: /caf\xe9\nDisallow: /t\xc3\xa9")
+
+    assert not robots.allows("b", HOST + "/caf%e9/menu")
+    assert not robots.allows("b", HOST + "/t%C3%A9")
+    assert robots.allows("b", HOST + "/cafe")
+
+
+def test_beyond_500_kib_nothing_counts_and_half_a_line_does_not_either() -> None:
+    head = b"User-agent: *\n" + b"#" * (MAX_BYTES - 14 - 12) + b"\n"
+    body = head + b"Disallow: /private/only\nDisallow: /x"
+
+    robots = read_robots(body)
+
+    assert robots.allows("b", HOST + "/public")
+    assert robots.allows("b", HOST + "/x")
+
+
+@pytest.mark.parametrize(
+    ("body", "seconds"),
+    [
+        ("User-agent: *\nCrawl-delay: 7", 7.0),
+        ("User-agent: *\nCrawl-delay: 0.5\n", 0.5),
+        ("User-agent: *\nCrawl-delay: soon", None),
+        ("User-agent: *\nCrawl-delay: -3", None),
+        ("User-agent: *\nCrawl-delay: inf", None),
+        ("User-agent: *\nRequest-rate: 1/5m", 300.0),
+        ("User-agent: *\nRequest-rate: 0/5", None),
+        ("User-agent: *\nCrawl-delay: 7\nUser-agent: mybot\nDisallow: /x", None),
+        ("User-agent: mybot\nDisallow: /x\nUser-agent: mybot\nCrawl-delay: 3", 3.0),
+    ],
+)
+def test_the_pause_that_is_asked_for(body: str, seconds: float | None) -> None:
+    assert read_robots(body.encode()).delay_seconds("mybot/2") == seconds
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        ("ingestion_pipeline/0.1 (+https://a.test)", "ingestion_pipeline"),
+        ("Mozilla/5.0 (compatible; FooBot/1.0; +https://a.test)", "foobot"),
+        ("Mozilla/5.0 (X11)", "mozilla"),
+        ("FooBot", "foobot"),
+    ],
+)
+def test_the_name_by_which_an_agent_is_called(header: str, name: str) -> None:
+    assert agent_name(header) == name
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"Disallow: /" + b"*a" * 8_000 + b"b",
+        b"Disallow: /*" + b"a" * 5_000 + b"$",
+        b"Disallow: /" + b"*" * 16_000 + b"b",
+        b"User-agent " + b" " * 16_000,
+    ],
+    ids=["stars", "long", "only-stars", "blanks"],
+)
+def test_hostile_patterns_cost_next_to_nothing(line: bytes) -> None:
+    body = b"User-agent: *\n" + (line + b"\n") * (MAX_BYTES // len(line))
+    started = time.thread_time()
+
+    assert read_robots(body).allows("b", HOST + "/" + "a" * 2_000)
+
+    assert time.thread_time() - started < 0.5
+
+
+def test_no_real_file_takes_50_milliseconds() -> None:
+    bodies = [path.read_bytes() for path in sample("robots/real").iterdir()]
+
+    def cpu_seconds(body: bytes) -> float:
+        started = time.thread_time()
+        read_robots(body).allows("b", HOST + "/x")
+        return time.thread_time() - started
+
+    assert max(map(cpu_seconds, bodies)) < 0.05
+
+
+@given(st.binary(max_size=200), st.text(max_size=20), st.text(max_size=40))
+def test_no_bytes_name_or_address_raises(body: bytes, agent: str, url: str) -> None:
+    robots = read_robots(b"User-agent: *\n" + body)
+
+    assert robots.allows(agent, url) in {True, False}

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from ingestion_pipeline.pages.robots_policy import (
+    CLOSED_FOR,
+    LONGEST,
+    SHORTEST,
+    rules_of_answer,
+    rules_when_unreachable,
+)
+
+FORBIDDING = b"User-agent: *\nDisallow: /x"
+X = "https://a.test/x"
+Y = "https://a.test/y"
+
+
+@pytest.mark.parametrize(
+    ("status", "x_is_allowed", "y_is_allowed"),
+    [
+        (200, False, True),
+        (204, False, True),
+        (301, True, True),
+        (401, True, True),
+        (403, True, True),
+        (404, True, True),
+        (410, True, True),
+        (429, False, False),
+        (500, False, False),
+        (503, False, False),
+        (999, False, False),
+    ],
+)
+def test_the_status_decides_what_the_host_allows(
+    now: datetime, status: int, x_is_allowed: bool, y_is_allowed: bool
+) -> None:
+    robots = rules_of_answer(status, {}, FORBIDDING, now=now).robots
+
+    assert (robots.allows("b", X), robots.allows("b", Y)) == (x_is_allowed, y_is_allowed)
+
+
+def test_a_host_that_cannot_be_reached_is_closed_for_a_while(now: datetime) -> None:
+    rules = rules_when_unreachable("timed out", now=now)
+
+    assert not rules.robots.allows("b", Y)
+    assert "timed out" in rules.reason
+    assert rules.are_fresh(now=now + CLOSED_FOR - timedelta(seconds=1))
+    assert not rules.are_fresh(now=now + CLOSED_FOR)
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "lifetime"),
+    [
+        (200, {}, LONGEST),
+        (404, {}, LONGEST),
+        (200, {"cache-control": "public, max-age=3600"}, timedelta(hours=1)),
+        (200, {"cache-control": "s-maxage=60, max-age=7200"}, timedelta(hours=2)),
+        (200, {"cache-control": "max-age=0"}, SHORTEST),
+        (200, {"cache-control": "max-age=999999999999"}, LONGEST),
+        (200, {"cache-control": "no-cache"}, SHORTEST),
+        (200, {"expires": "Sun, 01 Mar 2026 15:00:00 GMT"}, timedelta(hours=3)),
+        (200, {"expires": "0"}, LONGEST),
+        (200, {"expires": "Thu, 01 Jan 1970 00:00:00 GMT"}, SHORTEST),
+        (503, {}, CLOSED_FOR),
+        (503, {"retry-after": "7200"}, timedelta(hours=2)),
+        (503, {"retry-after": "9999999"}, LONGEST),
+        (503, {"retry-after": "0"}, SHORTEST),
+        (503, {"cache-control": "max-age=86400"}, CLOSED_FOR),
+    ],
+)
+def test_rules_hold_as_long_as_the_headers_say_within_bounds(
+    now: datetime, status: int, headers: dict[str, str], lifetime: timedelta
+) -> None:
+    assert rules_of_answer(status, headers, b"", now=now).expires_at == now + lifetime

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import time
+from datetime import date, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.reading import content_hash
+from ingestion_pipeline.reading.fingerprint import without_the_day
+
+SAME = [
+    ("Seats as of March 1, 2026: 12", "Seats as of April 22, 2026: 12"),
+    ("Data as of 03/01/2026 10:15 AM EST", "Data as of 03/02/2026 9:15 AM EST"),
+    ("Last updated: 2026-03-01 12:30", "Last updated: 2026-04-01 09:05"),
+    ("Last updated\nMay 5, 2026", "Last updated\nMay 6, 2026"),
+    ("Page last modified on 3 May 2025 at 10:00 PM", "Page last modified on 4 May 2025 at 1:00 AM"),
+    ("Last updated 5 minutes ago", "Last updated 3 days ago"),
+    ("Updated: May 5, 2026", "Updated: June 5, 2026"),
+    ("Generated at 2026-03-01T12:00:00Z", "Generated at 2026-03-02T12:30:00Z"),
+    ("Page generated in 0.12 seconds", "Page generated in 1.3 seconds"),
+    ("Today is Monday, March 2, 2026", "Today is Sunday, 1 March 2026"),
+    ("Today's date: 5/5/2026", "Today's date: 5/6/2026"),
+    ("Server time: 12:33:01 UTC", "Server time: 23:00:59 UTC"),
+    ("It is now 14:35", "It is now 15:01"),
+    ("© 2025 Acme", "© 2026 Acme"),
+    ("Copyright © 2010-2025 Acme", "Copyright © 2010-2026 Acme"),
+    ("Copyright (c) 2025", "Copyright (c) 2026"),
+    ("2025 © Acme", "2026 © Acme"),
+    ("Stand: 01.03.2026", "Stand: 02.03.2026"),
+    ("Dernière mise à jour : 3 mars 2026", "Dernière mise à jour : 14 avril 2026"),
+    ("最終更新日：2019/02/22", "最終更新日：2020/02/22"),  # noqa: RUF001
+    ("a  b\n\nc", "A b\nc"),
+]
+DIFFERENT = [
+    ("Seats: 12", "Seats: 13"),
+    ("As of March 1, 2026: 12 seats", "As of March 1, 2026: 13 seats"),
+    ("As of May 5, 2026 100 seats", "As of May 5, 2026 200 seats"),
+    ("Last updated May 2026, 5 seats", "Last updated May 2026, 6 seats"),
+    ("© 2026 12 seats", "© 2026 13 seats"),
+    ("as of 12 students", "as of 13 students"),
+    ("as of 10.50 Euro", "as of 11.50 Euro"),
+    ("Last updated: 10.50 EUR", "Last updated: 11.50 EUR"),
+    ("Price $100", "Price $101"),
+    ("Deadline: March 1, 2026", "Deadline: March 2, 2026"),
+    ("Deadline updated: June 5, 2026", "Deadline updated: June 6, 2026"),
+    ("Effective as of June 1, 2026", "Effective as of July 1, 2026"),
+    ("Apply by 1 March 2026", "Apply by 2 March 2026"),
+    ("Last day to register: May 1, 2026", "Last day to register: May 2, 2026"),
+    ("Posted May 5, 2026", "Posted May 6, 2026"),
+    ("Chapter 10 updated 2 days ago", "Chapter 11 updated 2 days ago"),
+    ("Starts today at 10:00", "Starts today at 11:00"),
+    ("Time: 10:00", "Time: 11:00"),
+    ("Class meets 14:35", "Class meets 15:35"),
+    ("Founded in 1999", "Founded in 2000"),
+    ("Copyright law 101: 5 seats", "Copyright law 101: 6 seats"),
+    ("a\nb", "a b"),
+]
+
+
+@pytest.mark.parametrize(("one", "other"), SAME, ids=[one[:20] for one, _ in SAME])
+def test_another_day_is_no_change(one: str, other: str) -> None:
+    assert content_hash(one) == content_hash(other)
+
+
+@pytest.mark.parametrize(("one", "other"), DIFFERENT, ids=[one[:20] for one, _ in DIFFERENT])
+def test_another_fact_is_a_change(one: str, other: str) -> None:
+    assert content_hash(one) != content_hash(other)
+
+
+FORMATS = ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%B %d, %Y", "%d %b %Y", "%A, %d %B %Y", "%b %d, %Y")
+PHRASES = ("as of {}", "Last updated: {}", "Today is {}", "Page last modified on {}", "Stand: {}")
+
+
+@given(
+    st.dates(date(1990, 1, 1), date(2090, 1, 1)),
+    st.dates(date(1990, 1, 1), date(2090, 1, 1)),
+    st.sampled_from(FORMATS),
+    st.sampled_from(PHRASES),
+    st.integers(0, 999),
+)
+def test_whatever_the_day_and_its_spelling(
+    one: date, other: date, form: str, phrase: str, seats: int
+) -> None:
+    def page(day: date, count: int) -> str:
+        return f"{phrase.format(day.strftime(form))}\nSeats: {count}\nDeadline: 2026-05-01"
+
+    assert content_hash(page(one, seats)) == content_hash(page(other, seats))
+    assert content_hash(page(one, seats)) != content_hash(page(one, seats + 1))
+
+
+@given(
+    st.datetimes(datetime(2000, 1, 1), datetime(2090, 1, 1)),  # noqa: DTZ001
+    st.sampled_from(("Apply by {}", "Starts {}", "Deadline: {}", "Due {}", "on {} at noon")),
+    st.sampled_from((*FORMATS, "%H:%M", "%Y-%m-%d %H:%M")),
+)
+def test_a_date_that_is_content_stays(moment: datetime, phrase: str, form: str) -> None:
+    line = phrase.format(moment.strftime(form)).lower()
+
+    assert without_the_day(line) == " ".join(line.split())
+
+
+@given(st.text(max_size=60))
+def test_the_hash_of_what_is_hashed_is_the_same(text: str) -> None:
+    once = without_the_day(text)
+
+    assert content_hash(text) == content_hash(text + "\n ")
+    assert len(once) <= len(text.lower())
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        "as of " * 50_000,
+        "last updated " * 30_000,
+        "© " * 100_000,
+        "copyright " * 50_000,
+        "last updated " + "1" * 200_000,
+        "today is " + "mon " * 50_000,
+        "as of " + "1." * 100_000,
+    ],
+    ids=range(7),
+)
+def test_hostile_text_is_hashed_in_time(evil: str) -> None:
+    started = time.thread_time()
+
+    content_hash(evil)
+
+    assert time.thread_time() - started < 1

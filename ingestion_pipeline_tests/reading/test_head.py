@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.head import (
+    Refresh,
+    canonical_of,
+    feeds_of,
+    language_of,
+    refresh_of,
+    title_of,
+)
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline_tests.samples import sample
+
+URL = "https://a.test/shop/list"
+
+
+@pytest.mark.parametrize(
+    ("html", "title"),
+    [
+        ("<title> Fees &amp;\n Terms </title>", "Fees & Terms"),
+        ("<svg><title>Logo</title></svg><p>x", None),
+        ("<title></title><meta property='og:title' content='Shared'>", "Shared"),
+        ("<title>One</title><title>Two</title>", "One"),
+        ("<p>x", None),
+    ],
+)
+def test_the_title_is_what_a_browser_shows(html: str, title: str | None) -> None:
+    assert title_of(parse_html(html)) == title
+
+
+@pytest.mark.parametrize(
+    ("html", "language"),
+    [
+        ("<html lang=EN>", "en"),
+        ("<html lang=pt_br>", "pt-BR"),
+        ("<html lang=zh-hant-tw>", "zh-Hant-TW"),
+        ("<html lang='{{lang}}'><meta http-equiv=Content-Language content='de, en'>", "de"),
+        ("<html xml:lang=fr>", "fr"),
+        ("<meta property='og:locale' content='es_ES'>", "es-ES"),
+        ("<html lang=''>", None),
+    ],
+)
+def test_the_language_is_the_first_that_can_be_one(html: str, language: str | None) -> None:
+    assert language_of(parse_html(html)) == language
+
+
+def link(href: str) -> str:
+    return f"<link rel='Canonical' href='{href}'>"
+
+
+@pytest.mark.parametrize(
+    ("html", "canonical"),
+    [
+        (link("/x?utm_source=a&b=1"), "https://a.test/x?b=1"),
+        (link("x") + "<base href='/b/'>", "https://a.test/b/x"),
+        (link("") + link("{{ page.url }}") + link("/y"), "https://a.test/y"),
+        (link("/a") + link("/b"), "https://a.test/a"),
+        (link("https://b.test/x"), "https://b.test/x"),
+        (link("https://example.com/x"), None),
+        (link("http://localhost:3000/x"), None),
+        (link("https://a.test/undefined"), None),
+        (link("javascript:void(0)"), None),
+        (link("https://a.test/"), None),
+        ("<link rel='alternate canonical' href='/x'>", "https://a.test/x"),
+        ("<link rel='next' href='/x'>", None),
+    ],
+)
+def test_the_canonical_address_is_the_first_that_can_be_one(
+    html: str, canonical: str | None
+) -> None:
+    assert canonical_of(parse_html(html), URL) == canonical
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.test/", "https://a.test/index.php", "https://a.test/en/"]
+)
+def test_a_front_page_may_call_the_front_page_its_own(url: str) -> None:
+    assert canonical_of(parse_html(link("https://a.test/")), url) == "https://a.test/"
+
+
+def meta(content: str) -> str:
+    return f'<meta http-equiv="Refresh" content="{content}">'
+
+
+@pytest.mark.parametrize(
+    ("html", "refresh"),
+    [
+        (meta("0; url=/x"), Refresh(0, "https://a.test/x")),
+        (meta("5;URL='https://b.test/x'"), Refresh(5, "https://b.test/x")),
+        (meta("1.5, /x"), Refresh(1, "https://a.test/x")),
+        (meta("300"), Refresh(300, None)),
+        (meta("0; url=javascript:x"), None),
+        (meta("soon"), None),
+        (f"<noscript>{meta('0; url=/x')}</noscript>", None),
+        (f"<body><noscript><p>{meta('0; url=/x')}</noscript>", None),
+        (f"<!-- {meta('0; url=/x')} -->", None),
+        ("<p>x", None),
+    ],
+)
+def test_a_page_that_sends_its_visitors_on_says_where(html: str, refresh: Refresh | None) -> None:
+    assert refresh_of(parse_html(html), URL) == refresh
+
+
+def test_feeds_are_named_in_the_head() -> None:
+    tree = parse_html(
+        "<link rel=alternate type='application/rss+xml; charset=utf-8' href=/feed title=' News '>"
+        "<link rel=alternate type=application/atom+xml href=/atom>"
+        "<link rel=alternate type=application/rss+xml href=/feed>"
+        "<link rel=alternate hreflang=de type=text/html href=/de><link rel=stylesheet href=/s>"
+    )
+
+    assert [(feed.url, feed.title) for feed in feeds_of(tree, URL)] == [
+        ("https://a.test/feed", "News"),
+        ("https://a.test/atom", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "title", "canonical"),
+    [
+        ("biorxiv.org", "Sub-nucleosomal", "https://www.biorxiv.org/content/10.1101/696633v1"),
+        (
+            "blisterreview.com",
+            "2021-2022 Line Outline",
+            "https://blisterreview.com/gear-reviews/2019-2020-line-outline",
+        ),
+        (
+            "genius.com",
+            "Prince and the Revolution – Purple Rain",  # noqa: RUF001
+            "https://genius.com/Prince-and-the-revolution-purple-rain-lyrics",
+        ),
+        (
+            "gothamist.com",
+            "Helter Shelter: NYC's Fallout",
+            "https://gothamist.com/news/helter-shelter-nycs-fallout-shelters-basically-dont-exist"
+            "-anymore",
+        ),
+        ("jvndb.jvn.jp", "JVNDB-2018-013542", None),
+        (
+            "multiroot",
+            "57 cm Kettle Barbecue",
+            "https://web.archive.org/web/20170418015458/http://www.clasohlson.com/uk/57-cm-Kettle"
+            "-Barbecue/34-9444",
+        ),
+        (
+            "twitter.com",
+            'Lina Morgana on Twitter: "Now before',
+            "https://twitter.com/kingbeyoncestan/status/745276948213968896",
+        ),
+        ("www.jnsa.org", "NPO日本ネットワーク", None),
+        ("www.youtube.com", "ElixirConf 2016", None),
+    ],
+)
+def test_real_pages_say_what_they_are(name: str, title: str, canonical: str | None) -> None:
+    tree = parse_html(decode(sample(f"html_tricky/{name}.html").read_bytes()))
+
+    assert (title_of(tree) or "").startswith(title)
+    assert canonical_of(tree, "https://somewhere.test/page") == canonical
+    assert refresh_of(tree, "https://somewhere.test/page") is None
