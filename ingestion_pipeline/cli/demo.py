@@ -62,7 +62,7 @@ def serve(*, port: int, if_registered: bool) -> None:
     if (running := published_port(home)) is not None:
         raise Refused(f"the demo site of {home} runs already, on port {running}")
     with opened() as (_, store):
-        _serve(DemoSite(home, port, secret_of=_secrets(store)))
+        _serve(DemoSite(home, port, secret_of=follower_secrets(store)))
 
 
 def _serve(demo_site: DemoSite) -> None:
@@ -80,7 +80,7 @@ def _serve(demo_site: DemoSite) -> None:
     say("stopped")
 
 
-def _secrets(store: Store) -> SecretOf:
+def follower_secrets(store: Store) -> SecretOf:
     """The receiver's copy of each follower's key: the one that is in the database now."""
     from ingestion_pipeline.notices.rows import addressee
 
@@ -173,7 +173,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
         declare(connection, found.recipients, now=now)
         make_due(connection, [one.id for one in found.definitions], now=now)
     if published_port(home) is None:
-        stack.enter_context(DemoSite(home, secret_of=_secrets(store)))
+        stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
 
 
