@@ -4,21 +4,25 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import insert
 
 from ingestion_pipeline.cli.demo import demo_file, follower_secrets, hint, program
-from ingestion_pipeline.cli.demo_followers import received
+from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.names import published_port
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, read_state, state_file
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import notices
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.sources.test_status import a_source
@@ -133,6 +137,36 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
     assert received({}, before, otherwise="no news").startswith(
         "hooks.demo.test took 1 message, 1 repeat; 1 refused as not genuine"
     )
+
+
+def test_the_table_counts_this_runs_notices_and_all_that_wait(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(nth: int, who: str, at: datetime, **more: Any) -> dict[str, Any]:
+        base = {"recipient": who, "subject_kind": "chapter", "subject_id": str(nth)}
+        went = {"status": "pending", "sent_at": None, "delivery_id": None}
+        return base | went | {"mode": "digest", "payload": {}, "created_at": at} | more
+
+    before, due = NOON - timedelta(days=2), NOON + timedelta(hours=5)
+    just_sent = {"status": "sent", "sent_at": NOON, "delivery_id": "m2"}
+    rows = [
+        told(1, "ann", before, status="sent", sent_at=before, delivery_id="m1"),
+        told(2, "ann", NOON, **just_sent),
+        told(3, "ann", NOON, **just_sent),
+        told(2, "ben", before),
+        told(3, "ben", NOON),
+    ]
+    with store.begin() as connection:
+        assert silence(connection, since=NOON) == "nobody is told: there is no news"
+        connection.execute(insert(notices), rows)
+        task = NewTask(kind="deliver", dedupe_key="ben", payload={}, not_before=due)
+        insert_tasks(connection, [task], now=NOON)
+        say_followers(connection, demo_file().recipients, since=NOON, now=NOON)
+        assert silence(connection, since=NOON) == "no message went out yet"
+
+    ann, ben = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert ann == ["ann", "at", "once", "2", "2", "1", "0", "0", "-"]
+    assert ben == ["ben", "digest", "(en)", "1", "0", "0", "2", "0", "in", "5h"]
 
 
 def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
