@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import say_summary
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.output import Refused, say
@@ -20,14 +21,19 @@ from ingestion_pipeline.cli.output import Refused, say
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from ingestion_pipeline.demo.hooks import SecretOf
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.sources.files import SourceFile
+    from ingestion_pipeline.store import Store
 
-JOBS = ("poll_hot", "poll_warm", "poll_cold")
-# The demo is quick because its host is ours: no delay between requests, short retries.
+POLL_JOBS = ("poll_hot", "poll_warm", "poll_cold")
+# The demo is quick because its host is ours: no delay between requests, short retries. Its polls
+# are over before anybody is told, so nothing is left to group; every run may name a series again.
 DEMO_SETTINGS = {
     "INGESTION_HOSTS__DELAY_SECONDS": "0",
     "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.5",
+    "INGESTION_NOTICES__GROUPING_SECONDS": "0",
+    "INGESTION_NOTICES__SERIES_SECONDS": "0",
 }
 
 
@@ -55,7 +61,8 @@ def serve(*, port: int, if_registered: bool) -> None:
         return
     if (running := published_port(home)) is not None:
         raise Refused(f"the demo site of {home} runs already, on port {running}")
-    _serve(DemoSite(home, port))
+    with opened() as (_, store):
+        _serve(DemoSite(home, port, secret_of=follower_secrets(store)))
 
 
 def _serve(demo_site: DemoSite) -> None:
@@ -73,6 +80,18 @@ def _serve(demo_site: DemoSite) -> None:
     say("stopped")
 
 
+def follower_secrets(store: Store) -> SecretOf:
+    """The receiver's copy of each follower's key: the one that is in the database now."""
+    from ingestion_pipeline.notices.rows import addressee
+
+    def secret_of(follower: str) -> str | None:
+        with store.read() as connection:
+            found = addressee(connection, follower)
+        return None if found is None else found.secret
+
+    return secret_of
+
+
 def _is_registered() -> bool:
     """Whether a source of the demo is watched and not disabled."""
     from ingestion_pipeline.sources import SourceStatus
@@ -86,21 +105,36 @@ def _is_registered() -> bool:
 def _names() -> list[str]:
     from urllib.parse import urlsplit
 
-    return sorted({urlsplit(one.url).netloc for one in demo_file().definitions})
+    found = demo_file()
+    urls = [*(one.url for one in found.definitions), *(one.address for one in found.recipients)]
+    return sorted({urlsplit(url).netloc for url in urls})
 
 
 @demo.command()
 def run() -> None:
-    """Poll the demo's sources and show what came of it.
+    """Poll the demo's sources, tell its followers, show what came of it.
 
-    They are registered if need be, and polled through Dagster even if they are not due.
+    They are registered if need be, and served through Dagster even if they are not due.
     """
+    from ingestion_pipeline.demo.hooks import read_inboxes
+
+    home = _home()
+    before = read_inboxes(home)
     with _demo_settings(), ExitStack() as stack:
-        started = _prepare(stack)
-        succeeded = [_run_job(name) for name in JOBS]
+        store = stack.enter_context(opened())[1]
+        started = _prepare(stack, store, home)
+        succeeded = [_run_job(name) for name in POLL_JOBS]
+        _make_followers_due(store)
+        succeeded.append(_run_job("deliver_notices"))
         say("")
-        with opened() as (_, store), store.read() as connection:
-            say_summary(connection, [one.id for one in demo_file().definitions], since=started)
+        found = demo_file()
+        with store.read() as connection:
+            say_summary(connection, [one.id for one in found.definitions], since=started)
+            say("")
+            now = store.clock.now(connection)
+            say_followers(connection, found.recipients, since=started, now=now)
+            quiet = silence(connection, since=started)
+        say("\n" + received(before, read_inboxes(home), otherwise=quiet))
     say(f"\n{hint(program())}")
     if not all(succeeded):
         raise click.exceptions.Exit(1)
@@ -119,26 +153,38 @@ def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
         f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series go on),\n"
-        f"`{ingest} status`, `make dev` (the UI),\n"
+        f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (the broken source is part of the demo)."
     )
 
 
-def _prepare(stack: ExitStack) -> datetime:
-    """The demo's sources are registered and due, and its site runs; since when."""
+def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
+    """The demo's sources and followers are registered, its site runs; since when."""
     from ingestion_pipeline.demo.names import published_port
     from ingestion_pipeline.demo.site import DemoSite
+    from ingestion_pipeline.notices.registry import declare
     from ingestion_pipeline.sources.polls import make_due
     from ingestion_pipeline.sources.registry import register
 
-    definitions = demo_file().definitions
-    with opened() as (settings, store), store.begin() as connection:
+    found = demo_file()
+    with store.begin() as connection:
         now = store.clock.now(connection)
-        register(connection, definitions, now=now)
-        make_due(connection, [one.id for one in definitions], now=now)
-    if published_port(settings.home) is None:
-        stack.enter_context(DemoSite(settings.home))
+        register(connection, found.definitions, now=now)
+        declare(connection, found.recipients, now=now)
+        make_due(connection, [one.id for one in found.definitions], now=now)
+    if published_port(home) is None:
+        stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
+
+
+def _make_followers_due(store: Store) -> None:
+    """Even if a daemon has just looked after them, by limits that are not the demo's."""
+    from ingestion_pipeline.notices.tasks import make_due
+
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        for one in demo_file().recipients:
+            make_due(connection, one.id, now=now)
 
 
 def _run_job(name: str) -> bool:

@@ -21,6 +21,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ingestion_pipeline.demo import content, lists
 from ingestion_pipeline.demo.content import Page
+from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
 
@@ -40,15 +41,21 @@ CLOCKMAKER_ADDRESS = (lists.LISTS_HOST, "/clockmaker")
 MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
 
 
+def _nobodys_secret(_follower: str) -> str | None:
+    return None
+
+
 class DemoSite:
     """The site runs while the `with` block does, on `port` (0: any free one), published in `home`.
 
     It reads the state in `home` at each request, so a change made by another process shows at once.
+    Its webhooks know their followers' keys by `secret_of`; without it nobody is told here.
     """
 
-    def __init__(self, home: Path, port: int = 0) -> None:
+    def __init__(self, home: Path, port: int = 0, *, secret_of: SecretOf = _nobodys_secret) -> None:
         self.home = home
         self.port = port
+        self._receiver = Receiver(home, secret_of)
         self._requests: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
         self._running = ExitStack()
@@ -61,9 +68,7 @@ class DemoSite:
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
-            server = stack.enter_context(
-                _Server((LOOPBACK, self.port), partial(_Handler, self._answer))
-            )
+            server = stack.enter_context(_Server((LOOPBACK, self.port), partial(_Handler, self)))
             self.port = server.server_port
             self._requests.clear()
             thread = threading.Thread(target=server.serve_forever, args=(0.05,), name="demo-site")
@@ -83,7 +88,8 @@ class DemoSite:
     ) -> None:
         self._running.close()
 
-    def _answer(self, host: str, path: str, query: str) -> Page:
+    def answer(self, host: str, path: str, query: str) -> Page:
+        """What a GET gets: a page of the state that holds now, but for what fails on purpose."""
         nth = self._count(host, path)
         try:
             state = read_state(self.home)
@@ -92,6 +98,13 @@ class DemoSite:
         if (host, path) == ORCHARD_ADDRESS and nth <= FAILURES_AT_START:
             return content.overloaded()
         return page_at(state, host, path, query)
+
+    def receive(self, host: str, path: str, headers: Message, body: bytes) -> Page:
+        """What a POST gets: only the followers' hooks take any."""
+        self._count(host, path)
+        if host != HOOKS_HOST:
+            return content.plain(405, "Method Not Allowed")
+        return self._receiver.receive(path, headers, body)
 
     def _count(self, host: str, path: str) -> int:
         with self._lock:
@@ -141,12 +154,12 @@ class _Handler(BaseHTTPRequestHandler):
 
     def __init__(
         self,
-        answer: Callable[[str, str, str], Page],
+        site: DemoSite,
         request: socket.socket,
         address: tuple[str, int],
         server: socketserver.BaseServer,
     ) -> None:
-        self._answer = answer
+        self._site = site
         super().__init__(request, address, server)  # answers the request, then returns
 
     def handle(self) -> None:
@@ -157,16 +170,34 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         """Send the page at the address, or that it is unchanged."""
         target = urlsplit(self.path)
-        host = self.headers.get("Host", "").partition(":")[0].lower().rstrip(".")
-        page = self._answer(host, target.path, target.query)
+        page = self._site.answer(self._host(), target.path, target.query)
         if is_unchanged(page, self.headers):
             self._send_head(HTTPStatus.NOT_MODIFIED, page)
         else:
-            self._send_head(page.status_code, page, body_length=len(page.body))
-            self.wfile.write(page.body)
+            self._send(page)
+
+    def do_POST(self) -> None:
+        """Take the message, or say why not; a body of unknown or great length is not read."""
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal():
+            self._send(content.plain(411, "Length Required"))
+        elif int(length) > MAX_MESSAGE_BYTES:
+            self._send(content.plain(413, "Content Too Large"))
+        else:
+            body = self.rfile.read(int(length))
+            if len(body) == int(length):  # else the sender hung up, and nobody waits for an answer
+                path = urlsplit(self.path).path
+                self._send(self._site.receive(self._host(), path, self.headers, body))
+
+    def _host(self) -> str:
+        return self.headers.get("Host", "").partition(":")[0].lower().rstrip(".")
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
         """Keep no access log: `DemoSite.requests` counts."""
+
+    def _send(self, page: Page) -> None:
+        self._send_head(page.status_code, page, body_length=len(page.body))
+        self.wfile.write(page.body)
 
     def _send_head(self, status_code: int, page: Page, *, body_length: int | None = None) -> None:
         self.send_response(status_code)

@@ -4,17 +4,25 @@ import os
 import signal
 import subprocess
 import sys
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from sqlalchemy import insert
 
-from ingestion_pipeline.cli.demo import demo_file, hint, program
+from ingestion_pipeline.cli.demo import demo_file, follower_secrets, hint, program
+from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
+from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.names import published_port
+from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, read_state, state_file
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import notices
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.sources.test_status import a_source
@@ -25,6 +33,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
     assert len(demo_file().definitions) == 7
+    assert [one.id for one in demo_file().recipients] == ["ann", "ben"]
 
 
 def test_the_site_is_changed_broken_and_repaired(ingest: Ingest, home: Path) -> None:
@@ -90,7 +99,7 @@ def test_the_site_serves_until_it_is_told_to_stop(tmp_path: Path, stop: signal.S
     line = [INGEST, "demo", "serve"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
-        said = [site.stdout.readline() for _ in range(7)]
+        said = [site.stdout.readline() for _ in range(8)]
         port = published_port(tmp_path)
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
@@ -99,7 +108,7 @@ def test_the_site_serves_until_it_is_told_to_stop(tmp_path: Path, stop: signal.S
         rest = site.stdout.read()
 
     assert f"127.0.0.1:{port}" in said[0]
-    assert "  http://feeds.demo.test\n" in said
+    assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(said)
     assert page.status_code == 200
     assert f"already, on port {port}" in second
     assert rest == "stopped\n"
@@ -112,8 +121,71 @@ def test_the_site_is_not_served_for_nobody(ingest: Ingest, home: Path) -> None:
     assert published_port(home) is None
 
 
+def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None:
+    before = {"ann": Inbox(taken={"m1": "One"}, repeats=1, refused=1)}
+    after = {
+        "ann": Inbox(taken={"m1": "One", "m2": "Two"}, repeats=3, refused=1),
+        "ben": Inbox(taken={"m3": "Three"}),
+    }
+
+    assert received(before, before, otherwise="no news") == "no news"
+    assert received(before, after, otherwise="no news").splitlines() == [
+        "hooks.demo.test took 2 messages, 2 repeats; every signature was valid",
+        "  ann: Two",
+        "  ben: Three",
+    ]
+    assert received({}, before, otherwise="no news").startswith(
+        "hooks.demo.test took 1 message, 1 repeat; 1 refused as not genuine"
+    )
+
+
+def test_the_table_counts_this_runs_notices_and_all_that_wait(
+    store: Store, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def told(nth: int, who: str, at: datetime, **more: Any) -> dict[str, Any]:
+        base = {"recipient": who, "subject_kind": "chapter", "subject_id": str(nth)}
+        went = {"status": "pending", "sent_at": None, "delivery_id": None}
+        return base | went | {"mode": "digest", "payload": {}, "created_at": at} | more
+
+    before, due = NOON - timedelta(days=2), NOON + timedelta(hours=5)
+    just_sent = {"status": "sent", "sent_at": NOON, "delivery_id": "m2"}
+    rows = [
+        told(1, "ann", before, status="sent", sent_at=before, delivery_id="m1"),
+        told(2, "ann", NOON, **just_sent),
+        told(3, "ann", NOON, **just_sent),
+        told(2, "ben", before),
+        told(3, "ben", NOON),
+    ]
+    with store.begin() as connection:
+        assert silence(connection, since=NOON) == "nobody is told: there is no news"
+        connection.execute(insert(notices), rows)
+        task = NewTask(kind="deliver", dedupe_key="ben", payload={}, not_before=due)
+        insert_tasks(connection, [task], now=NOON)
+        say_followers(connection, demo_file().recipients, since=NOON, now=NOON)
+        assert silence(connection, since=NOON) == "no message went out yet"
+
+    ann, ben = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    assert ann == ["ann", "at", "once", "2", "2", "1", "0", "0", "-"]
+    assert ben == ["ben", "digest", "(en)", "1", "0", "0", "2", "0", "in", "5h"]
+
+
+def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
+    ingest: Ingest, home: Path, database: Store
+) -> None:
+    ingest.done("recipients", "add", "ann", "http://hooks.demo.test/ann")
+    with DemoSite(home, secret_of=follower_secrets(database)):
+        assert "answered 200" in ingest.done("recipients", "test", "ann")
+        ingest.done("recipients", "secret", "ann")
+        assert "answered 200" in ingest.done("recipients", "test", "ann")
+
+    inbox = read_inboxes(home)["ann"]
+    assert (len(inbox.taken), inbox.refused) == (2, 0)
+
+
 @pytest.mark.slow
-def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found(tmp_path: Path) -> None:
+def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
+    tmp_path: Path,
+) -> None:
     variables = {"INGESTION_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
     environment = {**os.environ, **variables}
 
@@ -133,9 +205,23 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found(tmp_path: P
     mutated = run("mutate")
     third = run("run")
 
+    def told(said: str) -> list[list[str]]:
+        return [line.split() for line in said.splitlines() if line.startswith(("ann ", "ben "))]
+
     assert f"`{INGEST} status`" in first
     assert "7 polled, 6 changed, 80 new, 0 unchanged, 1 failed" in first
     assert "7 polled, 0 changed, 0 new, 6 unchanged, 1 failed" in second
     assert f"`{INGEST} demo run`" in mutated
     assert "7 polled, 3 changed, 3 new, 3 unchanged, 1 failed" in third
     assert "new among them: 2; outbox rows: 2" in third
+    # new, sent, messages, waiting, failed
+    assert told(first)[0] == ["ann", "at", "once", "0", "0", "0", "0", "0", "-"]
+    assert "nobody is told of a first sync" in first
+    assert "nobody is told: there is no news" in second
+    assert told(third) == [
+        ["ann", "at", "once", "2", "2", "2", "0", "0", "-"],
+        ["ben", "digest", "(en)", "2", "0", "0", "2", "0", "in", "24h"],
+    ]
+    assert "took 2 messages, 0 repeats; every signature was valid" in third
+    assert "  ann: The Lighthouse Keeper: Chapter 23: " in third
+    assert "  ann: The Clockmaker's Map: Chapter 13: " in third

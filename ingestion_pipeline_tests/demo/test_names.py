@@ -79,13 +79,15 @@ def test_a_name_that_only_looks_like_the_demo_is_not_let_past_the_guard(host: st
     assert resolved(host, 80, fallback=stranger) == [Endpoint("192.0.2.1", 80)]
 
 
-def test_every_demo_source_stays_under_the_reserved_name() -> None:
-    sources = yaml.safe_load(Path(demo.__path__[0], "sources.yaml").read_text())["sources"]
+def test_every_demo_source_and_follower_stays_under_the_reserved_name() -> None:
+    declared = yaml.safe_load(Path(demo.__path__[0], "sources.yaml").read_text())
 
-    hosts = [urlsplit(source["url"]).hostname or "" for source in sources]
+    urls = [one["url"] for one in declared["sources"]]
+    urls += [one["address"] for one in declared["recipients"]]
+    hosts = [urlsplit(url).hostname or "" for url in urls]
 
     assert [host for host in hosts if not is_demo_name(host)] == []
-    assert len(hosts) == 7
+    assert len(hosts) == 9
 
 
 def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: int) -> None:

@@ -1,0 +1,125 @@
+"""Where the demo's followers are told: a webhook receiver such as a follower would write.
+
+It believes only what is signed with its follower's key, takes each message once by its id, and
+remembers what it took across restarts.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from email.message import Message
+from pathlib import Path
+from typing import Any, cast
+
+from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.state import DemoStateError, write_atomically
+
+HOOKS_HOST = "hooks.demo.test"
+MAX_MESSAGE_BYTES = 1_000_000  # a message of a thousand chapters has a quarter of it
+TOLERANCE_SECONDS = 300  # the Standard Webhooks libraries' own: an older message may be a replay
+
+SecretOf = Callable[[str], str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inbox:
+    """What a follower's hook has seen: the title of each message by its id, oldest first."""
+
+    taken: Mapping[str, str] = field(default_factory=dict[str, str])
+    repeats: int = 0
+    refused: int = 0
+
+
+class Receiver:
+    """Answers for `hooks.demo.test/FOLLOWER`; `secret_of` knows the followers' keys."""
+
+    def __init__(
+        self, home: Path, secret_of: SecretOf, *, now: Callable[[], float] = time.time
+    ) -> None:
+        self._home = home
+        self._secret_of = secret_of
+        self._now = now
+        self._lock = threading.Lock()
+
+    def receive(self, path: str, headers: Message, body: bytes) -> Page:
+        """A message is taken once (a repeat is a success, too), and refused if it is not genuine.
+
+        What was taken is on disk before the sender hears of it.
+        """
+        follower = path.removeprefix("/")
+        secret = self._secret_of(follower)
+        if secret is None:
+            return plain(404, f"Nobody called {follower!r} is told here")
+        genuine = is_genuine(headers, body, secret, now=self._now())
+        title = _title(body) if genuine else None
+        try:
+            with self._lock:
+                return self._note(follower, headers["webhook-id"], title)
+        except DemoStateError as error:
+            return plain(500, str(error))
+
+    def _note(self, follower: str, message_id: str, title: str | None) -> Page:
+        inboxes = read_inboxes(self._home)
+        before = inboxes.get(follower, Inbox())
+        if title is None:
+            after, page = replace(before, refused=before.refused + 1), plain(401, "Not genuine")
+        elif message_id in before.taken:
+            after, page = replace(before, repeats=before.repeats + 1), plain(200, "Taken before")
+        else:
+            after = replace(before, taken={**before.taken, message_id: title})
+            page = plain(200, "Taken")
+        told = {name: asdict(one) for name, one in {**inboxes, follower: after}.items()}
+        write_atomically(inbox_file(self._home), json.dumps(told, indent=2) + "\n")
+        return page
+
+
+def is_genuine(headers: Message, body: bytes, secret: str, *, now: float) -> bool:
+    """Whether the message is signed with the secret, and lately: Standard Webhooks, version 1."""
+    message_id, sent_at = headers.get("webhook-id", ""), headers.get("webhook-timestamp", "")
+    if not message_id or not sent_at.isdecimal():
+        return False
+    if abs(now - int(sent_at)) > TOLERANCE_SECONDS:
+        return False
+    try:
+        key = base64.b64decode(secret.removeprefix("whsec_"), validate=True)
+    except binascii.Error:
+        return False
+    signed = f"{message_id}.{sent_at}.".encode() + body
+    expected = b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256))
+    given = headers.get("webhook-signature", "").split()
+    return any(hmac.compare_digest(expected, one.encode()) for one in given)
+
+
+def inbox_file(home: Path) -> Path:
+    """Where the hooks of the site in `home` remember what they took."""
+    return home / "demo" / "inboxes.json"
+
+
+def read_inboxes(home: Path) -> dict[str, Inbox]:
+    """What every follower's hook has seen so far; a damaged file is an error."""
+    path = inbox_file(home)
+    try:
+        found = cast("dict[str, dict[str, Any]]", json.loads(path.read_bytes()))
+        return {name: Inbox(**one) for name, one in found.items()}
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise DemoStateError(
+            f"{path} does not hold the demo's inboxes ({error}); delete it to begin with empty ones"
+        ) from error
+
+
+def _title(body: bytes) -> str:
+    """What the message calls itself."""
+    try:
+        return str(json.loads(body)["title"])
+    except (ValueError, TypeError, KeyError):
+        return "a message without a title"
