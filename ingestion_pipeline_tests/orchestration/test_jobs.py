@@ -277,7 +277,7 @@ def test_maintain_keeps_house_and_tells_every_check(
 ) -> None:
     first, second = run_job("maintain", instance), run_job("maintain", instance)
 
-    names = ("no_gaps", "not_empty_after_full", "sources_fresh", "files_readable")
+    names = {"no_gaps", "not_empty_after_full", "sources_fresh", "files_readable", "all_delivered"}
     assert first.success
     assert checked(first) == dict.fromkeys(names, True)
     assert checked(second) == {}
