@@ -65,7 +65,7 @@ def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> i
     for row in going:
         subject = _subject(row, pairs)
         kept = staying.get((row["recipient"], *subject))
-        if kept is not None and not says_more(row["status"], kept["status"]):
+        if kept is not None and not _replaces(row, kept):
             dropped.append(row["id"])
             continue
         if kept is not None:
@@ -83,15 +83,26 @@ def says_more(going: str, staying: str) -> bool:
     return going == "pending" and staying == "failed"
 
 
+def _replaces(going: RowMapping, kept: RowMapping) -> bool:
+    if going["status"] == kept["status"] == "pending":
+        return is_begun(going) and not is_begun(kept)
+    return says_more(going["status"], kept["status"])
+
+
+def is_begun(row: RowMapping) -> bool:
+    """Whether a notice is in a message, which is sent as it is, and again so, under its own key."""
+    return row.get("delivery_id") is not None
+
+
 def rename_series(connection: Connection, old: str, new: str) -> int:
     """Notices, what is still to be told, and follows belong to the other series; the follows.
 
-    A payload that has been sent stays what was said.
+    A payload that has been sent, or is in a message, stays what was said.
     """
     connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
     waiting = (
         (outbox, outbox.c.handled_at.is_(None)),
-        (notices, notices.c.status == "pending"),
+        (notices, _is_unsaid()),
     )
     for table, is_waiting in waiting:
         query = select(table.c.id, table.c.subject_id, table.c.payload).where(
@@ -131,10 +142,13 @@ def spoken_of(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
 
 
 def silence(connection: Connection, chapter_id: int, *, now: datetime) -> int:
-    """What is still to be told of the chapter is told to nobody; how many notices were muted."""
+    """What is still to be told of the chapter is told to nobody; how many notices were muted.
+
+    A message that was begun may have arrived: it is not recalled.
+    """
     unsaid = _of_chapter(outbox, chapter_id) & outbox.c.handled_at.is_(None)
     connection.execute(update(outbox).where(unsaid).values(handled_at=now))
-    pending = _of_chapter(notices, chapter_id) & (notices.c.status == "pending")
+    pending = _of_chapter(notices, chapter_id) & _is_unsaid()
     muted = update(notices).where(pending).values(status="muted", error=WITHDRAWN)
     return connection.execute(muted).rowcount
 
@@ -152,6 +166,10 @@ def speak_again(connection: Connection, chapter_id: int, *, silenced_at: datetim
     return connection.execute(pending).rowcount
 
 
+def _is_unsaid() -> ColumnElement[bool]:
+    return (notices.c.status == "pending") & notices.c.delivery_id.is_(None)
+
+
 def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
     subject = table.c.subject_id
     is_it = or_(subject == str(chapter_id), subject.like(f"{chapter_id}:%"))
@@ -161,7 +179,7 @@ def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
 def _about(
     connection: Connection, table: Table, chapter_ids: Collection[int]
 ) -> Sequence[RowMapping]:
-    """The rows that speak of these chapters, in any language."""
+    """The rows that speak of these chapters, in any language; nobody handles or sends them now."""
     given = row_source(
         connection, {"subject": Text()}, [(str(one),) for one in sorted(chapter_ids)], "given"
     )
@@ -175,6 +193,7 @@ def _about(
         .join(given, given.c.subject == chapter)
         .where(table.c.subject_kind.in_(KINDS))
         .order_by(table.c.id)
+        .with_for_update(of=table)
     )
     return connection.execute(query).mappings().all()
 
@@ -194,7 +213,7 @@ def _chapter_id(subject_id: str) -> int:
 
 def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]:
     is_said = row.get("handled_at") is not None or row.get("status", "pending") != "pending"
-    if is_said:
+    if is_said or is_begun(row):
         return row["payload"]
     return row["payload"] | {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
 

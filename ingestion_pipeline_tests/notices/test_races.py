@@ -7,7 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.notices.tasks import DELIVER
+from ingestion_pipeline.series.merging import merge
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
@@ -42,3 +44,25 @@ def test_news_that_comes_while_its_recipient_is_put_off_till_tomorrow_wakes_them
         assert expansion.result(60).notices == 1
 
     assert telling.task().not_before == clock.at + timedelta(seconds=15)
+
+
+def test_a_merge_that_meets_an_expansion_takes_its_notices_along(
+    telling: Telling, clock: FixedClock
+) -> None:
+    telling.given_follower("ann", "solo", "other")
+    telling.publish(1)
+    telling.publish(1, series_id="other")
+
+    def merge_now() -> None:
+        with telling.store.begin() as connection:
+            merge(connection, "solo", "other", actor="test", now=clock.at)
+
+    with ThreadPoolExecutor(1) as pool:
+        with telling.store.begin() as connection:
+            assert expand(connection, now=clock.at, grouping=timedelta(0)).notices == 2
+            merging = pool.submit(merge_now)
+            wait_until_blocked(telling.store)
+        merging.result(60)
+
+    [notice] = telling.notices()
+    assert (notice.series_id, notice.payload["series_id"]) == ("other", "other")
