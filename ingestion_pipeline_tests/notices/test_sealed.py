@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, insert, select, update
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.series.merging import merge
 from ingestion_pipeline.series.rejection import restore, withdraw
 from ingestion_pipeline.store import FixedClock
-from ingestion_pipeline.store.tables import series
+from ingestion_pipeline.store.tables import chapters, notices, series
 from ingestion_pipeline_tests.notices.telling import Telling
 
 Change = Callable[[Connection, FixedClock], object]
@@ -77,3 +77,48 @@ def test_what_was_withdrawn_too_late_is_not_told_again_when_it_is_restored(
 
     assert telling.deliver().messages == 0
     assert telling.states() == ["sent"]
+
+
+def test_what_is_restored_is_told_to_those_alone_who_still_follow(
+    telling: Telling, clock: FixedClock
+) -> None:
+    for name in ("ann", "bob", "cem"):
+        telling.given_follower(name)
+    telling.publish(1)
+    telling.expand()
+    with telling.store.begin() as connection:
+        assert withdraw(connection, "solo", "1", actor="test", now=clock.at).notices == 3
+        registry.remove(connection, "bob", actor="test", now=clock.at)
+        registry.unfollow(connection, "cem", "solo", actor="test", now=clock.at)
+
+    with telling.store.begin() as connection:
+        assert restore(connection, "solo", "1", actor="test", now=clock.at).notices == 1
+    clock.advance(seconds=15)
+    telling.deliver()
+
+    assert [telling.states(name) for name in ("ann", "bob", "cem")] == [
+        ["sent"],
+        ["muted"],
+        ["muted"],
+    ]
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_series_that_many_were_told_of_can_be_merged(telling: Telling, clock: FixedClock) -> None:
+    telling.publish(*range(70))
+    telling.publish(*range(70), series_id="other")
+    with telling.store.begin() as connection:
+        known = connection.execute(select(chapters.c.id)).scalars().all()
+        told = {"subject_kind": "chapter", "status": "sent", "mode": "immediate", "payload": {}}
+        names = [f"r{number}" for number in range(500)]
+        notice = [
+            {**told, "recipient": name, "subject_id": str(one), "created_at": clock.at}
+            for name in names
+            for one in known
+        ]
+        connection.execute(insert(notices), notice)
+
+    with telling.store.begin() as connection:
+        came_to = merge(connection, "solo", "other", actor="test", now=clock.at)
+
+    assert (came_to.chapters_united, came_to.notices_dropped) == (70, 35_000)
