@@ -10,8 +10,11 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from datetime import datetime
+from functools import cache
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -89,15 +92,34 @@ class AppriseChannel:
 def _notify(url: str, message: Message) -> str | None:
     import apprise
 
+    _listen()
+    _heard.set(lines := [])
     service: Any = apprise.Apprise()
     if not service.add(url):
         return f"{_shown(url)}: Apprise does not understand the URL"
-    with cast("Any", apprise.LogCapture)(level=logging.WARNING) as log:
-        taken = service.notify(
-            title=message.title, body=message.text, body_format=apprise.NotifyFormat.TEXT
-        )
-        lines: list[str] = log.getvalue().splitlines()
+    taken = service.notify(
+        title=message.title, body=message.text, body_format=apprise.NotifyFormat.TEXT
+    )
     return None if taken else f"{_shown(url)}: {_without_secrets(lines, url) or 'not taken'}"
+
+
+# By context, which Apprise hands on to its threads: messages go to several services at a time.
+_heard: ContextVar[list[str]] = ContextVar("heard")
+
+
+class _Listener(logging.Handler):
+    """Keeps what Apprise says for whoever asked it to do something."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        _heard.get([]).append(record.getMessage())
+
+
+@cache
+def _listen() -> None:
+    """Apprise is heard by us alone: it writes URLs with their tokens into its log."""
+    theirs = logging.getLogger("apprise")
+    theirs.addHandler(_Listener(logging.WARNING))
+    theirs.propagate = False
 
 
 def _addressed(url: str, addressee: str) -> str:
@@ -116,12 +138,19 @@ def _fingerprint(url: str) -> str:
 
 
 def _without_secrets(lines: Sequence[str], url: str) -> str:
-    """The last thing Apprise said, with every part of the URL that may be a secret struck out."""
+    """The last thing Apprise said, with every part of the URL struck out but a mail server's name.
+
+    In tgram://TOKEN/..., slack://TOKEN/... and their like the host is a secret as well.
+    """
     said = lines[-1] if lines else ""
     parts = urlsplit(url)
-    secrets = [url, parts.password, parts.username, *parts.path.split("/")]
+    secrets = [url, *re.split("[/@:]", parts.path), *parts.fragment.split("/")]
     secrets += [value for _, value in parse_qsl(parts.query)]
-    for secret in filter(None, secrets):
-        for spelled in {secret, unquote(secret)}:
-            said = said.replace(spelled, "***")
+    where, _, host = parts.netloc.rpartition("@")
+    is_mail = parts.scheme.lower() in _MAIL_SCHEMES
+    secrets += re.split("[:@]", where if is_mail else parts.netloc)
+    secrets += [] if is_mail else [host, parts.netloc]
+    spelled = {each for one in secrets if one for each in (one, unquote(one))}
+    for one in sorted(spelled, key=len, reverse=True):
+        said = said.replace(one, "***")
     return said

@@ -15,7 +15,7 @@ import asyncio
 import logging
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.channel import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import chapters_message
-from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, Waiting, memory, plan
+from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, memory, plan
 from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
 from ingestion_pipeline.settings import Settings, Work
@@ -198,9 +198,9 @@ class Deliverer:
             if to is None:
                 claims.apply(connection, [finished(task)], now=now)
                 return None
-            begun, waiting = rows.pending(connection, to.id)
+            begun = rows.begun(connection, to.id)
             if begun is None:
-                match decided := self._plan(connection, to.id, waiting, now):
+                match decided := self._plan(connection, to.id, now):
                     case Send(ids):
                         begun = str(uuid4())
                         rows.seal(connection, ids, begun)
@@ -209,9 +209,8 @@ class Deliverer:
                         return None
             return to, rows.sealed_as(connection, to.id, begun), now
 
-    def _plan(
-        self, connection: Connection, recipient: str, waiting: Sequence[Waiting], now: datetime
-    ) -> Plan:
+    def _plan(self, connection: Connection, recipient: str, now: datetime) -> Plan:
+        waiting = rows.waiting(connection, recipient)
         if not waiting:
             return Nothing()
         went = rows.went(connection, recipient, since=now - memory(self._limits))
@@ -219,10 +218,9 @@ class Deliverer:
 
     def _next(self, connection: Connection, task: Task, now: datetime) -> Move:
         """The task waits for the recipient's next message, or ends."""
-        begun, waiting = rows.pending(connection, task.dedupe_key)
-        if begun is not None:
+        if rows.begun(connection, task.dedupe_key) is not None:
             return _rearmed(task, now)
-        return _after(task, self._plan(connection, task.dedupe_key, waiting, now), now)
+        return _after(task, self._plan(connection, task.dedupe_key, now), now)
 
     def _succeed(self, task: Task, to: Addressee, sealed: Sealed) -> None:
         with self._store.begin() as connection:
@@ -296,7 +294,7 @@ class Deliverer:
         rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
         rows.struck(connection, to.id, failures=failures, not_before=until, error=error.text)
         bury(connection, [burial], now=now)
-        has_more = any(rows.pending(connection, to.id))
+        has_more = rows.begun(connection, to.id) or rows.waiting(connection, to.id)
         ended = _rearmed(task, until, error) if has_more else failed(task, error)
         claims.apply(connection, [replace(ended, state=None)], now=now)
 

@@ -27,7 +27,7 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.notices.tasks import wake
+from ingestion_pipeline.notices.tasks import CHAPTER, IS_TOLD, wake
 from ingestion_pipeline.sources.recipient import Mode
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
@@ -43,9 +43,6 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
-CHAPTER = "chapter"
-CHAPTER_LANGUAGE = "chapter_language"  # a known chapter, in a language that is new to it
-TOLD_KINDS = (CHAPTER, CHAPTER_LANGUAGE)
 ROWS_AT_ONCE = 500  # chapters; each times its followers is what one statement writes
 
 
@@ -85,7 +82,7 @@ def _unhandled(connection: Connection) -> list[RowMapping]:
     """The rows nobody has handled, nor is handling: two deliverers share them."""
     query = (
         select(outbox.c.id, outbox.c.payload, outbox.c.created_at)
-        .where(UNHANDLED, outbox.c.subject_kind.in_(TOLD_KINDS))
+        .where(UNHANDLED, IS_TOLD)
         .order_by(outbox.c.id)
         .limit(ROWS_AT_ONCE)
         .with_for_update(skip_locked=True)

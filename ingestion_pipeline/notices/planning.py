@@ -3,7 +3,8 @@
 Chapters of one series go together, once their oldest has waited for the grouping window; a series
 is named at most once in `per_series`. The caps are sliding windows over the messages that went.
 When more messages are ready than the caps leave, all of it goes out as one that names everything:
-what was held back is never lost, and never a flood.
+what was held back is never lost, and never a flood. Only what is longer than any receiver takes is
+cut, and the rest goes next time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from ingestion_pipeline.sources.recipient import Mode
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)
+LONGEST_MESSAGE = 1_000  # chapters: some 300 KB of JSON; many receivers take no more than 1 MB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,9 +81,9 @@ def plan(
         return Wait(max(free_at, groups[0].ready_at))
     if not ready:
         return Wait(groups[0].ready_at)
-    if len(ready) > left:
-        return Send(tuple(sorted(id_ for one in ready for id_ in one.ids)))
-    return Send(tuple(sorted(ready[0].ids)))
+    together = ready if len(ready) > left else ready[:1]
+    ids = sorted(id_ for one in together for id_ in one.ids)
+    return Send(tuple(ids[:LONGEST_MESSAGE]))
 
 
 def memory(limits: Notices) -> timedelta:

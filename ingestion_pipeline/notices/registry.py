@@ -6,17 +6,17 @@ A file's recipient follows the file at every import; what an operator added by h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, union, update
+from sqlalchemy import Connection, delete, func, insert, select, union, update
 
 from ingestion_pipeline.notices import tasks
 from ingestion_pipeline.notices.rows import Addressee, addressee
 from ingestion_pipeline.notices.webhook import new_secret
-from ingestion_pipeline.sources.recipient import Follow, Recipient, is_webhook
+from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
@@ -114,12 +114,14 @@ def follow(
     known = _known_series(connection)
     if wanted.series not in known:
         raise UnknownSeries(wanted.series, known)
+    wanted = _at_home(connection, [wanted])[0]
     before = _follows_of(connection, recipient_id).get(wanted.series)
     if before is not None and before[0] == wanted:
         return False
     if before is not None and before[1] != BY_HAND:
         raise OwnedByFile(f"{recipient_id} follows {wanted.series} by {before[1]}; change it there")
     _upsert_follow(connection, recipient_id, wanted, BY_HAND, now=now)
+    _mute_unwanted(connection, recipient_id)
     detail = {"series": wanted.series, "mode": wanted.mode, "language": wanted.language}
     _audit(connection, actor, "recipient.follow", recipient_id, now, detail)
     return True
@@ -131,6 +133,8 @@ def unfollow(
     """The recipient hears of the series no more; how many pending notices were muted."""
     _require(connection, recipient_id)
     followed = _follows_of(connection, recipient_id)
+    if series_id not in followed:
+        series_id = _at_home(connection, [Follow(series=series_id)])[0].series
     if series_id not in followed:
         shown = _meant(series_id, followed)
         raise LookupError(f"{recipient_id} does not follow {series_id!r}{shown}")
@@ -171,20 +175,32 @@ def _declare(connection: Connection, one: Recipient, *, now: datetime) -> str:
         return "left_alone"
     if origin is None:
         _insert(connection, one, new_secret() if is_webhook(one.address) else None, now=now)
-        for wanted in one.follows:
-            _upsert_follow(connection, one.id, wanted, one.origin, now=now)
-        return "added"
-    changed = _update(connection, one, now=now)
+    changed = origin is not None and _update(connection, one, now=now)
     before = _follows_of(connection, one.id)
-    for wanted in one.follows:
-        stands = before.get(wanted.series)
-        if stands is None or (stands[1] != BY_HAND and stands != (wanted, one.origin)):
-            _upsert_follow(connection, one.id, wanted, one.origin, now=now)
+    wanted = {each.series: each for each in _at_home(connection, one.follows)}
+    for name, each in wanted.items():
+        stands = before.get(name)
+        if stands is None or (stands[1] != BY_HAND and stands != (each, one.origin)):
+            _upsert_follow(connection, one.id, each, one.origin, now=now)
             changed = True
-    listed = {wanted.series for wanted in one.follows}
-    gone = [name for name, (_, by) in before.items() if by != BY_HAND and name not in listed]
+    gone = [name for name, (_, by) in before.items() if by != BY_HAND and name not in wanted]
     _delete_follows(connection, one.id, gone)
+    for name in gone:
+        _mute(connection, one.id, name, "unfollowed")
+    if changed:
+        _mute_unwanted(connection, one.id)
+    if origin is None:
+        return "added"
     return "updated" if changed or gone else "unchanged"
+
+
+def _at_home(connection: Connection, wanted: Sequence[Follow]) -> list[Follow]:
+    """Whoever names a series that was merged follows the one it became, as a merge leaves it."""
+    query = select(series.c.id, series.c.merged_into).where(
+        series.c.id.in_([one.series for one in wanted]), series.c.merged_into.is_not(None)
+    )
+    into: dict[str, str] = {row.id: row.merged_into for row in connection.execute(query)}
+    return [replace(one, series=into.get(one.series, one.series)) for one in wanted]
 
 
 def _insert(connection: Connection, one: Recipient, secret: str | None, *, now: datetime) -> None:
@@ -200,6 +216,7 @@ def _update(connection: Connection, one: Recipient, *, now: datetime) -> bool:
     if all(row[name] == value for name, value in values.items()):
         return False
     if row["address_url"] != one.address:
+        tasks.make_due(connection, one.id, now=now)  # before the row, as deliverers lock them
         values |= {"failures": 0, "not_before": None, "last_error": None}
         if is_webhook(one.address) and not row["secret"]:
             values["secret"] = new_secret()
@@ -251,6 +268,26 @@ def _mute(connection: Connection, recipient_id: str, series_id: str | None, why:
             notices.c.series_id == series_id, notices.c.delivery_id.is_(None)
         )
     return connection.execute(statement.values(status="muted", error=why)).rowcount
+
+
+def _mute_unwanted(connection: Connection, recipient_id: str) -> None:
+    """Pending notices that are in no message yet, of series that are muted now."""
+    mode = func.coalesce(follows.c.mode, recipients.c.mode)
+    muted = (
+        select(follows.c.series_id)
+        .join(recipients, recipients.c.id == follows.c.recipient_id)
+        .where(follows.c.recipient_id == recipient_id, mode == Mode.MUTED.value)
+    )
+    connection.execute(
+        update(notices)
+        .where(
+            UNSENT,
+            notices.c.recipient == recipient_id,
+            notices.c.series_id.in_(muted),
+            notices.c.delivery_id.is_(None),
+        )
+        .values(status="muted", error="muted since")
+    )
 
 
 def _origin(connection: Connection, recipient_id: str) -> str | None:

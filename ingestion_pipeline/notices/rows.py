@@ -14,7 +14,7 @@ from ingestion_pipeline.sources.recipient import Mode
 from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, notices, recipients
 
 ERROR_CHARS = 500
-SEALED_AT_ONCE = 10_000  # SQLite takes 32,766 parameters
+LOOKED_AT = 20_000  # of one recipient's notices; they fill twenty of the longest messages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,25 +47,28 @@ def addressee(connection: Connection, recipient: str) -> Addressee | None:
     return Addressee(id=row.id, address=row.address_url, secret=row.secret, failures=row.failures)
 
 
-def pending(connection: Connection, recipient: str) -> tuple[str | None, list[Waiting]]:
-    """The oldest message that was begun and not finished, and what is in no message yet."""
+def begun(connection: Connection, recipient: str) -> str | None:
+    """The oldest message that was begun and not finished."""
     query = (
-        select(
-            notices.c.id,
-            notices.c.delivery_id,
-            notices.c.series_id,
-            notices.c.mode,
-            notices.c.created_at,
-        )
-        .where(UNSENT, notices.c.recipient == recipient)
+        select(notices.c.delivery_id)
+        .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id.is_not(None))
         .order_by(notices.c.id)
+        .limit(1)
     )
-    rows = connection.execute(query).all()
-    begun = next((row.delivery_id for row in rows if row.delivery_id is not None), None)
-    return begun, [
+    return connection.execute(query).scalar_one_or_none()
+
+
+def waiting(connection: Connection, recipient: str) -> list[Waiting]:
+    """What is in no message yet, the oldest first, as much of it as is worth a look."""
+    query = (
+        select(notices.c.id, notices.c.series_id, notices.c.mode, notices.c.created_at)
+        .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id.is_(None))
+        .order_by(notices.c.id)
+        .limit(LOOKED_AT)
+    )
+    return [
         Waiting(id=row.id, series_id=row.series_id, mode=Mode(row.mode), created_at=row.created_at)
-        for row in rows
-        if row.delivery_id is None
+        for row in connection.execute(query)
     ]
 
 
@@ -111,11 +114,7 @@ def went(connection: Connection, recipient: str, *, since: datetime) -> list[Wen
 
 def seal(connection: Connection, ids: Sequence[int], delivery_id: str) -> None:
     """These notices are one message from now on."""
-    for start in range(0, len(ids), SEALED_AT_ONCE):
-        some = ids[start : start + SEALED_AT_ONCE]
-        connection.execute(
-            update(notices).where(notices.c.id.in_(some)).values(delivery_id=delivery_id)
-        )
+    connection.execute(update(notices).where(notices.c.id.in_(ids)).values(delivery_id=delivery_id))
 
 
 def mark_sent(connection: Connection, recipient: str, delivery_id: str, *, now: datetime) -> None:

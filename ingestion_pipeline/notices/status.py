@@ -7,10 +7,18 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, and_, func, select
+from sqlalchemy import Connection, RowMapping, and_, func, or_, select
 
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, follows, notices, recipients, tasks
+from ingestion_pipeline.store.tables import (
+    ACTIVE,
+    GIVEN_UP,
+    UNSENT,
+    follows,
+    notices,
+    recipients,
+    tasks,
+)
 
 LISTED = 1_000
 
@@ -98,7 +106,11 @@ class Undelivered:
 def undelivered(
     connection: Connection, *, now: datetime, overdue_seconds: int
 ) -> Sequence[Undelivered]:
-    """Who has a failed notice, or one that should have been sent a while ago."""
+    """Who has a failed notice, or one that should have been sent a while ago.
+
+    What waits for its time (a digest, a cap) is not late; what was tried in vain is, however
+    politely it was put off.
+    """
     failed = (
         select(notices.c.recipient, func.count(), func.max(notices.c.error))
         .where(GIVEN_UP)
@@ -111,18 +123,22 @@ def undelivered(
         .group_by(notices.c.recipient)
         .subquery()
     )
-    late = select(old.c.recipient, old.c["count"]).join(
-        tasks, and_(tasks.c.dedupe_key == old.c.recipient, tasks.c.kind == DELIVER)
+    late = (
+        select(old.c.recipient, old.c["count"], tasks.c.error)
+        .join(tasks, and_(tasks.c.dedupe_key == old.c.recipient, tasks.c.kind == DELIVER))
+        .where(
+            ACTIVE,
+            or_(tasks.c.not_before < before, tasks.c.error_class.in_(["transient", "resource"])),
+        )
     )
-    late = late.where(tasks.c.status.in_(["PENDING", "PROCESSING"]), tasks.c.not_before < before)
-    overdue: dict[str, int] = {row[0]: int(row[1]) for row in connection.execute(late)}
+    overdue = {who: (int(count), error) for who, count, error in connection.execute(late)}
     found = {who: (count, error) for who, count, error in connection.execute(failed)}
     return [
         Undelivered(
             recipient=who,
             failed=found.get(who, (0, None))[0],
-            overdue=overdue.get(who, 0),
-            error=found.get(who, (0, None))[1],
+            overdue=overdue.get(who, (0, None))[0],
+            error=found.get(who, (0, None))[1] or overdue.get(who, (0, None))[1],
         )
         for who in sorted(found.keys() | overdue.keys())
     ]

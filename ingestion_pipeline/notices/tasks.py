@@ -26,6 +26,11 @@ from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask, TaskStatus
 
 DELIVER = "deliver"
+CHAPTER = "chapter"
+CHAPTER_LANGUAGE = "chapter_language"  # a known chapter, in a language that is new to it
+# What a deliverer makes notices of. By the bare column SQLite would walk through all that was ever
+# handled, not through the few that are not.
+IS_TOLD = func.coalesce(outbox.c.subject_kind, "").in_([CHAPTER, CHAPTER_LANGUAGE])
 PRIORITY = 1
 TASKS_AT_ONCE = 5_000
 
@@ -36,34 +41,42 @@ def wake(connection: Connection, *, subject_ids: Collection[str], at: datetime) 
     A retry and a pause are waited out.
     """
     news = select(notices.c.recipient).where(
-        UNSENT, notices.c.subject_kind == "chapter", notices.c.subject_id.in_(list(subject_ids))
+        UNSENT, notices.c.subject_kind == CHAPTER, notices.c.subject_id.in_(list(subject_ids))
     )
-    later = (
-        select(tasks.c.id)
+    theirs = tasks.c.dedupe_key.in_(news)
+    _lock(connection, theirs)
+    connection.execute(
+        update(tasks)
         .where(
+            ACTIVE,
             tasks.c.kind == DELIVER,
+            theirs,
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.attempts == 0,
             tasks.c.error_class.is_(None),
             tasks.c.not_before > at,
-            tasks.c.dedupe_key.in_(news),
         )
-        .order_by(tasks.c.id)
-        .with_for_update()
-        .cte("later")
+        .values(not_before=at)
     )
-    statement = update(tasks).where(tasks.c.id.in_(select(later.c.id))).values(not_before=at)
-    connection.execute(statement)
+
+
+def _lock(connection: Connection, theirs: ColumnElement[bool]) -> None:
+    """These recipients' tasks are ours until the transaction ends, in one order for all.
+
+    A statement of its own: whoever serves a recipient at this moment has looked at what waits, and
+    not seen our news. What they leave behind is seen by the next statement alone.
+    """
+    query = select(tasks.c.id).where(ACTIVE, tasks.c.kind == DELIVER, theirs)
+    connection.execute(query.order_by(tasks.c.id).with_for_update())
 
 
 def ensure_tasks(connection: Connection, *, now: datetime, grouping: timedelta) -> int:
     """Every recipient with a pending notice has a task; how many were missing."""
+    oldest_at = select(func.min(notices.c.created_at)).where(UNSENT, _is_theirs())
     query = (
-        select(notices.c.recipient, func.min(notices.c.created_at), recipients.c.not_before)
-        .join(recipients, recipients.c.id == notices.c.recipient)
-        .where(UNSENT, _has_no_task())
-        .group_by(notices.c.recipient, recipients.c.not_before)
-        .order_by(notices.c.recipient)
+        select(recipients.c.id, oldest_at.scalar_subquery(), recipients.c.not_before)
+        .where(_has_news(), _has_no_task())
+        .order_by(recipients.c.id)
         .limit(TASKS_AT_ONCE)
     )
     new = [
@@ -81,13 +94,11 @@ def ensure_tasks(connection: Connection, *, now: datetime, grouping: timedelta) 
 
 def make_due(connection: Connection, recipient: str, *, now: datetime) -> None:
     """The recipient is served by the next deliverer, afresh."""
+    theirs = tasks.c.dedupe_key == recipient
+    _lock(connection, theirs)
     connection.execute(
         update(tasks)
-        .where(
-            tasks.c.kind == DELIVER,
-            tasks.c.dedupe_key == recipient,
-            tasks.c.status == TaskStatus.PENDING.value,
-        )
+        .where(tasks.c.kind == DELIVER, theirs, tasks.c.status == TaskStatus.PENDING.value)
         .values(not_before=now, attempts=0, error_class=None, error_code=None, error=None)
     )
 
@@ -110,15 +121,13 @@ def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Whether a deliverer would find something: three indexed questions, the cheapest first."""
-    unhandled = select(outbox.c.id).where(UNHANDLED, exists(select(follows.c.recipient_id)))
+    unhandled = select(outbox.c.id).where(
+        UNHANDLED, IS_TOLD, exists(select(follows.c.recipient_id))
+    )
     due = select(tasks.c.id).where(
         ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now)
     )
-    forgotten = (
-        select(notices.c.id)
-        .join(recipients, recipients.c.id == notices.c.recipient)
-        .where(UNSENT, _has_no_task())
-    )
+    forgotten = select(recipients.c.id).where(_has_news(), _has_no_task())
     queries = (unhandled, due, forgotten)
     return any(connection.execute(query.limit(1)).first() is not None for query in queries)
 
@@ -138,7 +147,15 @@ def _is_claimable(now: datetime) -> ColumnElement[bool]:
     )
 
 
+def _is_theirs() -> ColumnElement[bool]:
+    return notices.c.recipient == recipients.c.id
+
+
+def _has_news() -> ColumnElement[bool]:
+    """By recipient, not by notice: whoever waits for a digest may have thousands."""
+    return exists().where(UNSENT, _is_theirs()).correlate(recipients)
+
+
 def _has_no_task() -> ColumnElement[bool]:
-    return ~exists().where(
-        ACTIVE, tasks.c.kind == DELIVER, tasks.c.dedupe_key == cast(notices.c.recipient, Text)
-    )
+    theirs = tasks.c.dedupe_key == cast(recipients.c.id, Text)
+    return ~exists().where(ACTIVE, tasks.c.kind == DELIVER, theirs).correlate(recipients)

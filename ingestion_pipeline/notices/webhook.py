@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - what every such secret begins with
 _GONE = 410
+_REFUSED = {403, 407}  # a site that blocks us may think better of it; a receiver's mind is made up
 _REDIRECTS = range(300, 400)
 _ANSWER_BYTES = 16_384  # read only to keep the connection; nobody needs what it says
 _ANSWER_SECONDS = 2.0
@@ -136,6 +137,9 @@ def _told(error: WorkError, status: int, url: str) -> WorkError:
         return Permanent(said, code=error.code)
     if status == _GONE:
         said = f"{shown} answered 410: nobody is there; `ingest recipients remove` ends it"
+        return Permanent(said, code=error.code)
+    if status in _REFUSED:
+        said = f"{shown} answered {status}: it refuses us; does it know the secret?"
         return Permanent(said, code=error.code)
     return error
 

@@ -162,7 +162,16 @@ def pending_work(
             yield request
     # One deliverer at a time finds all there is, also what comes while it works.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
-        yield dg.RunRequest(job_name=deliver_notices.name, run_key=f"notices:{now:%Y%m%dT%H%M%S}")
+        yield dg.RunRequest(
+            job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now)
+        )
+
+
+def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
+    """News is told at once; but where deliverers fail, one a minute is enough."""
+    last = instance.get_runs(dg.RunsFilter(tags={tags.SHARD: NOTICES_SHARD}), limit=1)
+    has_failed = bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
+    return f"notices:{now:%Y%m%dT%H%M}" + ("" if has_failed else f"{now:%S}")
 
 
 WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)

@@ -9,7 +9,18 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, Table, Text, delete, func, or_, select, update
+from sqlalchemy import (
+    Connection,
+    RowMapping,
+    Table,
+    Text,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.series.languages import CHAPTER_LANGUAGE
@@ -49,8 +60,9 @@ def _repoint_outbox(connection: Connection, pairs: _Pairs, series_id: str) -> No
         dropped.append(row["id"])
         if row["handled_at"] is None and kept["handled_at"] is not None:
             reopened.append(kept["id"])  # else those who followed the one that goes hear nothing
-    connection.execute(delete(outbox).where(outbox.c.id.in_(dropped)))
-    connection.execute(update(outbox).where(outbox.c.id.in_(reopened)).values(handled_at=None))
+    connection.execute(delete(outbox).where(_among(connection, outbox.c.id, dropped)))
+    again = update(outbox).where(_among(connection, outbox.c.id, reopened))
+    connection.execute(again.values(handled_at=None))
     _rewrite(connection, outbox, moved)
 
 
@@ -65,13 +77,13 @@ def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> i
     for row in going:
         subject = _subject(row, pairs)
         kept = staying.get((row["recipient"], *subject))
-        if kept is not None and not says_more(row["status"], kept["status"]):
+        if kept is not None and not _replaces(row, kept):
             dropped.append(row["id"])
             continue
         if kept is not None:
             dropped.append(kept["id"])
         moved.append((row["id"], subject[1], _payload(row, subject[1], series_id)))
-    connection.execute(delete(notices).where(notices.c.id.in_(dropped)))
+    connection.execute(delete(notices).where(_among(connection, notices.c.id, dropped)))
     _rewrite(connection, notices, moved)
     return len(dropped)
 
@@ -83,15 +95,26 @@ def says_more(going: str, staying: str) -> bool:
     return going == "pending" and staying == "failed"
 
 
+def _replaces(going: RowMapping, kept: RowMapping) -> bool:
+    if going["status"] == kept["status"] == "pending":
+        return is_begun(going) and not is_begun(kept)
+    return says_more(going["status"], kept["status"])
+
+
+def is_begun(row: RowMapping) -> bool:
+    """Whether a notice is in a message, which is sent as it is, and again so, under its own key."""
+    return row.get("delivery_id") is not None
+
+
 def rename_series(connection: Connection, old: str, new: str) -> int:
     """Notices, what is still to be told, and follows belong to the other series; the follows.
 
-    A payload that has been sent stays what was said.
+    A payload that has been sent, or is in a message, stays what was said.
     """
     connection.execute(update(notices).where(notices.c.series_id == old).values(series_id=new))
     waiting = (
         (outbox, outbox.c.handled_at.is_(None)),
-        (notices, notices.c.status == "pending"),
+        (notices, _is_unsaid()),
     )
     for table, is_waiting in waiting:
         query = select(table.c.id, table.c.subject_id, table.c.payload).where(
@@ -131,52 +154,70 @@ def spoken_of(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
 
 
 def silence(connection: Connection, chapter_id: int, *, now: datetime) -> int:
-    """What is still to be told of the chapter is told to nobody; how many notices were muted."""
+    """What is still to be told of the chapter is told to nobody; how many notices were muted.
+
+    A message that was begun may have arrived: it is not recalled.
+    """
     unsaid = _of_chapter(outbox, chapter_id) & outbox.c.handled_at.is_(None)
     connection.execute(update(outbox).where(unsaid).values(handled_at=now))
-    pending = _of_chapter(notices, chapter_id) & (notices.c.status == "pending")
+    pending = _of_chapter(notices, chapter_id) & _is_unsaid()
     muted = update(notices).where(pending).values(status="muted", error=WITHDRAWN)
     return connection.execute(muted).rowcount
 
 
 def speak_again(connection: Connection, chapter_id: int, *, silenced_at: datetime) -> int:
-    """What `silence` held back at that moment is to be told again; how many notices."""
+    """What `silence` held back at that moment is told to who still follows; how many notices."""
     held = _of_chapter(outbox, chapter_id) & (outbox.c.handled_at == silenced_at)
     connection.execute(update(outbox).where(held).values(handled_at=None))
     muted = _of_chapter(notices, chapter_id) & (notices.c.error == WITHDRAWN)
+    still = exists().where(
+        follows.c.recipient_id == notices.c.recipient, follows.c.series_id == notices.c.series_id
+    )
     pending = (
         update(notices)
-        .where(muted, notices.c.status == "muted")
+        .where(muted, notices.c.status == "muted", still)
         .values(status="pending", error=None)
     )
     return connection.execute(pending).rowcount
 
 
+def _is_unsaid() -> ColumnElement[bool]:
+    return (notices.c.status == "pending") & notices.c.delivery_id.is_(None)
+
+
 def _of_chapter(table: Table, chapter_id: int) -> ColumnElement[bool]:
     subject = table.c.subject_id
-    is_it = or_(subject == str(chapter_id), subject.like(f"{chapter_id}:%"))
+    is_it = subject == str(chapter_id)
+    if table is outbox:
+        is_it = or_(is_it, subject.like(f"{chapter_id}:%"))
     return table.c.subject_kind.in_(KINDS) & is_it
 
 
 def _about(
     connection: Connection, table: Table, chapter_ids: Collection[int]
 ) -> Sequence[RowMapping]:
-    """The rows that speak of these chapters, in any language."""
+    """The rows that speak of these chapters, in any language; nobody handles or sends them now."""
     given = row_source(
         connection, {"subject": Text()}, [(str(one),) for one in sorted(chapter_ids)], "given"
     )
-    subject = table.c.subject_id
-    if connection.dialect.name == "postgresql":
-        chapter = func.split_part(subject, ":", 1)
-    else:
-        chapter = func.substr(subject, 1, func.instr(subject.concat(":"), ":") - 1)
     query = (
         select(table)
-        .join(given, given.c.subject == chapter)
+        .join(given, given.c.subject == _chapter(connection, table))
         .where(table.c.subject_kind.in_(KINDS))
         .order_by(table.c.id)
+        .with_for_update(of=table)
     )
     return connection.execute(query).mappings().all()
+
+
+def _chapter(connection: Connection, table: Table) -> ColumnElement[str]:
+    """The chapter's id in a subject; notices are of chapters alone, and have an index by it."""
+    subject = table.c.subject_id
+    if table is notices:
+        return subject
+    if connection.dialect.name == "postgresql":
+        return func.split_part(subject, ":", 1)
+    return func.substr(subject, 1, func.instr(subject.concat(":"), ":") - 1)
 
 
 def _subject(row: RowMapping, pairs: _Pairs | None = None) -> tuple[str, str]:
@@ -194,9 +235,17 @@ def _chapter_id(subject_id: str) -> int:
 
 def _payload(row: RowMapping, subject_id: str, series_id: str) -> dict[str, Any]:
     is_said = row.get("handled_at") is not None or row.get("status", "pending") != "pending"
-    if is_said:
+    if is_said or is_begun(row):
         return row["payload"]
     return row["payload"] | {"series_id": series_id, "chapter_id": _chapter_id(subject_id)}
+
+
+def _among(
+    connection: Connection, column: ColumnElement[int], ids: Sequence[int]
+) -> ColumnElement[bool]:
+    """However many: each of a series' chapters times its followers is beyond any IN list."""
+    given = row_source(connection, {"id": Id}, [(one,) for one in ids], "among")
+    return column.in_(select(given.c.id))
 
 
 def _rewrite(connection: Connection, table: Table, changed: Sequence[tuple[Any, ...]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
@@ -10,6 +11,7 @@ from sqlalchemy import select, update
 from standardwebhooks.webhooks import Webhook
 
 from ingestion_pipeline.notices.replay import replay
+from ingestion_pipeline.notices.status import Undelivered, undelivered
 from ingestion_pipeline.sources.recipient import Mode
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
@@ -39,6 +41,11 @@ def standing(telling: Telling, recipient: str = "ann") -> tuple[int, float | Non
         row = connection.execute(select(recipients).where(recipients.c.id == recipient)).one()
     pause = None if row.not_before is None else row.not_before - telling.clock.at
     return row.failures, pause and pause.total_seconds(), row.last_error
+
+
+def late(telling: Telling) -> Sequence[Undelivered]:
+    with telling.store.read() as connection:
+        return undelivered(connection, now=telling.clock.at, overdue_seconds=900)
 
 
 def test_a_chapter_reaches_its_follower_signed_and_once(
@@ -180,10 +187,11 @@ def test_a_message_that_fails_five_times_is_failed_visible_and_replayed_under_it
     ("answer", "code", "said"),
     [
         (400, "http_400", "answered 400"),
+        (403, "http_403", "does it know the secret?"),
         (410, "http_410", "recipients remove"),
         (redirect("http://hooks.test/elsewhere"), "http_302", "give the final address"),
     ],
-    ids=["400", "410", "a redirect"],
+    ids=["400", "403", "410", "a redirect"],
 )
 def test_what_will_not_pass_by_waiting_fails_at_once(
     telling: Telling, clock: FixedClock, web: FakeWeb, answer: int | Reply, code: str, said: str
@@ -215,8 +223,11 @@ def test_who_asks_for_patience_is_given_it_and_no_attempt_is_counted(
         clock.advance(seconds=599)
         assert telling.deliver().messages == 0
         clock.advance(seconds=1)
+    assert [(one.recipient, one.overdue) for one in late(telling)] == [("ann", 1)]
+    assert "answered 429" in str(late(telling)[0].error)
 
     assert telling.deliver().messages == 1
+    assert late(telling) == []
     assert len({one.headers["webhook-id"] for one in telling.asked()}) == 1
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.expansion import Expanded, speaks
+from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.sources.recipient import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -192,6 +193,8 @@ def test_a_kind_nobody_knows_is_left_for_whoever_does(telling: Telling) -> None:
 
     assert telling.expand() == Expanded()
     assert unhandled(telling) == 1
+    with telling.store.read() as connection:  # else a deliverer were started every few seconds
+        assert not is_work_waiting(connection, now=telling.clock.at)
 
 
 def many_followers(telling: Telling, count: int) -> None:

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, Waiting, Went, plan
+from ingestion_pipeline.notices.planning import (
+    LONGEST_MESSAGE,
+    Nothing,
+    Plan,
+    Send,
+    Wait,
+    Waiting,
+    Went,
+    plan,
+)
 from ingestion_pipeline.settings import Notices
 from ingestion_pipeline.sources.recipient import Mode
 from ingestion_pipeline_tests.builders import NOON
@@ -106,6 +115,14 @@ def test_the_hourly_cap_holds_where_it_is_the_smaller_one() -> None:
 
     assert at_noon([waits(1)], sent, per_hour=2) == Wait(NOON + 10 * MINUTE)
     assert at_noon([waits(1)], sent, per_hour=3) == Send((1,))
+
+
+def test_a_message_is_never_longer_than_receivers_take_and_begins_with_the_oldest() -> None:
+    many = [waits(id_, f"s{id_ % 700}") for id_ in range(LONGEST_MESSAGE + 500, 0, -1)]
+
+    planned = at_noon(many, [], per_day=1)
+
+    assert planned == Send(tuple(range(1, LONGEST_MESSAGE + 1)))
 
 
 ARRIVALS = st.lists(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import StringIO
 
 import pytest
 
@@ -137,3 +139,28 @@ def test_without_a_service_the_notice_fails_with_the_cure(
 
     assert telling.states() == ["failed"]
     assert cure in telling.notices()[0].error
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"tgram://bad/{PASSWORD}",  # Apprise writes the whole URL into its log
+        f"json://{PASSWORD}:9/x",  # in many schemes the token stands where a host would
+    ],
+)
+def test_a_services_url_stands_in_no_log_and_in_no_error(
+    telling: Telling, clock: FixedClock, request: pytest.FixtureRequest, url: str
+) -> None:
+    telling.urls = [url]
+    log = logging.StreamHandler(StringIO())  # pytest's own hears what does not propagate, too
+    logging.getLogger().addHandler(log)
+    request.addfinalizer(lambda: logging.getLogger().removeHandler(log))
+    telling.given_follower("ann", address="notify:")
+    with published(telling, clock):
+        telling.deliver()
+
+    assert "1 of 1 services did not take it" in telling.notices()[0].error
+    assert PASSWORD not in telling.notices()[0].error
+    assert "no delivery to ann" in log.stream.getvalue()
+    assert PASSWORD not in log.stream.getvalue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta
 
 import dagster as dg
@@ -78,7 +79,9 @@ def test_while_a_deliverer_works_no_other_is_requested(
 
     assert requested(instance) == []
     instance.report_run_failed(run)
-    assert requested(instance) == ["deliver_notices"]
+    [request] = tick_sensor("pending_work", instance).run_requests or []
+    assert request.job_name == "deliver_notices"
+    assert re.fullmatch(r"notices:\d{8}T\d{4}", str(request.run_key))  # by the minute: one failed
 
 
 def test_chapters_that_nobody_follows_start_no_run_and_upkeep_handles_them(

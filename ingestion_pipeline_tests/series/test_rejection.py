@@ -12,7 +12,13 @@ from ingestion_pipeline.series.rejection import Judged, UnknownChapter, restore,
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import notices, outbox
-from ingestion_pipeline_tests.series.identity import audited, chapter_id, check_invariants, notice
+from ingestion_pipeline_tests.series.identity import (
+    audited,
+    chapter_id,
+    check_invariants,
+    follow,
+    notice,
+)
 from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases
 
 OTHER = "series:other"
@@ -92,7 +98,8 @@ def test_nobody_hears_of_it_any_more_and_restoring_gives_back_exactly_that(
     syncing: Syncing,
 ) -> None:
     wrong, right = chapter_id(syncing, "solo", "99"), chapter_id(syncing, "solo", "2")
-    notice(syncing, "ann", wrong, "pending")
+    follow(syncing, "ann", "solo")
+    notice(syncing, "ann", wrong, "pending", series_id="solo")
     notice(syncing, "ann", right, "pending")
     notice(syncing, "ben", wrong, "sent")
     notice(syncing, "cat", wrong, "muted")

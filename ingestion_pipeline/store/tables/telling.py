@@ -22,6 +22,8 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 UNSENT = text("status = 'pending'")
 GIVEN_UP = text("status = 'failed'")
 UNHANDLED = text("handled_at IS NULL")
+# An index of all that was ever sent would tempt SQLite to look for what is pending in it.
+SENT = text("sent_at IS NOT NULL")
 
 outbox = Table(
     "outbox",
@@ -90,6 +92,6 @@ notices = Table(
         sqlite_where=UNSENT,
     ),
     Index("ix_notices_failed", "recipient", postgresql_where=GIVEN_UP, sqlite_where=GIVEN_UP),
-    Index(None, "recipient", "sent_at"),
+    Index(None, "recipient", "sent_at", postgresql_where=SENT, sqlite_where=SENT),
     Index(None, "subject_kind", "subject_id"),
 )

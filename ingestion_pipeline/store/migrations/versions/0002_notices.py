@@ -137,6 +137,7 @@ def _create_notices() -> None:
         sqlite_where=unsent,
     )
     given_up = sa.text("status = 'failed'")
+    sent = sa.text("sent_at IS NOT NULL")
     op.create_index(
         "ix_notices_failed",
         "notices",
@@ -144,7 +145,13 @@ def _create_notices() -> None:
         postgresql_where=given_up,
         sqlite_where=given_up,
     )
-    op.create_index(op.f("ix_notices_recipient_sent_at"), "notices", ["recipient", "sent_at"])
+    op.create_index(
+        op.f("ix_notices_recipient_sent_at"),
+        "notices",
+        ["recipient", "sent_at"],
+        postgresql_where=sent,
+        sqlite_where=sent,
+    )
     op.create_index(
         op.f("ix_notices_subject_kind_subject_id"), "notices", ["subject_kind", "subject_id"]
     )
