@@ -58,6 +58,8 @@ class Site(asyncio.Protocol):
         if what == b"version":
             Site.version = int(number)
             return b"HTTP/1.1 204 No Content\r\n\r\n"
+        if what == b"robots.txt":
+            return b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
         source = int(number)
         chapters = CHAPTERS + (Site.version if source % CHANGED_EVERY == 0 else 0)
         etag = b'"%d-%d"' % (source, chapters)

@@ -52,6 +52,7 @@ class FakeWeb:
 
     A route is a path (`/jobs`, any host) or a URL without scheme (`a.test/jobs`, that host alone).
     A list of answers is given one by one, the last one for ever; `routes` may change at any time.
+    What was asked of /robots.txt is remembered apart, since it is asked by the way.
     Only real with `with` or `async with`; any name reaches it by `FakeResolver` and `web.endpoint`.
     """
 
@@ -63,6 +64,7 @@ class FakeWeb:
     ) -> None:
         self.routes = dict(routes or {})
         self.requests: list[Asked] = []
+        self.robots_requests: list[Asked] = []
         self.connections = 0
         self.port = 0
         self._tls = tls
@@ -135,7 +137,8 @@ class FakeWeb:
         asked = _parsed(await reader.readuntil(b"\r\n\r\n"))
         if length := int(asked.headers.get("content-length", "0")):
             asked = replace(asked, body=await reader.readexactly(length))
-        self.requests.append(asked)
+        is_by_the_way = asked.path == "/robots.txt"
+        (self.robots_requests if is_by_the_way else self.requests).append(asked)
         answer = self._chosen(asked)
         if callable(answer):
             await answer(writer)

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, Table, func, select
+from sqlalchemy import Connection, Table, func, insert, select
 
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.content import ContentStore
@@ -20,13 +20,14 @@ from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.guard import Endpoint, Guard, Resolver, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.poll_results import PollCounts
+from ingestion_pipeline.pages.robots_policy import as_stored, rules_of_answer
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline.store.tables import hosts, sources, tasks
 from ingestion_pipeline.systems import POLLED
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
@@ -163,6 +164,15 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
 def given_sources(store: Store, *definitions: Definition) -> None:
     with store.begin() as connection:
         register(connection, definitions, now=store.clock.now(connection))
+
+
+def given_robots(store: Store, *names: str, text: bytes = b"", agent: str = "tests") -> None:
+    """What robots.txt says is known of these hosts, so that a test about pace need not ask."""
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        known = as_stored(rules_of_answer(200, {}, text, now=now), agent)
+        values = [{"host": name, "robots": {f"http://{name}": known}} for name in names]
+        connection.execute(insert(hosts), values)
 
 
 def rows(store: Store, table: Table) -> list[Any]:

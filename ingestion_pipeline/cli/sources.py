@@ -104,6 +104,7 @@ def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[
         "name": source.name,
         "platform": source.platform,
         "config": dict(source.config),
+        "ignores_robots": source.ignores_robots,
         "series": source.series_id,
         "company": source.company_id,
         "origin": source.origin,
@@ -289,7 +290,7 @@ def _register(store: Store, file: SourceFile) -> str:
 
     with store.begin() as connection:
         now = store.clock.now(connection)
-        came_to = asdict(register(connection, file.definitions, now=now))
+        came_to = asdict(register(connection, file.definitions, now=now, actor=actor()))
         told = declare(connection, file.recipients, now=now)
         audit(
             connection,

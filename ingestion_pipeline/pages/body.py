@@ -28,6 +28,7 @@ class Body:
         self._max_ratio = max_ratio
         self._shown_url = shown_url
         self._wire_bytes = 0
+        self.inflated_bytes = 0
         self._pieces: list[bytes] = []
 
     def feed(self, chunk: bytes) -> None:
@@ -55,11 +56,16 @@ class Body:
             raise Transient(
                 f"{self._shown_url} sent a compressed body that stops early", code="truncated"
             )
+        return self.so_far()
+
+    def so_far(self) -> bytes:
+        """What has been inflated, though more may follow."""
         return b"".join(self._pieces)
 
     def _unwrap(self, data: bytes, layers: Sequence[_Layer]) -> None:
         if not layers:
             self._pieces.append(data)
+            self.inflated_bytes += len(data)
             return
         for piece in layers[0].pieces(data):
             self._check_size(layers[0].size)

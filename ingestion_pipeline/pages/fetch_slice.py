@@ -11,14 +11,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from uuid import uuid4
 
-from ingestion_pipeline.pages import hosts
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pacer
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
 from ingestion_pipeline.pages.listing import Listing
 from ingestion_pipeline.pages.poll import poll_listing
 from ingestion_pipeline.pages.poll_results import (
@@ -59,6 +59,7 @@ class FetchSlice:
         self._worker = worker
         self._fetcher = fetcher
         self._clock = SteadyClock(shop.store.now())
+        self._hosts = LeasedHosts(shop, worker, fetcher, self._clock)
         self._ends = time.monotonic() + shop.settings.polling.slice_seconds
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
@@ -67,9 +68,6 @@ class FetchSlice:
         self._results: list[PollResult] = []
         self._open: dict[int, Claimed] = {}
         self._queues: dict[str, deque[Item]] = {}
-        self._pacers: dict[str, Pacer] = {}
-        self._left: dict[str, Pacer] = {}
-        self._yielding: set[str] = set()
         self._visits: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(shop.settings.polling.concurrency)
         self._retry_at: dict[str, datetime] = {}
@@ -77,7 +75,7 @@ class FetchSlice:
 
     async def run(self, wanted: Wanted) -> Fetching:
         """Drain what is wanted; a fatal error is raised when everything else is written down."""
-        alive = asyncio.create_task(self._worker.keep_alive(self._renew_hosts))
+        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
             await self._drain(wanted)
         finally:
@@ -124,7 +122,7 @@ class FetchSlice:
         for visit in self._visits:
             visit.cancel()
         await asyncio.gather(*self._visits, return_exceptions=True)
-        self._left |= self._pacers
+        self._hosts.left |= self._hosts.visited
         stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
         for one in list(self._open.values()):
             self._settle(failure_of(one, stopped))
@@ -175,16 +173,19 @@ class FetchSlice:
         # Before anything is awaited: a visit that goes on may end meanwhile.
         for host in by_host.keys() & self._queues.keys():
             self._queues[host].extend(by_host.pop(host))
-        for host in by_host.keys() & self._yielding:
-            self._leave(by_host.pop(host), self._handed_on(host))
-        for host in by_host.keys() & self._left.keys():  # still ours, and its pacer knows more
-            self._start_visit(host, by_host.pop(host), self._left.pop(host))
-        leases = await asyncio.to_thread(self._lease, by_host.keys()) if by_host else {}
+        for host in list(by_host):
+            if (why := self._hosts.reason_to_leave(host)) is not None:
+                self._leave(by_host.pop(host), why)
+        for host in (
+            by_host.keys() & self._hosts.left.keys()
+        ):  # still ours, and its pacer knows more
+            self._start_visit(host, by_host.pop(host), self._hosts.left.pop(host))
+        first = {host: items[0][0].source for host, items in by_host.items()}
+        leases = await asyncio.to_thread(self._hosts.lease, first) if first else {}
         for host, lease in leases.items():
             match lease:
-                case Leased(next_allowed_at=allowed):
-                    pacer = self._pacer(by_host[host][0][0].source, allowed)
-                    self._start_visit(host, by_host[host], pacer)
+                case Visited():
+                    self._start_visit(host, by_host[host], lease)
                 case Busy(until=until):
                     said = f"{host} is being visited by another run"
                     self._leave(by_host[host], Resource(said, until=until, code="host_busy"))
@@ -206,29 +207,12 @@ class FetchSlice:
             raise ValueError(f"nothing polls sources of kind {source.kind}; disable {source.id}")
         return self._shop.systems[source.kind].listing(source)
 
-    @property
-    def _host_lease(self) -> timedelta:
-        # The heartbeat that renews it comes every third of the worker's lease.
-        wished = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
-        return max(wished, self._worker.lease / 2)
-
-    def _lease(self, wanted: Collection[str]) -> dict[str, Leased | Busy]:
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            return hosts.lease_hosts(
-                connection, wanted, owner=self._worker.owner, now=now, lease=self._host_lease
-            )
-
-    def _pacer(self, source: Source, next_allowed_at: datetime | None) -> Pacer:
-        pace = self._shop.systems[source.kind].pace(source, self._shop.settings)
-        return Pacer(pace, next_allowed_at=next_allowed_at, now=self._clock.now())
-
     def _leave(self, items: Sequence[Item], why: WorkError) -> None:
         for one, _ in items:
             self._settle(failure_of(one, why))
 
-    def _start_visit(self, host: str, items: Sequence[Item], pacer: Pacer) -> None:
-        self._pacers[host] = pacer
+    def _start_visit(self, host: str, items: Sequence[Item], visited: Visited) -> None:
+        self._hosts.visited[host] = visited
         self._queues[host] = deque(items)
         self._visits.add(asyncio.create_task(self._visit(host)))
 
@@ -236,37 +220,29 @@ class FetchSlice:
         """Serve the host's queue, with as many requests at a time as its pace has a burst."""
         async with self._room:
             while self._queues[host]:  # again, for what was assigned while the last one ended
-                await asyncio.gather(*map(self._serve, [host] * self._pacers[host].pace.burst))
-        self._left[host] = self._pacers.pop(host)
+                burst = self._hosts.visited[host].pacer.pace.burst
+                await asyncio.gather(*map(self._serve, [host] * burst))
+        self._hosts.left[host] = self._hosts.visited.pop(host)
         del self._queues[host]
 
     async def _serve(self, host: str) -> None:
-        queue, pacer = self._queues[host], self._pacers[host]
+        queue, visited = self._queues[host], self._hosts.visited[host]
         while queue:
             one, listing = queue.popleft()
-            why = self._reason_to_leave(host, pacer)
+            why = self._reason_to_leave(host)
             if why is not None:
                 self._settle(failure_of(one, why))
                 continue
             result = await poll_listing(
-                self._shop, one, listing, fetcher=self._fetcher, pacer=pacer, clock=self._clock
+                self._shop, one, listing, fetcher=self._fetcher, host=visited, clock=self._clock
             )
             self._settle(result)
 
-    def _reason_to_leave(self, host: str, pacer: Pacer) -> WorkError | None:
-        now = self._clock.now()
+    def _reason_to_leave(self, host: str) -> WorkError | None:
         if not self._has_time():
-            return Resource("the run's time was over", until=now, code="slice_over")
-        if host in self._yielding:
-            return self._handed_on(host)
-        wait = timedelta(seconds=pacer.wait_seconds())
-        if wait > LONGEST_WAIT:
-            return Resource(f"{host} asked for a pause", until=now + wait, code="rate_limited")
-        return None
-
-    def _handed_on(self, host: str) -> Resource:
-        later = self._clock.now() + timedelta(seconds=self._shop.settings.hosts.lease_seconds)
-        return Resource(f"{host} was handed to another run", until=later, code="host_yielded")
+            over = "the run's time was over"
+            return Resource(over, until=self._clock.now(), code="slice_over")
+        return self._hosts.reason_to_leave(host) or self._hosts.reason_to_wait(host)
 
     def _settle(self, result: PollResult) -> None:
         self._open.pop(result.task.id, None)
@@ -279,7 +255,7 @@ class FetchSlice:
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         # Taken here and not in the thread, since visits go on while it writes.
         results, self._results = self._results, []
-        left, self._left = self._left, {}
+        left, self._hosts.left = self._hosts.left, {}
         if not results and not left:
             return
         batch_id = self._batch_with_room()
@@ -297,11 +273,11 @@ class FetchSlice:
         return batch_id
 
     def _write(
-        self, results: Sequence[PollResult], left: Mapping[str, Pacer], batch_id: str
+        self, results: Sequence[PollResult], left: Mapping[str, Visited], batch_id: str
     ) -> tuple[PollCounts, Mapping[str, datetime]]:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
-            free = {host: pacer.next_allowed_at(now) for host, pacer in left.items()}
+            free = next_allowed_at(left, now)
             written = write_results(
                 connection,
                 results,
@@ -310,7 +286,7 @@ class FetchSlice:
                 settings=self._shop.settings,
                 random=self._shop.random,
             )
-            hosts.release_hosts(connection, free, owner=self._worker.owner)
+            self._hosts.release(connection, left, free, now=now)
         return written
 
     def _give_back_batches(self, error: Fatal) -> None:
@@ -331,20 +307,3 @@ class FetchSlice:
         for source in due:
             del self._retry_at[source]
         return due
-
-    def _renew_hosts(self) -> None:
-        """With each heartbeat: the hosts stay ours, unless others have waited long enough."""
-        mine = dict(self._pacers)  # a copy, since this is another thread
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            wanted = hosts.renew_hosts(
-                connection,
-                owner=self._worker.owner,
-                now=now,
-                lease=self._host_lease,
-                next_allowed={host: pacer.next_allowed_at(now) for host, pacer in mine.items()},
-            )
-            lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
-        patience = timedelta(seconds=self._shop.settings.hosts.yield_after_seconds)
-        waited = {host for host, since in wanted.items() if now - since > patience}
-        self._yielding |= waited | (lost & self._pacers.keys())

@@ -11,15 +11,19 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import Connection, Text, exists, func, or_, select, update
+from sqlalchemy import Connection, Float, Text, exists, func, or_, select, update
 
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import hosts
-from ingestion_pipeline.store.types import UtcDateTime
+from ingestion_pipeline.store.types import Json, UtcDateTime
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.errors import Resource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,9 +36,13 @@ class Pace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leased:
-    """The host is ours; the first request waits until `next_allowed_at`."""
+    """The host is ours; the first request waits until `next_allowed_at`.
+
+    `robots` is what its robots.txt said, by origin, as it was kept.
+    """
 
     next_allowed_at: datetime | None
+    robots: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +75,11 @@ def lease_hosts(
         update(hosts)
         .where(hosts.c.host.in_(list(wanted)), is_free)
         .values(lease_owner=owner, lease_until=now + lease, leased_at=now, wanted_at=None)
-        .returning(hosts.c.host, hosts.c.next_allowed_at)
+        .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
     )
     found: dict[str, Leased | Busy] = {
-        host: Leased(next_allowed_at=allowed) for host, allowed in taken
+        host: Leased(next_allowed_at=allowed, robots=robots or {})
+        for host, allowed, robots in taken
     }
     return found | _queue_up(connection, set(wanted) - found.keys(), now=now)
 
@@ -132,6 +141,33 @@ def release_hosts(
     )
 
 
+_ROBOTS = {"host": Text(), "robots": Json, "crawl_delay_seconds": Float()}
+
+
+def keep_robots(
+    connection: Connection,
+    told: Mapping[str, tuple[Mapping[str, Any], float | None]],
+    *,
+    owner: str,
+    now: datetime,
+) -> None:
+    """What robots.txt says at each host the owner still has, and the delay it asks for."""
+    if not told:
+        return
+    _lock(connection, told.keys())
+    rows = [(host, robots, delay_seconds) for host, (robots, delay_seconds) in told.items()]
+    given = row_source(connection, _ROBOTS, rows, "given")
+    connection.execute(
+        update(hosts)
+        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .values(
+            robots=given.c.robots,
+            crawl_delay_seconds=given.c.crawl_delay_seconds,
+            robots_fetched_at=now,
+        )
+    )
+
+
 def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
     """A dead worker's hosts are free; the spacing it last wrote still holds."""
     query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
@@ -180,6 +216,7 @@ class Pacer:
         wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0
         self._arrival = monotonic() + max(wait, 0.0)
         self._held_until = -math.inf
+        self._ended = -math.inf
         self._pauses = 0
 
     async def turn(self, *, patience_seconds: float = math.inf) -> bool:
@@ -204,8 +241,15 @@ class Pacer:
 
     def done(self) -> None:
         """A request has ended; without a burst the delay counts from here."""
+        self._ended = self._monotonic()
         if self.pace.burst == 1:
-            self._arrival = max(self._arrival, self._monotonic() + self.pace.delay_seconds)
+            self._arrival = max(self._arrival, self._ended + self.pace.delay_seconds)
+
+    def slow_down(self, delay_seconds: float) -> None:
+        """From the last request on they are at least so far apart, one by one."""
+        if delay_seconds > self.pace.delay_seconds:
+            self.pace = Pace(delay_seconds=delay_seconds)
+            self._arrival = max(self._arrival, self._ended + delay_seconds)
 
     def hold_off(self, seconds: float) -> None:
         """The host asked for a pause: nothing goes out before it is over.
@@ -231,3 +275,10 @@ class Pacer:
     def next_allowed_at(self, now: datetime) -> datetime:
         """The arrival time as wall time, for the host's row."""
         return now + timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
+
+
+async def await_turn(pacer: Pacer, url: str, *, clock: SteadyClock) -> None:
+    """Return when the URL's host may be asked; `Resource` if it wants a long pause instead."""
+    if not await pacer.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
+        until = clock.now() + timedelta(seconds=pacer.wait_seconds())
+        raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
 from ingestion_pipeline.pages.guard import Guard
-from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.pages.request import Answer, Fetched, Request, Start, Unchanged
 from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits, verdict
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
@@ -27,6 +27,10 @@ _MAX_VALIDATOR_CHARS = 1000  # an ETag that is longer is not kept: the next poll
 # The body of a refusal is read only to keep the connection, and only when that is cheap.
 _DRAIN_BYTES = 16_384
 _DRAIN_SECONDS = 0.5
+
+T = TypeVar("T")
+Check = Callable[[str], None]
+"""Raises a `WorkError` if a redirect must not be followed to the URL."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,7 @@ class HttpFetcher:
     ) -> None:
         from ingestion_pipeline.pages.transport import Connections  # httpx: only who fetches pays
 
-        self._user_agent = user_agent
+        self.user_agent = user_agent
         self._limits = limits
         self.requests = 0  # sent so far, redirects too
         self._connections = Connections(
@@ -71,33 +75,84 @@ class HttpFetcher:
         """Close every connection that was kept."""
         await self._connections.aclose()
 
-    async def fetch(self, request: Request, *, now: datetime) -> Answer:
+    async def fetch(
+        self, request: Request, *, now: datetime, check_redirect: Check | None = None
+    ) -> Answer:
         """The whole page, or that it is unchanged; every failure is a `WorkError`.
 
         The deadline is wall time over everything: names, connections, headers, redirects, body.
         """
+
+        async def hop(url: str) -> Answer | _Redirect:
+            return await self._hop(url, request, now)
+
+        return await self._in_time(request.url, self._follow(request.url, hop, check_redirect))
+
+    async def fetch_start(self, url: str, *, max_bytes: int, max_redirects: int) -> Start:
+        """What the server says, whatever its status; of a success a little over `max_bytes`."""
+
+        async def hop(url: str) -> Start | _Redirect:
+            return await self._start(url, max_bytes)
+
+        return await self._in_time(url, self._follow(url, hop, max_redirects=max_redirects))
+
+    async def _in_time(self, url: str, answer: Awaitable[T]) -> T:
         seconds = self._limits.deadline_seconds
         try:
             async with asyncio.timeout(seconds):
-                return await self._follow(request, now)
+                return await answer
         except TimeoutError as error:
-            shown = without_credentials(request.url)
+            shown = without_credentials(url)
             raise Transient(
                 f"{shown} was not there after {seconds:g} seconds", code="timeout"
             ) from error
 
-    async def _follow(self, request: Request, now: datetime) -> Answer:
-        url = _wire_url(request.url)
+    async def _follow(
+        self,
+        asked: str,
+        hop: Callable[[str], Awaitable[T | _Redirect]],
+        check: Check | None = None,
+        *,
+        max_redirects: int | None = None,
+    ) -> T:
+        most = self._limits.max_redirects if max_redirects is None else max_redirects
+        url = _wire_url(asked)
         seen = {url}
-        for _ in range(self._limits.max_redirects + 1):
-            answer = await self._hop(url, request, now)
+        for _ in range(most + 1):
+            answer = await hop(url)
             if not isinstance(answer, _Redirect):
                 return answer
             url = _next_url(url, answer.location)
             if url in seen:
-                raise _bad_redirect(request.url, f"in a loop, back to {without_credentials(url)}")
+                raise _bad_redirect(asked, f"in a loop, back to {without_credentials(url)}")
+            if check is not None:
+                check(url)
             seen.add(url)
-        raise _bad_redirect(request.url, f"more than {self._limits.max_redirects} times")
+        raise _bad_redirect(asked, f"more than {most} times")
+
+    async def _start(self, url: str, max_bytes: int) -> Start | _Redirect:
+        self.requests += 1
+        async with self._connections.get(url, self._headers(Request(url=url))) as raw:
+            if 200 <= raw.status < 300:  # noqa: PLR2004 - the success class of HTTP
+                # Twice as much may come: what is beyond the first `max_bytes` is cut, no error.
+                body = self._body(url, raw, max_bytes=2 * max_bytes)
+                async for chunk in raw.chunks:
+                    body.feed(chunk)
+                    if body.inflated_bytes > max_bytes:
+                        break
+                return Start(status_code=raw.status, headers=raw.headers, body=body.so_far())
+            await _drain(raw)
+        if raw.status in _REDIRECTS and "location" in raw.headers:
+            return _Redirect(raw.headers["location"])
+        return Start(status_code=raw.status, headers=raw.headers, body=b"")
+
+    def _body(self, url: str, raw: RawAnswer, *, max_bytes: int) -> Body:
+        return Body(
+            raw.headers.get("content-encoding", ""),
+            max_bytes=max_bytes,
+            max_ratio=self._limits.max_ratio,
+            shown_url=without_credentials(url),
+        )
 
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         self.requests += 1
@@ -114,12 +169,7 @@ class HttpFetcher:
 
     async def _fetched(self, url: str, request: Request, raw: RawAnswer) -> Fetched:
         headers = raw.headers
-        body = Body(
-            headers.get("content-encoding", ""),
-            max_bytes=self._limits.max_bytes,
-            max_ratio=self._limits.max_ratio,
-            shown_url=without_credentials(url),
-        )
+        body = self._body(url, raw, max_bytes=self._limits.max_bytes)
         body.expect(_content_length(headers) or 0)
         async for chunk in raw.chunks:
             body.feed(chunk)
@@ -135,7 +185,7 @@ class HttpFetcher:
 
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {
-            "User-Agent": self._user_agent,
+            "User-Agent": self.user_agent,
             "Accept": request.accept,
             "Accept-Encoding": ACCEPT_ENCODING,
         }

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Pacer
+from ingestion_pipeline.pages.host_robots import HostRobots
+from ingestion_pipeline.pages.hosts import Pacer, await_turn
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.listing import (
     Fetch,
     Known,
@@ -24,7 +26,6 @@ from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Resource, Transient, WorkError, classify
 
 
@@ -34,17 +35,20 @@ async def poll_listing(
     listing: Listing,
     *,
     fetcher: HttpFetcher,
-    pacer: Pacer,
+    host: Visited,
     clock: SteadyClock,
 ) -> PollResult:
     """Unchanged, stored for reading, or a classified failure; it does not raise."""
+    pacer = host.pacer
     try:
-        reader = shop.systems[one.source.kind].reader(one.source)
+        system = shop.systems[one.source.kind]
+        reader = system.reader(one.source)
+        robots = host.robots if system.honours_robots(one.source) else None
         answer = await fetch_listing(
             listing,
             _known(one.source, reader),
             reader=reader,
-            fetch=_paced(fetcher, pacer, clock),
+            fetch=_paced(fetcher, pacer, robots, clock),
             max_pages=shop.settings.fetch.max_pages,
         )
         pacer.relax()
@@ -79,14 +83,16 @@ def _known(source: Source, reader: str) -> Known:
     )
 
 
-def _paced(fetcher: HttpFetcher, pacer: Pacer, clock: SteadyClock) -> Fetch:
+def _paced(
+    fetcher: HttpFetcher, pacer: Pacer, robots: HostRobots | None, clock: SteadyClock
+) -> Fetch:
     async def fetch(request: Request) -> Answer:
-        if not await pacer.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
-            until = clock.now() + timedelta(seconds=pacer.wait_seconds())
-            said = f"{host_of(request.url)} asked for a pause"
-            raise Resource(said, until=until, code="rate_limited")
+        if robots is not None:
+            await robots.admit(request.url)
+        await await_turn(pacer, request.url, clock=clock)
+        check = robots.check_redirect if robots is not None else None
         try:
-            return await fetcher.fetch(request, now=clock.now())
+            return await fetcher.fetch(request, now=clock.now(), check_redirect=check)
         finally:
             pacer.done()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -38,3 +39,12 @@ class Unchanged:
 
 
 Answer = Fetched | Unchanged
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """Any answer, with the beginning of its body if it is a success; lower-case header names."""
+
+    status_code: int
+    headers: Mapping[str, str]
+    body: bytes

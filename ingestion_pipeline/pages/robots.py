@@ -45,13 +45,16 @@ class Rule:
     pieces: tuple[str, ...]
     is_anchored: bool
     is_allowed: bool
-    length: int
+    pattern: str
 
     @classmethod
     def of(cls, pattern: str, *, is_allowed: bool) -> Rule:
         """The rule that the pattern writes: `*` is anything, `$` at its end the end."""
         prefix, *pieces = _STARS.sub("*", pattern.removesuffix("$")).split("*")
-        return cls(prefix, tuple(pieces), pattern.endswith("$"), is_allowed, len(pattern))
+        return cls(prefix, tuple(pieces), pattern.endswith("$"), is_allowed, pattern)
+
+    def __str__(self) -> str:
+        return f"{'Allow' if self.is_allowed else 'Disallow'}: {self.pattern}"
 
     def matches(self, path: str) -> bool:
         """Whether the path begins like the pattern; each piece between `*` is sought once."""
@@ -88,15 +91,20 @@ class Robots:
 
     def allows(self, user_agent: str, url: str) -> bool:
         """Whether the agent may fetch the URL, given as it goes on the wire (escaped)."""
+        rule = self.decisive_rule(user_agent, url)
+        return rule is None or rule.is_allowed
+
+    def decisive_rule(self, user_agent: str, url: str) -> Rule | None:
+        """The rule that allows or forbids the URL; None where nothing is said of it."""
         path = _path(url)
-        rules = self._group(user_agent).rules
-        return next((rule.is_allowed for rule in rules if rule.matches(path)), True)
+        return next((rule for rule in self.group(user_agent).rules if rule.matches(path)), None)
 
     def delay_seconds(self, user_agent: str) -> float | None:
         """The pause between two requests that the agent is asked for, if any."""
-        return self._group(user_agent).delay_seconds
+        return self.group(user_agent).delay_seconds
 
-    def _group(self, user_agent: str) -> Group:
+    def group(self, user_agent: str) -> Group:
+        """What the agent is told, by its name or with all others."""
         named = self.groups.get(agent_name(user_agent))
         return named or self.groups.get("*") or Group()
 
@@ -151,7 +159,7 @@ def _read_text(text: str) -> Robots:
             _tell(current, name, value)
     groups.pop("", None)
     for group in groups.values():
-        group.rules.sort(key=lambda rule: (rule.length, rule.is_allowed), reverse=True)
+        group.rules.sort(key=lambda rule: (len(rule.pattern), rule.is_allowed), reverse=True)
     return Robots(groups=groups, sitemaps=tuple(sitemaps))
 
 

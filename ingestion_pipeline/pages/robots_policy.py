@@ -6,8 +6,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from ingestion_pipeline.pages.robots import ALLOW_ALL, DISALLOW_ALL, Robots, read_robots
+from ingestion_pipeline.pages.robots import (
+    ALLOW_ALL,
+    DISALLOW_ALL,
+    Group,
+    Robots,
+    Rule,
+    agent_name,
+    read_robots,
+)
 from ingestion_pipeline.pages.verdict import http_date, retry_after
 
 MAX_REDIRECTS = 5  # RFC 9309: at least five are followed; beyond them the file counts as absent
@@ -21,11 +30,15 @@ _NO_CACHE = re.compile(r"(?:^|[\s,])no-(?:cache|store)\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRules:
-    """What a host allows until `expires_at`; `reason` says where that comes from."""
+    """What a host allows until `expires_at`; `reason` says where that comes from.
+
+    One that `is_closed` could not say its rules: nothing may be fetched until it can.
+    """
 
     robots: Robots
     expires_at: datetime
     reason: str
+    is_closed: bool = False
 
     def are_fresh(self, *, now: datetime) -> bool:
         """Whether the rules still hold; if not, robots.txt is fetched before anything else."""
@@ -75,4 +88,34 @@ def _bounded(wanted: timedelta) -> timedelta:
 
 def _closed(reason: str, wait: timedelta | None, *, now: datetime) -> HostRules:
     until = now + _bounded(CLOSED_FOR if wait is None else wait)
-    return HostRules(robots=DISALLOW_ALL, expires_at=until, reason=reason)
+    return HostRules(robots=DISALLOW_ALL, expires_at=until, reason=reason, is_closed=True)
+
+
+def as_stored(rules: HostRules, user_agent: str) -> dict[str, Any]:
+    """The rules as a host's row keeps them: only what this agent is told."""
+    told = rules.robots.group(user_agent)
+    return {
+        "agent": agent_name(user_agent),
+        "expires_at": rules.expires_at.isoformat(),
+        "reason": rules.reason,
+        "is_closed": rules.is_closed,
+        "delay_seconds": told.delay_seconds,
+        # No URL holds a NUL, and PostgreSQL takes none.
+        "rules": [[one.is_allowed, one.pattern] for one in told.rules if "\0" not in one.pattern],
+    }
+
+
+def from_stored(stored: Mapping[str, Any], user_agent: str) -> HostRules | None:
+    """The rules again; None if they were told to an agent of another name."""
+    if stored["agent"] != agent_name(user_agent):
+        return None
+    told = Group(
+        rules=[Rule.of(pattern, is_allowed=is_allowed) for is_allowed, pattern in stored["rules"]],
+        delay_seconds=stored["delay_seconds"],
+    )
+    return HostRules(
+        robots=Robots(groups={"*": told}),
+        expires_at=datetime.fromisoformat(stored["expires_at"]),
+        reason=stored["reason"],
+        is_closed=stored["is_closed"],
+    )

@@ -61,6 +61,10 @@ class PolledSystem(Protocol):
         """How fast the source's host may be asked."""
         ...
 
+    def honours_robots(self, source: Source) -> bool:
+        """Whether the host's robots.txt governs what is fetched for the source."""
+        ...
+
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
         """What the pages say, serialised for `ingest`; a WorkError if it cannot be believed."""
         ...

@@ -38,6 +38,10 @@ class SeriesSystem:
             return Pace(delay_seconds=settings.hosts.delay_seconds)
         return Pace(delay_seconds=1 / rate.per_second, burst=rate.burst)
 
+    def honours_robots(self, source: Source) -> bool:
+        """All but documented APIs, and where an operator decided otherwise."""
+        return platform(source.platform or "").honours_robots and not source.ignores_robots
+
     def read(self, source: Source, pages: Sequence[StoredPage]) -> bytes:
         """Every release the pages state."""
         reading = self.listing(source).read(

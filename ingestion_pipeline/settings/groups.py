@@ -113,6 +113,12 @@ class Hosts(Group):
         default=60, ge=1, le=3_600, description="one run owns a host this long"
     )
     yield_after_seconds: int = Field(default=60, ge=1, description="given up then, if others wait")
+    longest_crawl_delay_seconds: int = Field(
+        default=600,
+        ge=0,
+        le=6 * HOUR,
+        description="a longer Crawl-delay of robots.txt is cut to it",
+    )
 
 
 class Fetch(Group):

@@ -49,7 +49,7 @@ def redeclare(
     home = homes(connection, [source.id])[source.id]
     if kept.series != source.series_id and home.is_assigned:
         raise SeriesAssigned(source.id, home.series_id)
-    if not register(connection, [kept], now=now).updated:
+    if not register(connection, [kept], now=now, actor=actor).updated:
         return False
     audit(
         connection,

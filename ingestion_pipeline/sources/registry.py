@@ -34,6 +34,7 @@ from sqlalchemy.sql.selectable import CTE
 from ingestion_pipeline.sources.belonging import home_of, named_series
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.polls import ensure_polls, lock_polls, make_due, restart_polls
+from ingestion_pipeline.sources.robots_override import audit_overrides
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
@@ -79,15 +80,22 @@ class Registered:
 
 
 def register(
-    connection: Connection, definitions: Sequence[Definition], *, now: datetime
+    connection: Connection,
+    definitions: Sequence[Definition],
+    *,
+    now: datetime,
+    actor: str = "system",
 ) -> Registered:
     """Every definition has its row and, if enabled, its poll task; a new one is due now."""
     added = updated = 0
     for start in range(0, len(definitions), REGISTER_BATCH):
-        rows = [_given(one) for one in definitions[start : start + REGISTER_BATCH]]
+        batch = definitions[start : start + REGISTER_BATCH]
+        rows = [_given(one) for one in batch]
         ids = [row[0] for row in rows]
         lock_polls(connection, ids)
-        restart_polls(connection, _redirected(connection, rows), now=now)
+        before = _redirected(connection, rows)
+        audit_overrides(connection, batch, before=before, actor=actor, now=now)
+        restart_polls(connection, list(before), now=now)
         updated += _update_changed(connection, rows, now=now)
         added += _insert_missing(connection, rows, now=now)
         ensure_polls(connection, ids, now=now)
@@ -136,12 +144,15 @@ def _insert_missing(
     return connection.execute(statement).rowcount
 
 
-def _redirected(connection: Connection, rows: Sequence[tuple[Any, ...]]) -> list[str]:
-    """Of the sources that stand, those whose content is another from now on."""
+def _redirected(
+    connection: Connection, rows: Sequence[tuple[Any, ...]]
+) -> dict[str, dict[str, Any]]:
+    """Of the sources that stand, those whose content is another from now on; with their configs."""
     given = row_source(connection, _GIVEN, rows, "given")
-    query = select(sources.c.id).join(given, sources.c.id == given.c.id)
+    query = select(sources.c.id, sources.c.config).join(given, sources.c.id == given.c.id)
     is_redirected = or_(_differs(given, _CONTENT), _is_moved(given))
-    return list(connection.execute(query.where(is_redirected)).scalars())
+    found = connection.execute(query.where(is_redirected))
+    return {source_id: config for source_id, config in found}  # noqa: C416 - rows to a dict
 
 
 def _is_moved(given: CTE) -> ColumnElement[bool]:
@@ -226,7 +237,7 @@ class SourceExists(ValueError):
 def add(connection: Connection, definition: Definition, *, actor: str, now: datetime) -> None:
     """One new source, audited; an id that is taken is refused."""
     taken = bool(sources_by_id(connection, [definition.id]))
-    if taken or register(connection, [definition], now=now).added == 0:
+    if taken or register(connection, [definition], now=now, actor=actor).added == 0:
         raise SourceExists(
             f"{definition.id!r} exists already; `ingest sources update` changes it,"
             " `ingest sources show` shows it"

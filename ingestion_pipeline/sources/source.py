@@ -43,6 +43,8 @@ class SourceStatus(StrEnum):
     DISABLED = "disabled"
 
 
+IGNORE_ROBOTS = "ignore_robots"  # the key of `config` that overrides robots.txt
+
 BY_HAND = "row"  # the origin of a source that no file declares
 
 # A partition key: no comma (it breaks Dagster's UI), never a URL.
@@ -104,6 +106,11 @@ class Source:
     record_count: int
     tracking_id: str
     created_at: datetime
+
+    @property
+    def ignores_robots(self) -> bool:
+        """Whether somebody answers for fetching it against the host's robots.txt."""
+        return self.config.get(IGNORE_ROBOTS) is True
 
 
 def shard_of(host: str) -> int:

@@ -160,6 +160,7 @@ _HELD = {
     "host_busy": "host busy (another run visits it)",
     "host_yielded": "host handed to another run",
     "rate_limited": "rate limited",
+    "crawl_delay": "waiting for the delay that the host's robots.txt asks for,",
     "slice_over": "the last run's time was over",
 }
 

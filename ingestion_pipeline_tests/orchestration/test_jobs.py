@@ -92,7 +92,7 @@ def test_a_poll_run_bears_its_own_numbers(
         "failed": 1,
         "skipped": 0,
         "lost": 0,
-        "requests": 2,
+        "requests": 4,  # each host was asked for its robots.txt first
     }
 
 

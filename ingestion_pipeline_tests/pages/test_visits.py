@@ -31,6 +31,7 @@ from ingestion_pipeline_tests.pollers import (
     changed,
     fetch,
     fetch_async,
+    given_robots,
     given_sources,
     rows,
     slowly,
@@ -183,6 +184,7 @@ def test_requests_to_one_host_are_kept_apart_from_the_end_of_the_last(
 @ON_SQLITE
 def test_requests_to_different_hosts_overlap(shop: Workshop, store: Store, web: FakeWeb) -> None:
     given_sources(store, *(a_source(name, f"{name}.test") for name in "1234"))
+    given_robots(store, *(f"{name}.test" for name in "1234"))
     web.routes |= {f"/{name}": slowly(a_feed(1), 0.8) for name in "1234"}
 
     fetch(changed(shop, hosts__delay_seconds="30"), web)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS
 from ingestion_pipeline.urls import without_credentials
 
 _SECRET_KEY = re.compile(r"token|key|secret|passw|pwd|auth|credential", re.IGNORECASE)
@@ -54,7 +55,11 @@ class Rate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """A kind of source; `version` changes when the same body would be read otherwise."""
+    """A kind of source; `version` changes when the same body would be read otherwise.
+
+    Only a documented API, made for programs and fetched at its published rate, may say that it does
+    not honour robots.txt.
+    """
 
     name: str
     version: int
@@ -168,6 +173,7 @@ class ConfigReader:
 
     def finish(self) -> None:
         """Raise if anything was wrong, unknown keys included."""
+        self.flag(IGNORE_ROBOTS, default=False)  # every platform's, since the engine reads it
         known = ", ".join(sorted(self._asked))
         for key in self._config:
             if key not in self._asked:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import Column, Float, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, UtcDateTime
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 hosts = Table(
     "hosts",
@@ -18,6 +18,7 @@ hosts = Table(
     Column("wanted_at", UtcDateTime, comment="another run waits for the lease"),
     Column("crawl_delay_seconds", Float),
     Column("robots_fetched_at", UtcDateTime),
+    Column("robots", Json, comment="by origin: what robots.txt tells us, and until when it holds"),
     Column("blocked_reason", Text),
 )
 

@@ -1,0 +1,131 @@
+"""The hosts of one run: leased, renewed with each heartbeat, handed on when others wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.pages import hosts
+from ingestion_pipeline.pages.host_robots import HostRobots
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pacer
+from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.work.worker import Worker
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visited:
+    """A host that is ours: how fast it may be asked, and for what."""
+
+    pacer: Pacer
+    robots: HostRobots
+
+
+class LeasedHosts:
+    """Which hosts are visited now, and which were left but not yet released."""
+
+    def __init__(
+        self, shop: Workshop, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock
+    ) -> None:
+        self._shop = shop
+        self._worker = worker
+        self._fetcher = fetcher
+        self._clock = clock
+        self._yielding: set[str] = set()
+        self.visited: dict[str, Visited] = {}
+        self.left: dict[str, Visited] = {}
+
+    def lease(self, wanted: Mapping[str, Source]) -> dict[str, Visited | Busy]:
+        """Each host, at the pace of the source that wants it; or until when another run has it."""
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            leases = hosts.lease_hosts(
+                connection, wanted.keys(), owner=self._worker.owner, now=now, lease=self._lease
+            )
+        return {
+            host: lease if isinstance(lease, Busy) else self._opened(wanted[host], lease)
+            for host, lease in leases.items()
+        }
+
+    def _opened(self, source: Source, lease: Leased) -> Visited:
+        settings = self._shop.settings
+        pace = self._shop.systems[source.kind].pace(source, settings)
+        pacer = Pacer(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
+        robots = HostRobots(
+            lease.robots,
+            fetcher=self._fetcher,
+            pacer=pacer,
+            clock=self._clock,
+            longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
+        )
+        return Visited(pacer=pacer, robots=robots)
+
+    @property
+    def _lease(self) -> timedelta:
+        # The heartbeat that renews it comes every third of the worker's lease.
+        wished = timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+        return max(wished, self._worker.lease / 2)
+
+    def renew(self) -> None:
+        """With each heartbeat: the hosts stay ours, unless others have waited long enough."""
+        mine = dict(self.visited)  # a copy, since this is another thread
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            next_allowed = next_allowed_at(mine, now)
+            self._keep_robots(connection, mine, now=now)
+            wanted = hosts.renew_hosts(
+                connection,
+                owner=self._worker.owner,
+                now=now,
+                lease=self._lease,
+                next_allowed=next_allowed,
+            )
+            lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
+        patience = timedelta(seconds=self._shop.settings.hosts.yield_after_seconds)
+        waited = {host for host, since in wanted.items() if now - since > patience}
+        self._yielding |= waited | (lost & self.visited.keys())
+
+    def release(
+        self,
+        connection: Connection,
+        left: Mapping[str, Visited],
+        next_allowed: Mapping[str, datetime],
+        *,
+        now: datetime,
+    ) -> None:
+        """The hosts are free; whoever comes next knows what we know."""
+        self._keep_robots(connection, left, now=now)
+        hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
+
+    def _keep_robots(
+        self, connection: Connection, mine: Mapping[str, Visited], *, now: datetime
+    ) -> None:
+        news = {host: one.robots.take_news(host) for host, one in mine.items()}
+        told = {host: said for host, said in news.items() if said is not None}
+        hosts.keep_robots(connection, told, owner=self._worker.owner, now=now)
+
+    def reason_to_leave(self, host: str) -> Resource | None:
+        """Why the host is not asked any more in this run, if so."""
+        if host in self._yielding:
+            later = self._clock.now() + timedelta(seconds=self._shop.settings.hosts.lease_seconds)
+            return Resource(f"{host} was handed to another run", until=later, code="host_yielded")
+        return None
+
+    def reason_to_wait(self, host: str) -> Resource | None:
+        """Why the next request to the host is left to a later run, if so."""
+        wait = timedelta(seconds=self.visited[host].pacer.wait_seconds())
+        if wait > LONGEST_WAIT:
+            until = self._clock.now() + wait
+            return Resource(f"{host} asked for a pause", until=until, code="rate_limited")
+        return None
+
+
+def next_allowed_at(mine: Mapping[str, Visited], now: datetime) -> dict[str, datetime]:
+    """When each host may be asked next; to be said before anything that takes time after `now`."""
+    return {host: one.pacer.next_allowed_at(now) for host, one in mine.items()}
