@@ -18,15 +18,28 @@ class Clock(Protocol):
         ...
 
 
+ASKED_AGAIN_SECONDS = 1.0  # until then the monotonic clock carries on what the database said
+
+
 class DatabaseClock:
     """The database's own clock, so that workers whose clocks differ agree; SQLite has only ours."""
 
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._told: tuple[datetime, float] | None = None
+
     def now(self, connection: Connection) -> datetime:
         """The present moment, in UTC; on PostgreSQL it moves on inside a transaction too."""
-        if connection.dialect.name == "postgresql":
-            told = connection.exec_driver_sql("SELECT clock_timestamp()")
-            return told.scalar_one().astimezone(UTC)
-        return datetime.now(UTC)
+        if connection.dialect.name != "postgresql":
+            return datetime.now(UTC)
+        if self._told is not None:
+            told, heard_at = self._told
+            passed = self._monotonic() - heard_at
+            if passed < ASKED_AGAIN_SECONDS:
+                return told + timedelta(seconds=passed)
+        told = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one().astimezone(UTC)
+        self._told = told, self._monotonic()  # after the answer: never ahead of the database
+        return told
 
 
 def wall_clock() -> datetime:

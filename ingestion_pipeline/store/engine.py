@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.pool import NullPool, QueuePool
+from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.types import DateTime
 
 from ingestion_pipeline.store import schema
@@ -21,6 +22,7 @@ from ingestion_pipeline.store.types import UtcText
 
 # A writer waits this long for another one; far above the longest transaction that was measured.
 SQLITE_BUSY_SECONDS = 60
+IDLE_SECONDS = 1.0  # a connection that has rested longer may have been closed meanwhile
 
 
 class Store:
@@ -78,9 +80,10 @@ def found_schema(url: str) -> str | None:
 def _create_engine(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
-        return create_engine(
-            parsed, hide_parameters=True, pool_pre_ping=True, pool_size=5, max_overflow=10
-        )
+        engine = create_engine(parsed, hide_parameters=True, pool_size=5, max_overflow=10)
+        event.listen(engine, "checkin", _remember_use)
+        event.listen(engine, "checkout", _ping_if_idle)
+        return engine
     _prepare_file(parsed.database)
     engine = create_engine(
         parsed,
@@ -99,6 +102,23 @@ def _create_engine(url: str) -> Engine:
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _remember_use(_: object, record: ConnectionPoolEntry) -> None:
+    record.info["used_at"] = time.monotonic()
+
+
+def _ping_if_idle(connection: Any, record: ConnectionPoolEntry, _: object) -> None:  # noqa: ANN401
+    """Whether the server still knows us; to ask before each transaction cost a tenth of it."""
+    used_at = record.info.get("used_at")
+    if used_at is None or time.monotonic() - used_at < IDLE_SECONDS:
+        return
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+        connection.rollback()
+    except (connection.OperationalError, connection.InterfaceError) as error:
+        raise DisconnectionError("the database has closed the connection") from error
 
 
 class _CountingCursor(sqlite3.Cursor):

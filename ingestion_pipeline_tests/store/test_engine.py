@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from datetime import datetime
+from contextlib import closing
+from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import insert
+from sqlalchemy import insert, text
 from sqlalchemy.exc import IntegrityError
 
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import DatabaseClock, Store, engine, open_store
 from ingestion_pipeline.store.tables import series
 from ingestion_pipeline.work.errors import classify
 
@@ -33,3 +34,33 @@ def test_what_is_kept_of_a_database_error_quotes_no_row(store: Store, now: datet
     kept = classify(caught.value).text
     assert "title" in kept
     assert "canary" not in kept
+
+
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_a_connection_that_the_server_closed_while_it_rested_is_replaced(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "IDLE_SECONDS", 0)
+    with closing(open_store(database_url)) as store, closing(open_store(database_url)) as other:
+        with store.begin() as connection:
+            mine = connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        with other.begin() as connection:
+            connection.execute(text("SELECT pg_terminate_backend(:pid, 10000)"), {"pid": mine})
+
+        with store.begin() as connection:
+            assert connection.execute(text("SELECT pg_backend_pid()")).scalar_one() != mine
+
+
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_the_database_is_asked_for_the_time_once_a_second(database_url: str) -> None:
+    passed = 0.0
+    clock = DatabaseClock(monotonic=lambda: passed)
+    with closing(open_store(database_url)) as store, store.read() as connection:
+        first = clock.now(connection)
+        passed = 0.75
+        carried = clock.now(connection)
+        passed = 500.0
+        asked = clock.now(connection)
+
+    assert carried - first == timedelta(seconds=0.75)
+    assert timedelta() < asked - first < timedelta(seconds=60)
