@@ -109,7 +109,7 @@ def _remember_use(_: object, record: ConnectionPoolEntry) -> None:
 
 
 def _ping_if_idle(connection: Any, record: ConnectionPoolEntry, _: object) -> None:  # noqa: ANN401
-    """Whether the server still knows us; to ask before each transaction cost a tenth of it."""
+    """Whether the server still knows us; asked after a rest only, since it is a round trip."""
     used_at = record.info.get("used_at")
     if used_at is None or time.monotonic() - used_at < IDLE_SECONDS:
         return

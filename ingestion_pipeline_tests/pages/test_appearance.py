@@ -176,4 +176,4 @@ def test_a_short_page_is_content() -> None:
 
 @given(st.binary(max_size=200), st.integers(100, 599), st.text(max_size=20))
 def test_no_answer_raises(body: bytes, status: int, url: str) -> None:
-    appearance_of(url, status, {}, b"<title>" + body)
+    assert isinstance(appearance_of(url, status, {}, b"<title>" + body), Appearance)

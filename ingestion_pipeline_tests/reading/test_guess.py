@@ -62,5 +62,8 @@ def test_western_texts_are_not_mistaken() -> None:
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_raise(body: bytes) -> None:
-    decode(body)
+def test_any_bytes_are_text_that_a_database_takes(body: bytes) -> None:
+    text = decode(body)
+
+    assert "\0" not in text
+    assert text.encode().decode() == text

@@ -77,3 +77,5 @@ def test_a_long_page_is_no_bomb() -> None:
     picture = f"<img src='data:image/png;base64,{'A' * 500_000}' alt=x>"
 
     refuse_bombs(rows + script + picture)
+
+    assert len(parse_html(rows + script + picture).css("li")) == 40_000
