@@ -1,0 +1,71 @@
+"""A page that is visited again and again: what is known of it, and what a visit may find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from ingestion_pipeline.pages.rendering import Rendering
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownPage:
+    """What the newest snapshot left, by which an unchanged page is recognised.
+
+    `served_hash` is of the bytes that plain HTTP gave, `content_hash` of the cleaned text.
+    """
+
+    snapshot_id: int
+    content_hash: str
+    served_hash: str | None = None
+    etag: str | None = None
+    last_modified: str | None = None
+    rendered_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageVisit:
+    """One page to look at; `render` asks for a browser even if the page is no empty shell."""
+
+    url: str
+    known: KnownPage | None = None
+    render: bool = False
+    rendering: Rendering = field(default_factory=Rendering)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamePage:
+    """Nothing that a reader would notice has changed; the validators may have."""
+
+    url: str
+    known: KnownPage
+    etag: str | None
+    last_modified: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewPage:
+    """A page that says something new, read once: `links` are canonical URLs in page order.
+
+    `body` is what is kept as the page: the served bytes, or the rendered DOM if `is_rendered`.
+    """
+
+    url: str
+    final_url: str
+    canonical_url: str | None
+    status_code: int
+    content_type: str | None
+    etag: str | None
+    last_modified: str | None
+    body: bytes
+    served_hash: str
+    content_hash: str
+    text: str
+    markdown: str | None
+    links: tuple[str, ...]
+    is_rendered: bool = False
+    screenshot: bytes | None = None
+    discovered: tuple[str, ...] = ()
+
+
+PageAnswer = NewPage | SamePage
