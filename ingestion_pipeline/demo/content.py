@@ -52,6 +52,9 @@ class Page:
     content_type: str
     status_code: int = 200
     last_modified: datetime | None = None
+    location: str | None = None
+    content_encoding: str | None = None
+    delay_seconds: float = 0.0
 
     @property
     def etag(self) -> str:

@@ -6,8 +6,9 @@ import re
 import socket
 import socketserver
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from email.message import Message
 from email.utils import format_datetime, mktime_tz, parsedate_tz
@@ -19,7 +20,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import content, lists
+from ingestion_pipeline.demo import college, content, lists
 from ingestion_pipeline.demo.content import Page
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
@@ -38,6 +39,7 @@ PAGES: dict[tuple[str, str], Callable[[DemoState], Page]] = {
     (content.BROKEN_HOST, "/ghost.xml"): content.error_page,
 }
 CLOCKMAKER_ADDRESS = (lists.LISTS_HOST, "/clockmaker")
+Query = Mapping[str, Sequence[str]]
 MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
 
 
@@ -118,11 +120,23 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> Page:
         return page(state)
     if (host, path) == CLOCKMAKER_ADDRESS:
         return lists.clockmaker_list(state, parse_qs(query))
-    if host != content.API_HOST:
-        return content.plain(404, "Not Found")
+    if site := SITES.get(host):
+        return site(state, path, parse_qs(query))
+    return content.plain(404, "Not Found")
+
+
+def _api(state: DemoState, path: str, query: Query) -> Page:
     if found := MANGA_FEED.fullmatch(path):
-        return content.manga_feed(state, found[1], parse_qs(query))
+        return content.manga_feed(state, found[1], query)
     return content.api_error(404, "not_found_http_exception", f"No route found for GET {path}")
+
+
+SITES: dict[str, Callable[[DemoState, str, Query], Page]] = {
+    content.API_HOST: _api,
+    college.COLLEGE_HOST: college.college,
+    college.ANNEX_HOST: college.annex,
+    college.MEMBERS_HOST: college.members,
+}
 
 
 def is_unchanged(page: Page, headers: Message) -> bool:
@@ -196,6 +210,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Keep no access log: `DemoSite.requests` counts."""
 
     def _send(self, page: Page) -> None:
+        time.sleep(page.delay_seconds)
         self._send_head(page.status_code, page, body_length=len(page.body))
         self.wfile.write(page.body)
 
@@ -204,7 +219,11 @@ class _Handler(BaseHTTPRequestHandler):
         if page.last_modified is not None:
             self.send_header("ETag", page.etag)
             self.send_header("Last-Modified", format_datetime(page.last_modified, usegmt=True))
+        if page.location is not None:
+            self.send_header("Location", page.location)
         if body_length is not None:
+            if page.content_encoding is not None:
+                self.send_header("Content-Encoding", page.content_encoding)
             self.send_header("Content-Type", page.content_type)
             self.send_header("Content-Length", str(body_length))
         self.send_header("Connection", "close")

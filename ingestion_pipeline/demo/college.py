@@ -1,0 +1,173 @@
+"""Three course catalogues: a well-kept one with a few odd pages, a difficult one, a closed one.
+
+Harbour College has numbered pages that lead to a page for each course; its Annex asks for a delay
+and has a slow page and a bomb; what its members see is behind a wall.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Mapping, Sequence
+from functools import cache
+from html import escape
+
+from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.courses import EVENING, Course, courses
+from ingestion_pipeline.demo.state import DemoState
+
+COLLEGE_HOST = "catalog.demo.test"
+ANNEX_HOST = "annex.demo.test"
+MEMBERS_HOST = "members.demo.test"
+
+COURSES_ON_A_PAGE = 4
+ANNEX_DELAY_SECONDS = 1
+SLOW_SECONDS = 1.5
+BOMB_BYTES = 64_000_000  # of zeros; some 62 kB on the wire
+ARCHIVE_PATH = "/courses/archive/"
+
+HTML = "text/html; charset=utf-8"
+
+
+RENDERED = "ART 204"  # its page is empty until its script has run
+FORWARDED = "HIST 110"  # its address leads to another, and that to a third
+IN_SHIFT_JIS = "JPN 101"
+MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
+
+
+def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> Page:
+    """What Harbour College serves at an address."""
+    if path == "/robots.txt":
+        return _text(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
+    if path == "/courses":
+        return _course_list(courses(state), query.get("page", ["1"])[-1])
+    if path == MOVED_ONCE:
+        return _moved(MOVED_TWICE)
+    found = {one.path: one for one in courses(state)}
+    course = found["/courses/hist-110"] if path == MOVED_TWICE else found.get(path)
+    if course is None:
+        return plain(404, "Not Found")
+    if course.code == FORWARDED and path != MOVED_TWICE:
+        return _moved(MOVED_ONCE)
+    return _course_page(course)
+
+
+def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> Page:
+    """What the Annex serves: it wants a second between two requests, and has two bad pages."""
+    match path:
+        case "/robots.txt":
+            return _text(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")
+        case "/evening":
+            return _annex_list()
+        case "/evening/weaving":
+            return _course_page(EVENING)
+        case "/evening/slow":
+            slow = _html("EVE 20: Patience", "<h1>EVE 20: Patience</h1><p>Worth the wait.</p>")
+            return Page(body=slow, content_type=HTML, delay_seconds=SLOW_SECONDS)
+        case "/evening/endless":
+            return Page(body=_bomb(), content_type=HTML, content_encoding="gzip")
+        case _:
+            return plain(404, "Not Found")
+
+
+def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> Page:
+    """A form for name and password, whatever is asked for."""
+    if path == "/robots.txt":
+        return plain(404, "Not Found")
+    form = (
+        "<h1>Sign in</h1><p>Please sign in to see the members' courses.</p>"
+        '<form action="/login" method="post"><label>Name <input name="name"></label>'
+        '<label>Password <input type="password" name="password"></label>'
+        "<button>Sign in</button></form>"
+    )
+    return Page(body=_html("Sign in", form), content_type=HTML)
+
+
+def _course_list(listed: Sequence[Course], number: str) -> Page:
+    starts = range(0, len(listed), COURSES_ON_A_PAGE)
+    if number not in map(str, range(1, len(starts) + 1)):
+        return plain(404, "Not Found")
+    start = starts[int(number) - 1]
+    rows = [_row(one) for one in listed[start : start + COURSES_ON_A_PAGE]]
+    if int(number) == len(starts):
+        rows.append(
+            f'<li class="course"><a href="{ARCHIVE_PATH}1962">The catalogue of 1962</a></li>'
+        )
+    pages = " ".join(
+        f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts))
+    )
+    body = f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>"
+    return Page(body=_html("Courses, Harbour College", body), content_type=HTML)
+
+
+def _row(course: Course) -> str:
+    title = escape(f"{course.code}: {course.title}")
+    return f'<li class="course"><a href="{course.path}?utm_source=list">{title}</a></li>'
+
+
+def _course_page(course: Course) -> Page:
+    body = _course_body(course)
+    title = escape(f"{course.code}, Harbour College")
+    if course.code == RENDERED:
+        return Page(body=_shell(title, body), content_type=HTML)
+    if course.code == IN_SHIFT_JIS:
+        page = _html(title, body).decode().replace("utf-8", "Shift_JIS")
+        return Page(body=page.encode("shift_jis"), content_type="text/html")
+    return Page(body=_html(title, body), content_type=HTML)
+
+
+def _course_body(course: Course) -> str:
+    needed = course.prerequisites
+    return (
+        f'<article class="course"><h1>{escape(f"{course.code}: {course.title}")}</h1>'
+        f'<p class="credits">{course.credits} credits</p>'
+        f'<p class="description">{escape(course.description)}</p>'
+        + (f'<p class="prerequisites">Prerequisites: {escape(needed)}.</p>' if needed else "")
+        + "</article>"
+    )
+
+
+def _shell(title: str, body: str) -> bytes:
+    """A page whose content is in its script alone, in pieces, so that no reader finds it there."""
+    letters = ",".join(str(ord(letter)) for letter in body)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        "</head>"
+        '<body><div id="root"></div><noscript>This page needs JavaScript.</noscript><script>'
+        f'document.getElementById("root").innerHTML = String.fromCharCode({letters});'
+        "</script></body></html>\n"
+    ).encode()
+
+
+def _annex_list() -> Page:
+    rows = "".join(
+        f'<li class="course"><a href="/evening/{name}">{title}</a></li>'
+        for name, title in (
+            ("weaving", "EVE 10: Weaving"),
+            ("slow", "EVE 20: Patience"),
+            ("endless", "EVE 30: The Endless Page"),
+        )
+    )
+    return Page(
+        body=_html("Evening courses", f"<h1>Evening</h1><ul>{rows}</ul>"), content_type=HTML
+    )
+
+
+def _html(title: str, body: str) -> bytes:
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        "</head>"
+        f"<body>{body}<footer>Harbour College, on the quay</footer></body></html>\n"
+    ).encode()
+
+
+@cache
+def _bomb() -> bytes:
+    return gzip.compress(bytes(BOMB_BYTES), mtime=0)
+
+
+def _moved(location: str) -> Page:
+    return Page(body=b"", content_type=HTML, status_code=302, location=location)
+
+
+def _text(text: str) -> Page:
+    return Page(body=text.encode(), content_type="text/plain; charset=utf-8")
