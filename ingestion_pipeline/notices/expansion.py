@@ -28,6 +28,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.notices.tasks import CHAPTER, IS_TOLD, wake
+from ingestion_pipeline.sources.belonging import meanings, names_of
 from ingestion_pipeline.sources.recipient import Mode
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
@@ -113,14 +114,16 @@ def _announced(connection: Connection, rows: Sequence[RowMapping]) -> list[_Anno
         id_ = int(row["payload"]["chapter_id"])
         at[id_] = max(at.get(id_, row["created_at"]), row["created_at"])
     found = _chapters(connection, at)
-    meant = _meant_by(connection, {row["series_id"] for row in found})
-    titles = _titles(connection, {meaning for meaning, _ in meant.values()})
-    followed = {name for _, names in meant.values() for name in names}
+    meant = meanings(connection, {row["series_id"] for row in found})
+    names_by_series = names_of(connection, set(meant.values()))
+    titles = _titles(connection, names_by_series)
+    followed = {name for names in names_by_series.values() for name in names}
     languages = _languages(connection, followed)
     links = _links(connection, [row["id"] for row in found])
     announced: list[_Announced] = []
     for row in found:
-        meaning, names = meant[row["series_id"]]
+        meaning = meant[row["series_id"]]
+        names = names_by_series[meaning]
         base = _payload(row, meaning, titles[meaning], at[row["id"]])
         for language in sorted({each for name in names for each in languages.get(name, ())}):
             release = _release(links.get(row["id"], ()), language or None)
@@ -157,24 +160,6 @@ def _chapters(connection: Connection, ids: Collection[int]) -> list[RowMapping]:
         .order_by(chapters.c.id)
     )
     return list(connection.execute(query).mappings())
-
-
-def _meant_by(connection: Connection, ids: Collection[str]) -> dict[str, tuple[str, set[str]]]:
-    """For each series the one it was merged into, or itself, and every name that means it."""
-    query = select(series.c.id, series.c.merged_into).where(series.c.merged_into.is_not(None))
-    into = {row.id: row.merged_into for row in connection.execute(query)}
-
-    def meaning(id_: str) -> str:
-        seen = {id_}
-        while (after := into.get(id_)) is not None and after not in seen:
-            seen.add(after)
-            id_ = after
-        return id_
-
-    names: dict[str, set[str]] = {}
-    for id_ in {*into, *ids}:
-        names.setdefault(meaning(id_), set()).add(id_)
-    return {id_: (meaning(id_), names[meaning(id_)] | {meaning(id_)}) for id_ in ids}
 
 
 def _titles(connection: Connection, ids: Collection[str]) -> dict[str, str]:

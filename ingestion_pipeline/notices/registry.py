@@ -16,6 +16,7 @@ from sqlalchemy import Connection, delete, func, insert, select, union, update
 from ingestion_pipeline.notices import tasks
 from ingestion_pipeline.notices.rows import Addressee, addressee
 from ingestion_pipeline.notices.webhook import new_secret
+from ingestion_pipeline.sources.belonging import meanings
 from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
 from ingestion_pipeline.store.audit import audit
@@ -196,11 +197,8 @@ def _declare(connection: Connection, one: Recipient, *, now: datetime) -> str:
 
 def _at_home(connection: Connection, wanted: Sequence[Follow]) -> list[Follow]:
     """Whoever names a series that was merged follows the one it became, as a merge leaves it."""
-    query = select(series.c.id, series.c.merged_into).where(
-        series.c.id.in_([one.series for one in wanted]), series.c.merged_into.is_not(None)
-    )
-    into: dict[str, str] = {row.id: row.merged_into for row in connection.execute(query)}
-    return [replace(one, series=into.get(one.series, one.series)) for one in wanted]
+    meant = meanings(connection, {one.series for one in wanted})
+    return [replace(one, series=meant[one.series]) for one in wanted]
 
 
 def _insert(connection: Connection, one: Recipient, secret: str | None, *, now: datetime) -> None:

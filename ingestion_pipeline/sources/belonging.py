@@ -47,6 +47,26 @@ def home_of(named: ColumnElement[str]) -> ColumnElement[str]:
     return func.coalesce(into.scalar_subquery(), named)
 
 
+def meanings(connection: Connection, names: Collection[str]) -> dict[str, str]:
+    """What each of these names of series means; one that nobody knows means itself."""
+    query = select(all_series.c.id, all_series.c.merged_into).where(
+        all_series.c.id.in_(list(names)), all_series.c.merged_into.is_not(None)
+    )
+    into: dict[str, str] = {row.id: row.merged_into for row in connection.execute(query)}
+    return {name: into.get(name, name) for name in names}
+
+
+def names_of(connection: Connection, series_ids: Collection[str]) -> dict[str, set[str]]:
+    """Every name that means each of these series, its own among them."""
+    query = select(all_series.c.id, all_series.c.merged_into).where(
+        all_series.c.merged_into.in_(list(series_ids))
+    )
+    names = {id_: {id_} for id_ in series_ids}
+    for row in connection.execute(query):
+        names[row.merged_into].add(row.id)
+    return names
+
+
 def homes(connection: Connection, source_ids: Collection[str]) -> dict[str, Home]:
     """The series of each of these sources."""
     named = named_series()
