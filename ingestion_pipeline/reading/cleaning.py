@@ -47,15 +47,13 @@ _ONE_CLASS_OR_ID = re.compile(r"[a-z0-9]*[.#]-?[A-Za-z_][\w-]*")
 _SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:static)")
 
 _COMMENT = re.compile("<!--.*?-->", re.DOTALL)
-_TAG = re.compile(
-    r"</?(?:([a-z][^\s/>\"]*+)(?=[\s/>])|[a-z!?])[^\">]*+(?:\"[^\"]*+\"[^\">]*+)*+>"
-)
-_INLINE = dict.fromkeys(
-    (
+_TAG = re.compile(r"</?(?:([a-z][^\s/>\"]*+)(?=[\s/>])|[a-z!?])[^\">]*+(?:\"[^\"]*+\"[^\">]*+)*+>")
+_INLINE = frozenset(
+    re.findall(
+        r"\w+",
         "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr q s"
-        " samp small span strike strong sub sup time tt u var wbr"
-    ).split(),
-    "",
+        " samp small span strike strong sub sup time tt u var wbr",
+    )
 )
 # `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
 _TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)")
@@ -105,7 +103,7 @@ def visible_text(tree: LexborHTMLParser) -> str:
     """The text of a tree that was cleaned, one line for each block."""
     one_line = body_html(tree).replace("\n", " ")  # a line end in the markup is a blank
     pieces = _TAG.split(one_line)  # text and name of a tag by turns
-    pieces[1::2] = [_INLINE.get(name, "\n") for name in pieces[1::2]]
+    pieces[1::2] = ["" if name in _INLINE else "\n" for name in pieces[1::2]]
     return readable(unescape("".join(pieces)))
 
 

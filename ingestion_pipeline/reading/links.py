@@ -80,7 +80,11 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
     Only http and https; fragments are no pages of their own. Without the page's own URL relative
     links lead nowhere.
     """
-    base = base_of(tree, url)
+    return links_from(tree, base_of(tree, url))
+
+
+def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
+    """The same, where what links are relative to is known."""
     hrefs = dict.fromkeys(node.attrs.get("href") for node in tree.css("a[href], area[href]"))
     links: dict[str, str] = {}
     for address in dict.fromkeys(linked_page(base, href) for href in hrefs):

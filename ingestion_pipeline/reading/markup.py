@@ -29,8 +29,8 @@ _TAG = re.compile(
     r"<(?:(!--)|(/?)([a-z][^\s/>]*+)([^\"'>]*+(?:(?:\"[^\"]*+\"|'[^']*+')[^\"'>]*+)*+))",
     re.IGNORECASE,
 )
-# Up to the next tag; long ones are tags, or more often the texts of scripts. Then their tag is plain:
-# few attributes, and no quotation mark by which the parser might see another end.
+# Up to the next tag: what is long is a tag or, more often, the text of a script. Then its tag is
+# plain: few attributes, and no quotation mark by which the parser might see another end.
 _LONG = re.compile(f"<[^<]{{{_HARMLESS_TAG_CHARACTERS}}}[^<]*+")
 _PLAIN_TAG = re.compile(
     rf"/?[a-z][^\s/>\"']{{0,20}}+(?:[^<>\"'=]|=\"[^<>\"]*+\"(?=[\s/>])|='[^<>']*+'(?=[\s/>])"
