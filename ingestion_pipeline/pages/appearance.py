@@ -201,15 +201,23 @@ class _Sight:
 def _other_type(body: bytes, content_type: str | None) -> str | None:
     """The media type of what is plainly no page, by its first bytes, else by its label."""
     start = body[:16].lstrip(b"\r\n\t ")
+    if start[:1] != b"<" and (found := _by_first_bytes(start, body)):
+        return found
+    label = (content_type or "").partition(";")[0].strip().lower()
+    if not _NO_PAGE.match(label):
+        return None
+    is_markup = re.match(rb"\s*<(?:!doctype|html|head|body)", body[:200], re.IGNORECASE)
+    return None if is_markup else label
+
+
+def _by_first_bytes(start: bytes, body: bytes) -> str | None:
     if found := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
         return found
     if body[:4] == b"RIFF" and body[8:12] in {b"WEBP", b"WAVE", b"AVI "}:
         return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"
     if body[4:8] == b"ftyp":
         return "video/mp4"
-    label = (content_type or "").partition(";")[0].strip().lower()
-    is_markup = re.match(rb"\s*<(?:!doctype|html|head|body)", body[:200], re.IGNORECASE)
-    return label if _NO_PAGE.match(label) and not is_markup else None
+    return None
 
 
 def _wall_headers(headers: Mapping[str, str]) -> str | None:
