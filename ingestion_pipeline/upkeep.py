@@ -13,6 +13,7 @@ from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.notices.expansion import expand
+from ingestion_pipeline.pages.snapshots import objects_of_snapshots
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls, make_due
@@ -74,7 +75,7 @@ def maintain(shop: Workshop) -> Swept:
 def _prune_content(shop: Workshop) -> int:
     """Bodies and readings that no snapshot and no batch points at, once they are old enough."""
     with shop.store.read() as connection:
-        kept = set(connection.execute(select(snapshots.c.content_hash).distinct()).scalars())
+        kept = objects_of_snapshots(connection)
         for fetched, reading in connection.execute(
             select(batch_items.c.fetched, batch_items.c.reading)
         ):
@@ -128,16 +129,26 @@ def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> 
 
 
 def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Old snapshots go, but for each page's newest."""
-    before = now - timedelta(seconds=settings.retention.snapshots_seconds)
-    later = snapshots.alias("later")
-    has_later = exists().where(
-        later.c.source_id.is_not_distinct_from(snapshots.c.source_id),
-        later.c.url == snapshots.c.url,
-        later.c.id > snapshots.c.id,
+    """Too old, or beyond the newest so many of their page; never a page's last good one."""
+    keep = settings.retention
+    before = now - timedelta(seconds=keep.snapshots_seconds)
+    page = (snapshots.c.source_id, snapshots.c.url)
+    is_good = snapshots.c.failure.is_(None)
+    newest_first = (snapshots.c.fetched_at.desc(), snapshots.c.id.desc())
+    ranked = select(
+        snapshots.c.id,
+        snapshots.c.fetched_at,
+        is_good.label("is_good"),
+        func.row_number().over(partition_by=page, order_by=newest_first).label("place"),
+        func.row_number()
+        .over(partition_by=(*page, is_good), order_by=newest_first)
+        .label("place_among_its_like"),
+    ).subquery()
+    surplus = select(ranked.c.id).where(
+        or_(ranked.c.fetched_at < before, ranked.c.place > keep.snapshots_per_page),
+        ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
     )
-    statement = delete(snapshots).where(snapshots.c.fetched_at < before, has_later)
-    return connection.execute(statement).rowcount
+    return connection.execute(delete(snapshots).where(snapshots.c.id.in_(surplus))).rowcount
 
 
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:

@@ -6,6 +6,7 @@ Everything here is pure: no name is looked up and nothing is connected to.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import (
     AddressValueError,
     IPv4Address,
@@ -140,33 +141,38 @@ def _split(url: str) -> _Parts:
             f"{without_credentials(text)!r} is no web address; it must begin with http:// or https://"
         )
     scheme, authority, path, query = match[1].lower(), match[2], match[3], match[4] or ""
-    host, port = _host_and_port(authority.rpartition("@")[2], scheme, without_credentials(text))
+    try:
+        host, port = _host_and_port(authority.rpartition("@")[2], scheme)
+    except BadUrl as error:
+        raise BadUrl(f"URL {without_credentials(text)!r} has {error}") from None
     return _Parts(scheme, host, port, path.replace("\\", "/") or "/", query)
 
 
-def _host_and_port(netloc: str, scheme: str, shown: str) -> tuple[str, int | None]:
+@lru_cache(maxsize=4096)  # the links of a page, and the pages of a crawl, share a few hosts
+def _host_and_port(netloc: str, scheme: str) -> tuple[str, int | None]:
+    """Canonical; a `BadUrl` says what is wrong as the end of a sentence."""
     match = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::([0-9]{0,10}))?", netloc, re.DOTALL)
     if match is None:
-        raise BadUrl(f"URL {shown!r} has a malformed host or port; write host or host:number")
+        raise BadUrl("a malformed host or port; write host or host:number")
     port = int(match[2]) if match[2] else _DEFAULT_PORTS[scheme]
     if port > 65535:  # noqa: PLR2004 - the largest TCP port
-        raise BadUrl(f"URL {shown!r} has a port above 65535; correct the port")
-    return _canonical_host(match[1], shown), None if port == _DEFAULT_PORTS[scheme] else port
+        raise BadUrl("a port above 65535; correct the port")
+    return _canonical_host(match[1]), None if port == _DEFAULT_PORTS[scheme] else port
 
 
-def _canonical_host(host: str, shown: str) -> str:
+def _canonical_host(host: str) -> str:
     if host.startswith("["):
         try:
             return f"[{IPv6Address(host[1:-1]).compressed}]"
         except AddressValueError as error:
-            raise BadUrl(f"URL {shown!r} has a malformed IPv6 address: {error}") from None
-    name = host if host.isascii() and "%" not in host else _ascii_host(host, shown)
+            raise BadUrl(f"a malformed IPv6 address: {error}") from None
+    name = host if host.isascii() and "%" not in host else _ascii_host(host)
     if not name or _FORBIDDEN_IN_HOST.search(name) or name.startswith("["):
-        raise BadUrl(f"URL {shown!r} has no usable host; write it as http://host/ or https://host/")
-    return _dotted(name.lower(), shown)
+        raise BadUrl("no usable host; write it as http://host/ or https://host/")
+    return _dotted(name.lower())
 
 
-def _dotted(name: str, shown: str) -> str:
+def _dotted(name: str) -> str:
     """A name unless its last label is a number: `0x7f.1`, `0177.0.0.1`, `2130706433` are IPv4."""
     labels = name.removesuffix(".").split(".")
     if not re.fullmatch("[0-9]+|0x[0-9a-f]*", labels[-1]):
@@ -176,7 +182,7 @@ def _dotted(name: str, shown: str) -> str:
         # The last number fills all the bytes that are left; the others are one byte each.
         return str(IPv4Address(bytes(first) + last.to_bytes(4 - len(first), "big")))
     except (ValueError, OverflowError):
-        raise BadUrl(f"URL {shown!r} has a malformed IPv4 address; write a.b.c.d") from None
+        raise BadUrl("a malformed IPv4 address; write a.b.c.d") from None
 
 
 def _ipv4_number(label: str) -> int:
@@ -185,7 +191,7 @@ def _ipv4_number(label: str) -> int:
     return int(label, 8 if label.startswith("0") else 10)
 
 
-def _ascii_host(host: str, shown: str) -> str:
+def _ascii_host(host: str) -> str:
     import idna  # its tables are large, and most hosts are ASCII
 
     try:
@@ -194,7 +200,7 @@ def _ascii_host(host: str, shown: str) -> str:
         return ".".join(_ascii_label(label) for label in mapped.split("."))
     except (UnicodeError, idna.IDNAError) as error:
         reason = type(error).__name__
-        raise BadUrl(f"URL {shown!r} has a host that is no international name ({reason})") from None
+        raise BadUrl(f"a host that is no international name ({reason})") from None
 
 
 def _ascii_label(label: str) -> str:
@@ -234,12 +240,15 @@ def _without_dots(path: str) -> str:
 
 
 def _canonical_query(query: str) -> str:
+    if not query:
+        return ""
     pairs = _QUERY_ODDITY.sub(_normal_escape, query).split("&")
-    kept = [pair for pair in pairs if pair and not _is_tracking(pair.partition("=")[0].lower())]
+    kept = [pair for pair in pairs if pair and not is_tracking(pair.partition("=")[0].lower())]
     return "&".join(sorted(kept, key=lambda pair: pair.partition("=")[0]))
 
 
-def _is_tracking(name: str) -> bool:
+def is_tracking(name: str) -> bool:
+    """Whether a parameter of this name, in lower case, never selects a page."""
     return name in TRACKING_PARAMETERS or name.startswith(TRACKING_PREFIX)
 
 

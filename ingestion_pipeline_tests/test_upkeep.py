@@ -153,9 +153,14 @@ def test_only_replayed_dead_letters_go(shop: Workshop) -> None:
 
 
 def given_snapshot(
-    shop: Workshop, page: str, digest: str, age: timedelta, source: str | None = "series:a"
+    shop: Workshop,
+    page: str,
+    digest: str,
+    age: timedelta,
+    source: str | None = "series:a",
+    **more: Any,
 ) -> None:
-    row = {
+    row: dict[str, Any] = {
         "source_id": source,
         "url": page,
         "content_hash": digest,
@@ -164,7 +169,7 @@ def given_snapshot(
         "fetched_at": NOON - age,
     }
     with shop.store.begin() as connection:
-        connection.execute(insert(snapshots).values(row))
+        connection.execute(insert(snapshots).values(row | more))
 
 
 def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
@@ -184,6 +189,16 @@ def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
         *("one: newest", "two: only", "three: young", "three: newest"),
         *("other source", "no source: newest"),
     }
+
+
+def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(shop: Workshop) -> None:
+    given_snapshot(shop, "/1", "older", 29 * DAY)
+    given_snapshot(shop, "/1", "last good", 28 * DAY)
+    for number in range(4):
+        given_snapshot(shop, "/1", f"bad {number}", number * DAY, failure="not_a_feed")
+
+    assert swept(shop, snapshots_per_page="2").counts["snapshots"] == 3
+    assert left(shop, snapshots.c.content_hash) == {"last good", "bad 0", "bad 1"}
 
 
 def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: Workshop) -> None:
@@ -338,14 +353,17 @@ def test_one_failing_sweep_does_not_stop_the_others(shop: Workshop) -> None:
 
 
 def test_content_that_nothing_points_at_is_pruned(shop: Workshop, tmp_path: Path) -> None:
+    forms = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
+    objects = {form: shop.content.put(form.encode()) for form in forms}
     kept, lost = shop.content.put(b"kept"), shop.content.put(b"lost")
-    given_snapshot(shop, "/1", kept, HOUR)
+    given_snapshot(shop, "/1", kept, HOUR, **objects)
     for path in (tmp_path / "content").glob("??/*"):
         os.utime(path, (0, 0))
 
     assert maintain(shop).counts["content"] == 1
 
     assert shop.content.get(kept) == b"kept"
+    assert [shop.content.get(one).decode() for one in objects.values()] == list(forms)
     with pytest.raises(Transient):
         shop.content.get(lost)
 

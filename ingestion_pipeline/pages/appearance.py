@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.reading.cleaning import cleaned_text
+from ingestion_pipeline.reading.cleaning import visible_text, visible_tree
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.head import title_of
-from ingestion_pipeline.reading.markup import parse_html
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -132,6 +131,9 @@ _NOT_FOUND = re.compile(
 )
 _SEPARATOR = re.compile(r"\s+[|–—:·»-]+\s+|\s*[|»]\s*")  # noqa: RUF001 - found in titles
 _SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
+_MARKUP = re.compile("<[a-z!]", re.IGNORECASE)
+_SCRIPT = re.compile(r"<script[\s>/]", re.IGNORECASE)
+_NOSCRIPT = re.compile(r"<noscript\b[^>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
 _NEEDS_SCRIPT = re.compile(
     r"(?:enable|requires?|need|turn on|activate|without) .{0,30}javascript|javascript .{0,40}"
     r"(?:required|enabled|disabled|enable)",
@@ -148,21 +150,37 @@ def appearance_of(
         Permanent: the body is a bomb (see `parse_html`).
     """
     content_type = headers.get("content-type")
+    if seen := plain_appearance(headers, body):
+        return seen
+    html = decode(body, content_type)
+    if text is not None and len(text) > _LITTLE_TEXT:
+        return Content()
+    tree = visible_tree(html)
+    return parsed_appearance(url, status, html, tree, text=visible_text(tree))
+
+
+def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | BotWall | None:
+    """What first bytes and headers tell, before anything is decoded; None if they tell nothing."""
+    content_type = headers.get("content-type")
     if media_type := _other_type(body, content_type):
         return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}", media_type)
-    if reason := _wall_headers(headers):
-        return BotWall(reason)
-    html = decode(body, content_type)
-    text = cleaned_text(html) if text is None else text
-    if len(text) > _LITTLE_TEXT or not re.search("<[a-z!]", html, re.IGNORECASE):
+    reason = _wall_headers(headers)
+    return BotWall(reason) if reason else None
+
+
+def parsed_appearance(
+    url: str, status: int, html: str, tree: LexborHTMLParser, *, text: str
+) -> Appearance:
+    """What a page is whose cleaned tree and cleaned text are at hand; nothing is parsed again."""
+    if len(text) > _LITTLE_TEXT or not _MARKUP.search(html):
         return Content()
-    sight = _Sight(url, status, html, text, parse_html(html))
+    sight = _Sight(url, status, html, text, tree)
     return next((seen for look in _LOOKS if (seen := look(sight))), Content())
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """A page with little text, parsed for a closer look."""
+    """A page with little text, for a closer look; scripts and hidden parts are out of its tree."""
 
     url: str
     status: int
@@ -183,15 +201,23 @@ class _Sight:
 def _other_type(body: bytes, content_type: str | None) -> str | None:
     """The media type of what is plainly no page, by its first bytes, else by its label."""
     start = body[:16].lstrip(b"\r\n\t ")
+    if start[:1] != b"<" and (found := _by_first_bytes(start, body)):
+        return found
+    label = (content_type or "").partition(";")[0].strip().lower()
+    if not _NO_PAGE.match(label):
+        return None
+    is_markup = re.match(rb"\s*<(?:!doctype|html|head|body)", body[:200], re.IGNORECASE)
+    return None if is_markup else label
+
+
+def _by_first_bytes(start: bytes, body: bytes) -> str | None:
     if found := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
         return found
     if body[:4] == b"RIFF" and body[8:12] in {b"WEBP", b"WAVE", b"AVI "}:
         return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"
     if body[4:8] == b"ftyp":
         return "video/mp4"
-    label = (content_type or "").partition(";")[0].strip().lower()
-    is_markup = re.match(rb"\s*<(?:!doctype|html|head|body)", body[:200], re.IGNORECASE)
-    return label if _NO_PAGE.match(label) and not is_markup else None
+    return None
 
 
 def _wall_headers(headers: Mapping[str, str]) -> str | None:
@@ -237,12 +263,12 @@ def _soft_not_found(sight: _Sight) -> SoftNotFound | None:
 
 
 def _empty_shell(sight: _Sight) -> EmptyShell | None:
-    if len(sight.text) > _NO_TEXT or sight.tree.css_first("script") is None:
+    if len(sight.text) > _NO_TEXT or not _SCRIPT.search(sight.html):
         return None
     root = sight.tree.css_first(_SHELL_ROOT)
     if root is not None and len((root.text() or "").strip()) < _NO_TEXT // 4:
         return EmptyShell(f"its {root.tag} {root.id or ''} waits for a script to fill it")
-    hint = " ".join(node.text() for node in sight.tree.css("noscript")) + " " + sight.text
+    hint = " ".join([*_NOSCRIPT.findall(sight.html), sight.text])
     if found := _NEEDS_SCRIPT.search(hint):
         return EmptyShell(f"it says {clean_text(found[0])!r}")
     return None

@@ -19,8 +19,9 @@ from sqlalchemy import Connection, RowMapping, String, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
+from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
-from ingestion_pipeline.pages.system import Ingested, StoredPage
+from ingestion_pipeline.pages.system import Ingested, PolledSystem, StoredPage
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -29,7 +30,7 @@ from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.errors import Fatal, classify
+from ingestion_pipeline.work.errors import Fatal, WorkError, classify
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
@@ -156,9 +157,21 @@ def _read(shop: Workshop, item: BatchItem) -> str:
             )
             for page in item.pages
         ]
-    reading = shop.systems[item.source.kind].read(item.source, pages)
+    reading = _believed(shop.systems[item.source.kind], item.source, pages)
     with our_own_disk():
         return shop.content.put(reading, durably=False)  # the pages are: it is read from them
+
+
+def _believed(system: PolledSystem, source: Source, pages: Sequence[StoredPage]) -> bytes:
+    """What the pages say; a wall, or another thing served instead, is told as what it is."""
+    try:
+        reading = system.read(source, pages)
+    except WorkError as error:
+        raise explained(pages, error) or error from error
+    # Only one that says nothing is doubted: to look at every listing again would cost a parse.
+    if not system.size(reading) and (refusal := explained(pages, None)) is not None:
+        raise refusal
+    return reading
 
 
 def _remember_readings(shop: Workshop, read: Sequence[tuple[BatchItem, str]]) -> None:
@@ -309,7 +322,8 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
         failed = outcomes.fail(
             connection, failures, now=now, settings=shop.settings, random=shop.random
         )
-        keep_snapshots(connection, _pages([item]), now=now)  # what could not be read or written
+        # what could not be read or written, to be looked at
+        keep_snapshots(connection, _pages([item]), now=now, failure=failure.error.code)
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
         raise failure.error from error

@@ -5,16 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 import time
 import zlib
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from itertools import count
 from pathlib import Path
+from threading import local
+from uuid import uuid4
+
+import zstandard
 
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 _NAME = re.compile(r"[0-9a-f]{64}")
+_LEVEL = 1  # of zstd: real pages shrink to 23 %; level 3 takes half again as long for one more
+_LARGEST = 1 << 30  # nothing larger was ever put; a damaged header may claim it
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Written = tuple[str, str]  # where an object was written, and where it belongs
 
 
 class ContentStore:
@@ -22,33 +31,50 @@ class ContentStore:
 
     def __init__(self, root: Path) -> None:
         self._root = root
+        # A name that no other store writes to, whatever its process: files are opened by it alone.
+        self._mark = uuid4().hex
+        self._numbers = count()
+        self._threads = local()
 
     def put(self, body: bytes, *, durably: bool = True) -> str:
         """The body is on disk when this returns; the answer is the SHA-256 of the raw body.
 
         What can be made again need not be written durably: after a power cut `get` may miss it.
         """
-        content_hash = hashlib.sha256(body).hexdigest()
-        path = self._path(content_hash)
-        if _is_file(path):
-            os.utime(path, follow_symlinks=False)  # young again: `prune` leaves it alone
-        else:
-            _private_folder(path.parent)
-            _write(path, zlib.compress(body), durably=durably)
-        return content_hash
+        return self.put_many([body], durably=durably)[0]
+
+    def put_many(self, bodies: Iterable[bytes], *, durably: bool = True) -> list[str]:
+        """As `put` for each of them, in that order: all of them are there, or the call raises.
+
+        The disk is waited for once all are written, and once for each folder: half the time of so
+        many `put`. A call that raises leaves no half object, and may leave some whole ones.
+        """
+        names: list[str] = []
+        written: list[Written] = []
+        try:
+            for body in bodies:
+                name = hashlib.sha256(body).hexdigest()
+                names.append(name)
+                if (new := self._write(name, body)) is not None:
+                    written.append(new)
+            _put_in_place(written, durably=durably)
+        except BaseException:
+            for temporary, _ in written:
+                with suppress(OSError):
+                    os.unlink(temporary)  # noqa: PTH108 - Path objects were a fifth of a put
+            raise
+        return names
 
     def get(self, content_hash: str) -> bytes:
         """The body as it was put; a damaged object is moved aside, so that a `put` can heal it."""
-        path = self._path(content_hash)
+        path = Path(self._path(content_hash))
         try:
-            body = zlib.decompress(_read(path))
+            body = _inflated(_read(path))
         except FileNotFoundError as error:
             raise Transient(
                 f"no content {content_hash} under {self._root}; fetch the page again",
                 code="content_missing",
             ) from error
-        except zlib.error:
-            body = None
         if body is None or hashlib.sha256(body).hexdigest() != content_hash:
             raise _moved_aside(path)
         return body
@@ -69,17 +95,77 @@ class ContentStore:
                     gone += 1
         return gone
 
-    def _path(self, content_hash: str) -> Path:
+    def _write(self, name: str, body: bytes) -> Written | None:
+        """The object beside its place, not yet synced; None if it is in its place already."""
+        path = self._path(name)
+        if _is_made_young(path):
+            return None
+        folder = os.path.dirname(path)  # noqa: PTH120
+        temporary = f"{folder}/.{self._mark}-{next(self._numbers)}.tmp"
+        data = self._compressor().compress(body)
+        try:
+            _write_new(temporary, data)
+        except FileNotFoundError:  # the first object of its folder
+            _private_folder(Path(folder))
+            _write_new(temporary, data)
+        return temporary, path
+
+    def _compressor(self) -> zstandard.ZstdCompressor:
+        """This thread's own: one cannot be shared, and to make one takes half as long as a page."""
+        found: zstandard.ZstdCompressor | None = getattr(self._threads, "compressor", None)
+        if found is None:
+            found = self._threads.compressor = zstandard.ZstdCompressor(level=_LEVEL)
+        return found
+
+    def _path(self, content_hash: str) -> str:
         if not _NAME.fullmatch(content_hash):
             raise Permanent(
                 f"{content_hash[:80]!r} is no content hash: 64 hexadecimal digits are",
                 code="content_name",
             )
-        return self._root / content_hash[:2] / content_hash[2:]
+        return f"{self._root}/{content_hash[:2]}/{content_hash[2:]}"
 
 
-def _is_file(path: Path) -> bool:
-    return path.is_file() and not path.is_symlink()
+def _is_made_young(path: str) -> bool:
+    """Whether the object is there; then `prune` leaves it alone for a while."""
+    try:
+        os.utime(path, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    found = Path(path)
+    return found.is_file() and not found.is_symlink()
+
+
+def _write_new(temporary: str, data: bytes) -> None:
+    handle = os.open(temporary, _NEW_FILE, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(handle, view) :]
+    except BaseException:
+        os.unlink(temporary)  # noqa: PTH108
+        raise
+    finally:
+        os.close(handle)
+
+
+def _put_in_place(written: Sequence[Written], *, durably: bool) -> None:
+    if durably:
+        for temporary, _ in written:
+            _sync(temporary, os.O_RDONLY)
+    for temporary, path in written:
+        os.replace(temporary, path)  # noqa: PTH105
+    if durably:
+        for folder in {os.path.dirname(path) for _, path in written}:  # noqa: PTH120
+            _sync(folder, os.O_RDONLY | os.O_DIRECTORY)
+
+
+def _sync(path: str, flags: int) -> None:
+    handle = os.open(path, flags | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _read(path: Path) -> bytes:
@@ -87,6 +173,18 @@ def _read(path: Path) -> bytes:
         return b""  # not ours, and so damaged; O_NOFOLLOW stands for the race
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb") as file:
         return file.read()
+
+
+def _inflated(stored: bytes) -> bytes | None:
+    """The body, of an object of today or of one that was written with zlib; None if damaged."""
+    try:
+        if not stored.startswith(zstandard.FRAME_HEADER):
+            return zlib.decompress(stored)
+        if zstandard.frame_content_size(stored) > _LARGEST:
+            return None
+        return zstandard.ZstdDecompressor().decompress(stored)
+    except (zlib.error, zstandard.ZstdError):
+        return None
 
 
 def _moved_aside(path: Path) -> Transient:
@@ -101,28 +199,3 @@ def _private_folder(path: Path) -> None:
     if not path.is_dir():
         _private_folder(path.parent)
         path.mkdir(mode=0o700, exist_ok=True)
-
-
-def _write(path: Path, data: bytes, *, durably: bool) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")  # mode 0600
-    temporary = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            if durably:
-                file.flush()
-                os.fsync(file.fileno())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    if durably:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

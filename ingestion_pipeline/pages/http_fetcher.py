@@ -13,6 +13,12 @@ from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
 from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.refusals import (
+    MAY_BE_A_WALL,
+    WALL_BYTES,
+    wall_by_headers,
+    wall_of,
+)
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Start, Unchanged
 from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits, verdict
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
@@ -27,6 +33,7 @@ _MAX_VALIDATOR_CHARS = 1000  # an ETag that is longer is not kept: the next poll
 # The body of a refusal is read only to keep the connection, and only when that is cheap.
 _DRAIN_BYTES = 16_384
 _DRAIN_SECONDS = 0.5
+_WALL_SECONDS = 2.0
 
 T = TypeVar("T")
 Check = Callable[[str], None]
@@ -157,9 +164,13 @@ class HttpFetcher:
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         self.requests += 1
         async with self._connections.get(url, self._headers(request)) as raw:
-            error = verdict(raw.status, raw.headers, url, now, self._limits.waits)
+            error = wall_by_headers(url, raw.headers) or verdict(
+                raw.status, raw.headers, url, now, self._limits.waits
+            )
             if error is None:
                 return await self._fetched(url, request, raw)
+            if raw.status in MAY_BE_A_WALL:
+                error = await self._wall(url, raw) or error
             await _drain(raw)
         if raw.status in _REDIRECTS and "location" in raw.headers:
             return _Redirect(raw.headers["location"])
@@ -182,6 +193,17 @@ class HttpFetcher:
             etag=_validator(headers.get("etag")),
             last_modified=_validator(headers.get("last-modified")),
         )
+
+    async def _wall(self, url: str, raw: RawAnswer) -> WorkError | None:
+        """The wall that the body of a refusal shows, if it is one; its beginning is enough."""
+        body = self._body(url, raw, max_bytes=2 * WALL_BYTES)
+        with suppress(WorkError, TimeoutError):
+            async with asyncio.timeout(_WALL_SECONDS):
+                async for chunk in raw.chunks:
+                    body.feed(chunk)
+                    if body.inflated_bytes > WALL_BYTES:
+                        break
+        return wall_of(url, raw.status, raw.headers, body.so_far())
 
     def _headers(self, request: Request) -> dict[str, str]:
         headers = {

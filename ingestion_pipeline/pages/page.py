@@ -35,12 +35,17 @@ class PageVisit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamePage:
-    """Nothing that a reader would notice has changed; the validators may have."""
+    """Nothing that a reader would notice has changed; the validators may have.
+
+    What it is recognised by from now on: `served_hash` and `rendered_at` as in `KnownPage`.
+    """
 
     url: str
     known: KnownPage
     etag: str | None
     last_modified: str | None
+    served_hash: str | None = None
+    rendered_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -101,19 +101,20 @@ def _paced(
 
 def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageRef, ...]:
     with our_own_disk():
-        return tuple(
-            PageRef(
-                url=page.url,
-                final_url=page.final_url,
-                content_hash=content.put(page.body),
-                content_type=page.content_type,
-                size_bytes=len(page.body),
-                status_code=page.status_code,
-                etag=page.etag,
-                last_modified=page.last_modified,
-            )
-            for page in pages
+        names = content.put_many([page.body for page in pages])
+    return tuple(
+        PageRef(
+            url=page.url,
+            final_url=page.final_url,
+            content_hash=name,
+            content_type=page.content_type,
+            size_bytes=len(page.body),
+            status_code=page.status_code,
+            etag=page.etag,
+            last_modified=page.last_modified,
         )
+        for name, page in zip(names, pages, strict=True)
+    )
 
 
 def _unchanged(one: Claimed, same: SameListing) -> PollSuccess:

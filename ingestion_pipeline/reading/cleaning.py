@@ -46,12 +46,15 @@ _CSS_RULE = re.compile(r"([^{}]*)\{([^{}]*)\}")
 _ONE_CLASS_OR_ID = re.compile(r"[a-z0-9]*[.#]-?[A-Za-z_][\w-]*")
 _SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:static)")
 
-_ATTRIBUTES = r"[^\">]*+(?:\"[^\"]*+\"[^\">]*+)*+>"
-_INLINE_TAG = re.compile(
-    r"</?(?:a|abbr|acronym|b|bdi|bdo|big|cite|code|data|del|dfn|em|font|i|ins|kbd|label|mark|nobr|q"
-    r"|s|samp|small|span|strike|strong|sub|sup|time|tt|u|var|wbr)(?=[\s/>])" + _ATTRIBUTES
+_COMMENT = re.compile("<!--.*?-->", re.DOTALL)
+_TAG = re.compile(r"</?(?:([a-z][^\s/>\"]*+)(?=[\s/>])|[a-z!?])[^\">]*+(?:\"[^\"]*+\"[^\">]*+)*+>")
+_INLINE = frozenset(
+    re.findall(
+        r"\w+",
+        "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr q s"
+        " samp small span strike strong sub sup time tt u var wbr",
+    )
 )
-_TAG = re.compile("</?[a-z!?]" + _ATTRIBUTES)
 # `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
 _TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)")
 # Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
@@ -59,6 +62,7 @@ _TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)"
 _INVISIBLE = re.compile(
     "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
+_ASCII = bytes(range(128))
 
 
 def cleaned_text(html: str) -> str:
@@ -71,7 +75,7 @@ def cleaned_text(html: str) -> str:
 
 
 def visible_tree(html: str) -> LexborHTMLParser:
-    """The tree without comments, scripts and what is hidden; where all is hidden, with that."""
+    """The tree without scripts and what is hidden; where all is hidden, with that."""
     tree = parse_html(html)
     remove_unseen(tree)
     if not has_text(tree):
@@ -88,8 +92,6 @@ def remove_unseen(tree: LexborHTMLParser) -> None:
     _remove([node for node in tree.css("body [style]") if hides(node.attrs.get("style") or "")])
     for selector in by_style_sheet:
         _remove(tree.css(f"body {selector}"))
-    if tree.root is not None:
-        _remove([node for node in tree.root.traverse() if node.is_comment_node])
 
 
 def has_text(tree: LexborHTMLParser) -> bool:
@@ -100,26 +102,31 @@ def has_text(tree: LexborHTMLParser) -> bool:
 def visible_text(tree: LexborHTMLParser) -> str:
     """The text of a tree that was cleaned, one line for each block."""
     one_line = body_html(tree).replace("\n", " ")  # a line end in the markup is a blank
-    with_lines = _TAG.sub("\n", _INLINE_TAG.sub("", one_line))
-    return readable(unescape(with_lines))
+    pieces = _TAG.split(one_line)  # text and name of a tag by turns
+    pieces[1::2] = ["" if name in _INLINE else "\n" for name in pieces[1::2]]
+    return readable(unescape("".join(pieces)))
 
 
 def body_html(tree: LexborHTMLParser) -> str:
-    """The body as HTML, words kept apart that only a style sheet keeps apart."""
+    """The body as HTML without comments, words kept apart that only a style sheet keeps apart."""
     html = tree.body.html if tree.body is not None else None
-    return _TOUCHING.sub("</span> ", html or "")
+    return _TOUCHING.sub("</span> ", _COMMENT.sub("", html or ""))
 
 
 def readable(text: str) -> str:
     """The text without characters that nobody sees, blanks and blank lines reduced to one."""
     lines = without_invisible(text).replace("\r", "\n").split("\n")
-    return "\n".join(line for line in (" ".join(line.split()) for line in lines) if line)
+    return "\n".join([" ".join(words) for line in lines if (words := line.split())])
 
 
 def without_invisible(text: str) -> str:
     """The text without NUL and characters that nobody sees."""
     text = text.replace("\0", "")
-    return text if text.isascii() else _INVISIBLE.sub("", text)
+    # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
+    rest = b"" if text.isascii() else text.encode("utf-8", "surrogatepass").translate(None, _ASCII)
+    if not rest or not _INVISIBLE.search(rest.decode("utf-8", "surrogatepass")):
+        return text
+    return _INVISIBLE.sub("", text)
 
 
 def hides(style: str) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterable, Iterator
 
 _MONTH = (
     r"(?:jan(?:uar[yi]?|vier|eiro)?|feb(?:ruar[yi]?|braio)?|f[ée]vr(?:ier)?|m[aä]r(?:ch|z|s|zo|ts)?"
@@ -67,48 +68,61 @@ _DATED = re.compile(
     rf"(?:{_MOMENT}|{_AGO})(?![0-9])",
     re.MULTILINE,
 )
-# Where such a phrase can begin. To find words is quick; the pattern above is tried there alone.
-_BEGINNINGS = (
-    *("as of", "as at", "last ", "latest ", "most recent ", "page ", "site ", "content ", "data "),
-    *("information ", "catalog ", "catalogue ", "list ", "listing ", "generated ", "retrieved "),
-    *("printed ", "rendered ", "letzte ", "zuletzt ", "aktualisiert ", "derni", "mis à", "mis a"),
-    *("ultim", "últim", "actualizado ", "laatst ", "today is", "today's", "current", "local "),
-    *("server ", "the time", "it is now", "heute ist", "最終更新", "更新", "最后更新"),
-    *("\nupdated", "\ngenerated", "\nrendered", "\nretrieved", "\nprinted", "\nrefreshed"),
-    *("\nstand", "\ntoday"),
+# Where such a phrase can begin. The pattern above is tried there alone, and looked for only where a
+# moment follows: all of them have a digit or one of four words, and no phrase is longer than that.
+# The character before it is taken first: to ask everywhere for a word's edge takes far longer.
+_BEGINNING = re.compile(
+    r"\W(?=as (?:of|at)|la(?:st |test |atst )|most recent |page |site |content |data |information "
+    r"|catalog(?:ue)? |list(?:ing)? |generated |retrieved |printed |rendered |letzte |zuletzt "
+    r"|aktualisiert |derni|mis [àa]|[uú]ltim|actualizado |today(?: is|'s)|current|local |server "
+    rf"|the time|it is now|heute ist|最終更新|更新|最后更新|(?<=\n){_ALONE})"
 )
+_PHRASE_LENGTH = 80  # up to the first digit: 57 in "current date and time is: the donnerstag., ..."
+_NUMBER = re.compile("[0-9]++")
+_RELATIVE = ("ago", "just now", "yesterday", "today")
 _COPYRIGHT = re.compile(
     r"((?:©|\(c\)|\bcopyright\b)[\s©(c),]{0,8})[0-9]{4}(?:\s?(?:[-–—]|to)\s?(?:[0-9]{4}|present))?"  # noqa: RUF001
     r"(?![0-9])"
 )
-_COPYRIGHT_AFTER = re.compile(r"\b[0-9]{4}(?:\s?[-–]\s?[0-9]{4})?(?=\s?(?:©|\(c\)))")  # noqa: RUF001
+_MARKS = ("©", "(c)")
+_YEARS_LENGTH = 13  # "2010 - 2025 " before a mark
+_COPYRIGHT_AFTER = re.compile(r"()\b[0-9]{4}(?:\s?[-–]\s?[0-9]{4})?(?=\s?(?:©|\(c\)))")  # noqa: RUF001
 _TIMING = re.compile(
     r"(\b(?:generated|rendered|loaded|served|processed) in )[0-9.,]{1,12}"
     r"(?=\s?(?:s|ms|sec|seconds|milliseconds)\b)"
 )
 
 
-def content_hash(text: str) -> str:
-    """Equal for two texts that say the same, whatever the day and the case; sha256 in hex."""
-    return hashlib.sha256(without_the_day(text).encode("utf-8", "replace")).hexdigest()
+def content_hash(text: str, *, is_clean: bool = False) -> str:
+    """Equal for two texts that say the same, whatever the day and the case; sha256 in hex.
+
+    With `is_clean` the text is as `cleaned_text` gives it: its blanks need no second look.
+    """
+    said = without_the_day(text, is_clean=is_clean)
+    return hashlib.sha256(said.encode("utf-8", "replace")).hexdigest()
 
 
-def without_the_day(text: str) -> str:
+def without_the_day(text: str, *, is_clean: bool = False) -> str:
     """The text in lower case and one spelling of blanks, without the date of the day."""
-    lines = (" ".join(line.split()) for line in text.lower().split("\n"))
-    said = _undated("\n".join(line for line in lines if line))
+    said = text.lower()
+    if not is_clean:
+        lines = said.split("\n")
+        said = "\n".join([" ".join(words) for line in lines if (words := line.split())])
+    said = _without(_DATED, "\n" + said, _beginnings("\n" + said))[1:]
     if "ed in " in said:
         said = _TIMING.sub(r"\1", said)
     if "©" in said or "(c)" in said or "copyright" in said:
-        said = _COPYRIGHT_AFTER.sub("", _COPYRIGHT.sub(r"\1", said))
+        said = _without(_COPYRIGHT, said, sorted(_places(said, (*_MARKS, "copyright"))))
+        said = _without(_COPYRIGHT_AFTER, said, _years(said))
     return said
 
 
-def _undated(text: str) -> str:
+def _without(pattern: re.Pattern[str], text: str, starts: Iterable[int]) -> str:
+    """The text without what follows the first group, wherever the pattern matches at a start."""
     kept: list[str] = []
     position = 0
-    for start in _beginnings(text):
-        found = _DATED.match(text, start) if start >= position else None
+    for start in starts:
+        found = pattern.match(text, start) if start >= position else None
         if found:
             kept.append(text[position : found.end(1)])
             position = found.end()
@@ -116,14 +130,43 @@ def _undated(text: str) -> str:
     return "".join(kept)
 
 
-def _beginnings(text: str) -> list[int]:
-    """Every place where a phrase of the day can begin, in order."""
-    lines = "\n" + text
-    places: set[int] = set()
-    for word in _BEGINNINGS:
-        place = lines.find(word)
+def _beginnings(text: str) -> Iterator[int]:
+    """Every place where a phrase of the day can begin and a moment may follow, in order."""
+    for start, end in _near(sorted(_moments(text))):
+        for found in _BEGINNING.finditer(text, start, end):
+            yield found.end()
+
+
+def _moments(text: str) -> Iterator[int]:
+    """Where a moment may be: at each number, and at each word for one."""
+    for number in _NUMBER.finditer(text):
+        yield number.start()
+    yield from _places(text, _RELATIVE)
+
+
+def _years(text: str) -> Iterator[int]:
+    """The numbers that a mark may follow."""
+    for place in sorted(_places(text, _MARKS)):
+        for number in _NUMBER.finditer(text, max(place - _YEARS_LENGTH, 0), place):
+            yield number.start()
+
+
+def _places(text: str, words: Iterable[str]) -> Iterator[int]:
+    for word in words:
+        place = text.find(word)
         while place >= 0:
-            # `lines` is one longer than `text`; a word with its line end begins one later.
-            places.add(place if word[0] == "\n" else place - 1)
-            place = lines.find(word, place + 1)
-    return sorted(places)
+            yield place
+            place = text.find(word, place + 1)
+
+
+def _near(places: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """The stretches before these places, as wide as a phrase is long; none overlaps the next."""
+    begin = end = 0
+    for place in places:
+        if place - _PHRASE_LENGTH > end:
+            if end:
+                yield begin, end
+            begin = place - _PHRASE_LENGTH
+        end = place + 1
+    if end:
+        yield begin, end

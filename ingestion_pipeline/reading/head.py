@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.decode import clean_text
-from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page
+from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, stated_base
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -19,6 +19,8 @@ MAX_TITLE_CHARACTERS = 1_000
 _FEED_TYPES = frozenset(
     {"application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml"}
 )
+_CANONICAL = "link[rel~='canonical' i][href]"
+_REFRESHING = "meta[http-equiv='refresh' i][content]"
 _LANGUAGE = re.compile(r"([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?\b")
 _REFRESH = re.compile(
     r"\s*([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[;,\s]\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*)))?",
@@ -43,6 +45,15 @@ class Refresh:
 
     seconds: int
     url: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """Where a page says it is, where it sends its visitor, what its links are relative to."""
+
+    base: str | None
+    canonical_url: str | None
+    refresh: Refresh | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,8 +87,29 @@ def canonical_of(tree: LexborHTMLParser, url: str | None) -> str | None:
     Placeholders are not, nor is the front page, which a careless template gives as the address of
     every page.
     """
-    base = base_of(tree, url)
-    for node in tree.css("link[rel~='canonical' i][href]"):
+    return _canonical(tree.css(_CANONICAL), base_of(tree, url), url)
+
+
+def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
+    """Where `meta refresh` sends a visitor; what stands in `noscript` sends nobody."""
+    return _refresh(tree.css(_REFRESHING), base_of(tree, url))
+
+
+def way_of(tree: LexborHTMLParser, url: str | None) -> Way:
+    """What the page says of addresses, from one walk through it."""
+    nodes: dict[str | None, list[LexborNode]] = {}
+    for node in tree.css(f"base[href], {_CANONICAL}, {_REFRESHING}"):
+        nodes.setdefault(node.tag, []).append(node)
+    base = stated_base(url, (node.attrs.get("href") for node in nodes.get("base", ()))) or url
+    return Way(
+        base=base,
+        canonical_url=_canonical(nodes.get("link", ()), base, url),
+        refresh=_refresh(nodes.get("meta", ()), base),
+    )
+
+
+def _canonical(nodes: Iterable[LexborNode], base: str | None, url: str | None) -> str | None:
+    for node in nodes:
         address = linked_page(base, node.attrs.get("href"))
         canonical = canonical_or_none(address) if address else None
         if canonical and not _PLACEHOLDER.search(canonical) and not _is_careless(canonical, url):
@@ -85,10 +117,8 @@ def canonical_of(tree: LexborHTMLParser, url: str | None) -> str | None:
     return None
 
 
-def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
-    """Where `meta refresh` sends a visitor; what stands in `noscript` sends nobody."""
-    base = base_of(tree, url)
-    for node in tree.css("meta[http-equiv='refresh' i][content]"):
+def _refresh(nodes: Iterable[LexborNode], base: str | None) -> Refresh | None:
+    for node in nodes:
         said = _REFRESH.match(node.attrs.get("content") or "")
         if said is None or _is_inside(node, "noscript"):
             continue

@@ -5,15 +5,15 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
 from ingestion_pipeline.urls import (
     MAX_URL_CHARS,
-    TRACKING_PARAMETERS,
-    TRACKING_PREFIX,
     BadUrl,
     canonical_url,
+    is_tracking,
 )
 
 if TYPE_CHECKING:
@@ -23,13 +23,9 @@ _C0_AND_SPACE = "".join(map(chr, range(33)))
 _LINE_ENDS_AND_TABS = re.compile(r"[\n\r\t]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ORIGIN = re.compile(r"https?://[^/?#\\]+", re.IGNORECASE)
-# Most links of most pages are canonical as they stand, and the pattern is ten times quicker than
-# the whole work: lower-case name with a letter in its last label, plain path, no dots to resolve,
-# parameters in order and none of them for tracking.
-_CANONICAL = re.compile(
-    r"https?://[a-z0-9-]++(?:\.[a-z0-9-]++)*?\.[a-z][a-z0-9-]*+(?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++"
-    r"(?:\?([\w~=&.-]++))?",
-    re.ASCII,
+# Most links of most pages have a plain path: nothing to escape, no dots to resolve.
+_PLAIN = re.compile(
+    r"(https?://[^/?#\\]++)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
 )
 
 
@@ -84,7 +80,11 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
     Only http and https; fragments are no pages of their own. Without the page's own URL relative
     links lead nowhere.
     """
-    base = base_of(tree, url)
+    return links_from(tree, base_of(tree, url))
+
+
+def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
+    """The same, where what links are relative to is known."""
     hrefs = dict.fromkeys(node.attrs.get("href") for node in tree.css("a[href], area[href]"))
     links: dict[str, str] = {}
     for address in dict.fromkeys(linked_page(base, href) for href in hrefs):
@@ -95,22 +95,33 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
 
 def canonical_or_none(address: str) -> str | None:
     """The canonical URL; None where the address is none."""
-    if (found := _CANONICAL.fullmatch(address)) and _is_plain(found[1]):
-        return address
+    if found := _PLAIN.fullmatch(address):
+        origin, path, query = found.groups()
+        canonical = _canonical_origin(origin)
+        return canonical and canonical + path + (_plain_query(query) if query else "")
     try:
         return canonical_url(address)
     except BadUrl:
         return None
 
 
-def _is_plain(query: str | None) -> bool:
-    if query is None:
-        return True
-    names = [pair.partition("=")[0] for pair in query.split("&")]
-    return names == sorted(names) and not any(
-        not name or name.lower() in TRACKING_PARAMETERS or name.lower().startswith(TRACKING_PREFIX)
-        for name in names
-    )
+@lru_cache(maxsize=4096)  # a page links to few hosts, and the next page to the same ones
+def _canonical_origin(origin: str) -> str | None:
+    try:
+        return canonical_url(origin).removesuffix("/")
+    except BadUrl:
+        return None
+
+
+def _plain_query(query: str) -> str:
+    """As `canonical_url` does it, for a query without anything to escape."""
+    pairs = [(pair.partition("=")[0], pair) for pair in query.split("&") if pair]
+    kept = sorted((pair for pair in pairs if not is_tracking(pair[0].lower())), key=_name)
+    return "?" + "&".join([pair for _, pair in kept]) if kept else ""
+
+
+def _name(pair: tuple[str, str]) -> str:
+    return pair[0]
 
 
 def _resolved(base: str, link: str) -> str | None:

@@ -29,6 +29,14 @@ _TAG = re.compile(
     r"<(?:(!--)|(/?)([a-z][^\s/>]*+)([^\"'>]*+(?:(?:\"[^\"]*+\"|'[^']*+')[^\"'>]*+)*+))",
     re.IGNORECASE,
 )
+# Up to the next tag: what is long is a tag or, more often, the text of a script. Then its tag is
+# plain: few attributes, and no quotation mark by which the parser might see another end.
+_LONG = re.compile(f"<[^<]{{{_HARMLESS_TAG_CHARACTERS}}}[^<]*+")
+_PLAIN_TAG = re.compile(
+    rf"/?[a-z][^\s/>\"']{{0,20}}+(?:[^<>\"'=]|=\"[^<>\"]*+\"(?=[\s/>])|='[^<>']*+'(?=[\s/>])"
+    rf"|=[^\s<>\"'=]++(?=[\s>])){{0,{MAX_ATTRIBUTES}}}+>",
+    re.IGNORECASE,
+)
 _QUOTED = re.compile(r"\"[^\"]*+\"|'[^']*+'")
 _RAW = frozenset(
     {"iframe", "noembed", "noframes", "script", "style", "textarea", "title", "xmp"},
@@ -121,7 +129,7 @@ def refuse_bombs(text: str) -> None:
 def _is_harmless(text: str) -> bool:
     if len(text) > _HARMLESS_CHARACTERS or text.count("<") > _HARMLESS_TAGS:
         return False
-    return max(map(len, text.split("<"))) <= _HARMLESS_TAG_CHARACTERS
+    return all(_PLAIN_TAG.match(long[0], 1) for long in _LONG.finditer(text))
 
 
 def _block_tags(text: str) -> Iterator[tuple[bool, str]]:

@@ -145,6 +145,17 @@ class Fetch(Group):
     )
 
 
+class Snapshots(Group):
+    """What is kept of a visited page, and when it is looked at anew."""
+
+    markdown: bool = Field(default=True, description="each new page as Markdown, too")
+    render_again_seconds: int = Field(
+        default=DAY,
+        ge=0,
+        description="a rendered page whose served bytes stay the same is rendered again after this",
+    )
+
+
 class Ingest(Group):
     """When a listing is too strange to be believed."""
 
@@ -171,7 +182,10 @@ class Retention(Group):
         default=30 * DAY, ge=0, description="dead letters, once replayed"
     )
     snapshots_seconds: int = Field(
-        default=30 * DAY, ge=0, description="snapshots no source points at"
+        default=30 * DAY, ge=0, description="snapshots of a page, but for its last good one"
+    )
+    snapshots_per_page: int = Field(
+        default=20, ge=1, description="snapshots of a page kept at the most"
     )
     content_seconds: int = Field(
         default=6 * HOUR, ge=0, description="bodies and readings that nothing points at"

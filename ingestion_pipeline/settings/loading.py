@@ -21,6 +21,7 @@ from ingestion_pipeline.settings.groups import (
     Polling,
     Retention,
     Runs,
+    Snapshots,
     Tiers,
     Work,
 )
@@ -72,6 +73,7 @@ class Settings(Group):
     work: Work = Work()
     hosts: Hosts = Hosts()
     fetch: Fetch = Fetch()
+    snapshots: Snapshots = Snapshots()
     ingest: Ingest = Ingest()
     retention: Retention = Retention()
     notices: Notices = Notices()

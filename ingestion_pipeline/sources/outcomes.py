@@ -25,7 +25,7 @@ from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.errors import WALL_CODES, WorkError
 from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import (
     Move,
@@ -264,11 +264,11 @@ def _give_up(
     settings: Settings,
     random: Random,
 ) -> list[Move]:
-    """One strike for each source and one dead letter; the poll waits for its next check."""
+    """One dead letter each, and one strike or, for a wall, the end; else it waits for its check."""
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
     for one in polls:
-        standing = polling.after_failure(one.source, now=now, settings=settings, random=random)
+        standing = _after_giving_up(one, now=now, settings=settings, random=random)
         rows.append(_failure_row(one, standing))
         moves.append(_after_strike(one, standing))
         if standing.status is not one.source.status:
@@ -285,6 +285,15 @@ def _give_up(
         burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in polls]
         bury(connection, burials, now=now)
     return moves
+
+
+def _after_giving_up(
+    one: PollFailure, *, now: datetime, settings: Settings, random: Random
+) -> polling.Standing:
+    if one.error.code in WALL_CODES:
+        why = f"behind a {one.error.code.replace('_', ' ')}: {one.error.text[:300]}"
+        return polling.after_wall(one.source, why, now=now, settings=settings)
+    return polling.after_failure(one.source, now=now, settings=settings, random=random)
 
 
 def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...]:

@@ -69,6 +69,20 @@ def after_failure(source: Source, *, now: datetime, settings: Settings, random: 
     )
 
 
+def after_wall(source: Source, why: str, *, now: datetime, settings: Settings) -> Standing:
+    """Left alone until somebody enables it: a wall is never evaded, and asking again is no use.
+
+    It is no strike: what counts failures begins where it stood.
+    """
+    return Standing(
+        tier=source.tier,
+        status=SourceStatus.DISABLED,
+        status_reason=f"disabled, {why}; `ingest sources enable` ends it",
+        failure_count=source.failure_count,
+        next_check_at=now + _interval(source.kind, source.tier, settings),
+    )
+
+
 def _open(
     source: Source, failures: int, *, now: datetime, settings: Settings, random: Random
 ) -> Standing:

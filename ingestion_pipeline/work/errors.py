@@ -17,6 +17,9 @@ from enum import StrEnum
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
+# What stands between us and a page and is never evaded: a source behind one is disabled at once.
+WALL_CODES = frozenset({"bot_wall", "login_wall"})
+
 CODE_LENGTH = 40  # the width of the columns; a longer one would fail a whole batch
 TEXT_LENGTH = 2_000
 

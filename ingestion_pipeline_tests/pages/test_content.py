@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 import stat
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.pages.workshop import our_own_disk
+from ingestion_pipeline.work.errors import Fatal, Permanent, Transient
+from ingestion_pipeline_tests.processes import Child
 
 BODY = b"<html>" + b"row " * 1000
 HASH = hashlib.sha256(BODY).hexdigest()
@@ -148,6 +152,62 @@ def test_what_is_put_again_is_young_again(store: ContentStore, tmp_path: Path) -
     store.put(b"back")
 
     assert store.prune(set(), older_than_seconds=3_600) == 0
+
+
+def test_many_are_put_in_their_order_and_each_once(store: ContentStore, tmp_path: Path) -> None:
+    store.put(b"old")
+
+    names = store.put_many([b"new", b"old", b"new", b""])
+
+    assert [store.get(name) for name in names] == [b"new", b"old", b"new", b""]
+    assert len(files(tmp_path)) == 3
+
+
+def test_an_object_that_was_written_with_zlib_is_still_read(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    path = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    path.parent.mkdir(parents=True)
+    path.write_bytes(zlib.compress(BODY))
+
+    assert store.get(HASH) == BODY
+
+
+def test_a_header_that_claims_a_terabyte_is_damage_and_takes_no_memory(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    store.put(BODY)
+    (path,) = files(tmp_path)
+    path.write_bytes(b"\x28\xb5\x2f\xfd\xe0" + (1 << 40).to_bytes(8, "little") + b"\x01\0\0")
+
+    with pytest.raises(Transient) as caught:
+        store.get(HASH)
+
+    assert caught.value.code == "content_damaged"
+
+
+def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    """A real limit on the size of files, in a process of its own; afterwards it heals by itself."""
+    root, large = tmp_path / "deep" / "content", os.urandom(300_000)
+    bodies = [b"first", large, b"last"]
+
+    said = Child(put_on_a_full_disk, str(root), bodies, 100_000).result()
+
+    assert said == "Fatal: storage"
+    assert files(tmp_path) == []
+    assert [store.get(name) for name in store.put_many(bodies)] == bodies
+
+
+def put_on_a_full_disk(root: str, bodies: list[bytes], limit_bytes: int) -> str:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+    try:
+        with our_own_disk():
+            ContentStore(Path(root)).put_many(bodies)
+    except Fatal as error:
+        return f"Fatal: {error.code}"
+    return "no error"
 
 
 def aged(store: ContentStore, folder: Path, *hashes: str) -> None:

@@ -54,5 +54,7 @@ def test_a_page_that_cannot_be_read_is_kept_to_be_looked_at_once(
         poll(shop, web)
         clock.advance(days=2)
 
-    [_, broken] = rows(store, snapshots)
+    [good, broken] = rows(store, snapshots)
+    assert (good.failure, broken.failure) == (None, "not_a_feed")
+    assert broken.body_hash == broken.content_hash
     assert shop.content.get(broken.content_hash).startswith(b"<!doctype html>")

@@ -349,3 +349,25 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
         assert sources_by_id(connection, ["series:other"])["series:other"] == other
     assert still == ["PROCESSING", "PROCESSING"]
     assert (polls.source(), polls.letters()) == (before, [])
+
+
+@pytest.mark.parametrize("kind", [Kind.SERIES, Kind.JOB_BOARD])
+@pytest.mark.parametrize("code", ["bot_wall", "login_wall"])
+def test_a_wall_disables_its_source_at_once_and_is_no_strike(
+    polls: Polls, kind: Kind, code: str
+) -> None:
+    polls.given_source(kind=kind, failure_count=2)
+    [task] = polls.claim()
+
+    failed = polls.fail(task, Permanent("a.test keeps robots out", code=code))
+
+    source, row = polls.source(), polls.row()
+    assert failed.given_up == 1
+    assert (source.status, source.failure_count) == ("disabled", 2)
+    reason = source.status_reason or ""
+    assert code.replace("_", " ") in reason
+    assert "a.test keeps robots out" in reason
+    assert "`ingest sources enable`" in reason
+    assert (row["status"], row["error_code"]) == ("SKIPPED", code)
+    assert polls.audited()[-1] == "source.disabled"
+    assert [letter["error_code"] for letter in polls.letters()] == [code]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -21,7 +22,7 @@ from sqlalchemy.pool import NullPool
 
 import ingestion_pipeline
 from ingestion_pipeline.store import SchemaMismatch, Store, open_store, schema
-from ingestion_pipeline.store.tables import metadata, settings
+from ingestion_pipeline.store.tables import metadata, settings, snapshots
 from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.processes import SPAWN, Child
 
@@ -192,3 +193,25 @@ def test_a_database_of_something_else_is_not_touched(empty_database_url: str) ->
 
     with pytest.raises(SchemaMismatch, match="f00dcafe"):
         open_store(empty_database_url)
+
+
+def test_snapshots_of_older_schemas_are_one_per_address_and_content(
+    empty_database_url: str,
+) -> None:
+    engine = open_engine(empty_database_url)
+    Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+    old = (
+        "INSERT INTO snapshots (source_id, url, content_hash, size_bytes, status_code, fetched_at)"
+    )
+    with engine.begin() as connection:
+        schema.migrate(connection, "0003")
+        for source, content in (("a", "one"), ("b", "one"), ("a", "two")):
+            values = f" VALUES ('{source}', '/x', '{content}', 1, 200, '2026-03-01 12:00:00+00:00')"
+            connection.execute(text(old + values))
+
+    with closing(open_store(empty_database_url, migrate=True)) as store, store.read() as connection:
+        kept = select(snapshots.c.source_id, snapshots.c.body_hash, snapshots.c.url_key)
+        found = connection.execute(kept.order_by(snapshots.c.id)).all()
+
+    key = hashlib.sha256(b"/x").hexdigest()
+    assert [tuple(row) for row in found] == [("b", "one", key), ("a", "two", key)]

@@ -1,0 +1,293 @@
+"""One look at a page: by plain HTTP first, by a browser only where that shows nothing.
+
+A page that is known is asked for conditionally; 304 and equal bytes end the visit before anything
+is parsed. What was rendered may change behind bytes that stay the same, since its data comes from
+elsewhere: it is rendered again after a while all the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Protocol, Self, TypeVar
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.pages.appearance import EmptyShell, parsed_appearance, plain_appearance
+from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.refusals import empty_in_a_browser, needs_browser, refusal_of
+from ingestion_pipeline.pages.rendering import Rendered, Renderer
+from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.fingerprint import content_hash
+from ingestion_pipeline.reading.markdown import markdown_of
+from ingestion_pipeline.reading.visible import VisiblePage, visible_page
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.urls import without_credentials
+from ingestion_pipeline.work.errors import Permanent, Transient
+
+T = TypeVar("T")
+Check = Callable[[str], None]
+"""Raises a `WorkError` if a page must not be asked for."""
+
+ACCEPT = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
+QUICK_REFRESH_SECONDS = 10  # a longer one reloads a ticker or logs a visitor out: it is no redirect
+LARGE_BYTES = 500_000  # to read more than this would hold up every other visit
+
+
+class Fetch(Protocol):
+    """`HttpFetcher.fetch`, or the same behind a host's pace."""
+
+    async def __call__(
+        self, request: Request, *, now: datetime, check_redirect: Check | None = None
+    ) -> Answer:
+        """The page, or that it is unchanged; every failure is a `WorkError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Validators:
+    """What plain HTTP said this time, to be recognised by at the next visit."""
+
+    etag: str | None
+    last_modified: str | None
+    served_hash: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A page that plain HTTP gave and that is not the known one, read."""
+
+    page: Fetched
+    read: VisiblePage
+    validators: _Validators
+
+
+class PageVisitor:
+    """Visits pages; what it is led to by redirects and refreshes counts together."""
+
+    def __init__(
+        self,
+        fetch: Fetch,
+        renderer: Renderer | None = None,
+        *,
+        markdown: bool = True,
+        render_again: timedelta = timedelta(days=1),
+        max_hops: int = 5,
+    ) -> None:
+        self._fetch = fetch
+        self._renderer = renderer
+        self._markdown = markdown
+        self._render_again = render_again
+        self._max_hops = max_hops
+
+    @classmethod
+    def of(cls, fetch: Fetch, renderer: Renderer | None, settings: Settings) -> Self:
+        """A visitor as the settings want it."""
+        return cls(
+            fetch,
+            renderer,
+            markdown=settings.snapshots.markdown,
+            render_again=timedelta(seconds=settings.snapshots.render_again_seconds),
+            max_hops=settings.fetch.max_redirects,
+        )
+
+    async def visit(
+        self, visit: PageVisit, *, now: datetime, check_url: Check | None = None
+    ) -> PageAnswer:
+        """The page if it says something new, else that it does not; all else is a `WorkError`.
+
+        Walls, pages that say "not found", files and empty shells leave as errors of their own code
+        (see `refusals`); a bot wall is not shown to the browser either.
+        """
+        found = await self._served(visit, _Hops(visit.url, self._max_hops, check_url), now=now)
+        shell: EmptyShell | None = None
+        if isinstance(found, _Served):
+            shell = _judged(found.page, found.read)
+            if shell is None and not visit.render:
+                return await _off_the_loop(len(found.page.body), self._plain, visit, found)
+        elif visit.known is not None and not self._is_to_be_rendered(visit, visit.known, now=now):
+            return _same(visit, visit.known, found, rendered_at=visit.known.rendered_at)
+        if self._renderer is None:
+            raise needs_browser(visit.url, shell.reason if shell else "it is to be rendered")
+        shown = await self._renderer.render(visit.url, visit.rendering, check_url=check_url)
+        return await self._rendered(visit, found, shown, now=now)
+
+    async def _served(
+        self, visit: PageVisit, hops: _Hops, *, now: datetime
+    ) -> _Served | _Validators:
+        """What plain HTTP gives in the end: another page than the known one, or only validators."""
+        known = visit.known
+        asked = Request(url=visit.url, accept=ACCEPT)
+        if known is not None:
+            asked = replace(asked, etag=known.etag, last_modified=known.last_modified)
+        while True:
+            answer = await self._fetch(asked, now=now, check_redirect=hops.follow)
+            if isinstance(answer, Unchanged):
+                return _Validators(
+                    answer.etag, answer.last_modified, known.served_hash if known else None
+                )
+            validators = _validators(answer, hops)
+            if known is not None and validators.served_hash == known.served_hash:
+                return validators
+            read = await _off_the_loop(len(answer.body), _read, answer)
+            target = _refresh_target(answer, read)
+            if target is None:
+                return _Served(answer, read, validators)
+            hops.refresh(answer.final_url, target)
+            asked = replace(asked, url=target)
+
+    def _is_to_be_rendered(self, visit: PageVisit, known: KnownPage, *, now: datetime) -> bool:
+        """Whether a page whose served bytes are the known ones needs the browser all the same."""
+        if known.rendered_at is None:
+            return visit.render
+        return now - known.rendered_at >= self._render_again
+
+    def _plain(self, visit: PageVisit, served: _Served) -> PageAnswer:
+        text_hash = content_hash(served.read.text, is_clean=True)
+        if visit.known is not None and visit.known.content_hash == text_hash:
+            return _same(visit, visit.known, served.validators, rendered_at=None)
+        return self._new(visit, served.page, served.read, served.validators, text_hash)
+
+    async def _rendered(
+        self, visit: PageVisit, found: _Served | _Validators, shown: Rendered, *, now: datetime
+    ) -> PageAnswer:
+        """What the browser shows; its validators are those of plain HTTP."""
+        validators = found.validators if isinstance(found, _Served) else found
+        read = await _off_the_loop(len(shown.page.body), _read, shown.page)
+        if isinstance(seen := _judged(shown.page, read), EmptyShell):
+            raise empty_in_a_browser(seen, visit.url)
+        text_hash = content_hash(read.text, is_clean=True)
+        if visit.known is not None and visit.known.content_hash == text_hash:
+            return _same(visit, visit.known, validators, rendered_at=now)
+        page = self._new(visit, shown.page, read, validators, text_hash)
+        return _with_what_the_browser_saw(page, shown)
+
+    def _new(
+        self,
+        visit: PageVisit,
+        page: Fetched,
+        read: VisiblePage,
+        validators: _Validators,
+        text_hash: str,
+    ) -> NewPage:
+        canonical = read.way.canonical_url
+        return NewPage(
+            url=visit.url,
+            final_url=page.final_url,
+            canonical_url=canonical if _is_same_site(canonical, page.final_url) else None,
+            status_code=page.status_code,
+            content_type=page.content_type,
+            etag=validators.etag,
+            last_modified=validators.last_modified,
+            body=page.body,
+            served_hash=validators.served_hash or "",
+            content_hash=text_hash,
+            text=read.text,
+            markdown=markdown_of(read.tree, url=page.final_url) if self._markdown else None,
+            links=read.links,
+        )
+
+
+class _Hops:
+    """Redirects and refreshes of one visit, counted together; each is checked before it is gone."""
+
+    def __init__(self, url: str, most: int, check: Check | None) -> None:
+        self._url = url
+        self._left = most
+        self._most = most
+        self._check = check
+        self.refreshed = False
+
+    def follow(self, url: str) -> None:
+        """Raise if the visit must not be led there."""
+        self._left -= 1
+        if self._left < 0:
+            raise self._refused(f"more than {self._most} times")
+        if self._check is not None:
+            self._check(url)
+
+    def refresh(self, page: str, target: str) -> None:
+        """The same for a refresh, which no transport has looked at yet."""
+        self.refreshed = True
+        if page.startswith("https:") and not target.startswith("https:"):
+            raise self._refused("from https to http")
+        self.follow(target)
+
+    def _refused(self, how: str) -> Permanent:
+        return Permanent(f"{without_credentials(self._url)} redirects {how}", code="redirects")
+
+
+async def _off_the_loop(size: int, work: Callable[..., T], *arguments: object) -> T:
+    """Done here, or in a thread if there is much of it."""
+    if size > LARGE_BYTES:
+        return await asyncio.to_thread(work, *arguments)
+    return work(*arguments)
+
+
+def _read(page: Fetched) -> VisiblePage:
+    if not page.body.strip(b"\0\t\n\r "):
+        shown = without_credentials(page.final_url)
+        raise Transient(f"{shown} sent an empty body", code="empty_body")
+    headers = {"content-type": page.content_type} if page.content_type else {}
+    seen = plain_appearance(headers, page.body)
+    if seen is not None and (refusal := refusal_of(seen, page.final_url)) is not None:
+        raise refusal
+    return visible_page(decode(page.body, page.content_type), url=page.final_url)
+
+
+def _judged(page: Fetched, read: VisiblePage) -> EmptyShell | None:
+    """An empty shell, or nothing to say of it; whatever else is no content is raised."""
+    seen = parsed_appearance(page.final_url, page.status_code, read.html, read.tree, text=read.text)
+    if isinstance(seen, EmptyShell):
+        return seen
+    if (refusal := refusal_of(seen, page.final_url)) is not None:
+        raise refusal
+    return None
+
+
+def _validators(page: Fetched, hops: _Hops) -> _Validators:
+    served_hash = hashlib.sha256(page.body).hexdigest()
+    # Behind a refresh they are another page's: the one that was asked for would answer 304 to them.
+    if hops.refreshed:
+        return _Validators(None, None, served_hash)
+    return _Validators(page.etag, page.last_modified, served_hash)
+
+
+def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
+    refresh = read.way.refresh
+    if refresh is None or refresh.url is None or refresh.seconds > QUICK_REFRESH_SECONDS:
+        return None
+    return None if refresh.url == page.final_url else refresh.url
+
+
+def _same(
+    visit: PageVisit, known: KnownPage, validators: _Validators, *, rendered_at: datetime | None
+) -> SamePage:
+    return SamePage(
+        url=visit.url,
+        known=known,
+        etag=validators.etag,
+        last_modified=validators.last_modified,
+        served_hash=validators.served_hash,
+        rendered_at=rendered_at,
+    )
+
+
+def _with_what_the_browser_saw(page: NewPage, shown: Rendered) -> NewPage:
+    return replace(page, is_rendered=True, screenshot=shown.screenshot, discovered=shown.discovered)
+
+
+def _is_same_site(canonical: str | None, url: str) -> bool:
+    """Whether the address is of the same host, but for a leading www: others are not believed."""
+    if canonical is None:
+        return False
+    there, here = urlsplit(canonical), urlsplit(url)
+    same_port = there.port == here.port or {there.port, here.port} <= {None, 80, 443}
+    return same_port and _bare(there.hostname) == _bare(here.hostname)
+
+
+def _bare(host: str | None) -> str:
+    return (host or "").removeprefix("www.")

@@ -1,0 +1,98 @@
+"""How the tests of this room visit pages: a web on loopback, and a browser that is none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ingestion_pipeline.pages import Fetched, Guard
+from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.page_visits import PageVisitor
+from ingestion_pipeline.pages.rendering import Rendered, Rendering
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pages.fetching import NOW, with_fetcher
+
+DAY = timedelta(days=1)
+SHELL = '<!doctype html><title>Shop</title><div id="root"></div><script src="/app.js"></script>'
+
+
+def a_document(text: str = "Baking I has 12 seats.", *, head: str = "", more: str = "") -> str:
+    """A page with more to read than any wall has."""
+    filler = "<p>" + "The kitchen is open to all who want to learn. " * 40
+    return f"<!doctype html><html><head>{head}</head><body><h1>{text}</h1>{more}{filler}</body>"
+
+
+@dataclass
+class FakeBrowser:
+    """Stands where the browser is: shows these bodies one by one, the last one for ever."""
+
+    bodies: list[str]
+    asked: list[tuple[str, Rendering]] = field(default_factory=list)
+
+    async def render(
+        self, url: str, rendering: Rendering, *, check_url: Callable[[str], None] | None = None
+    ) -> Rendered:
+        if check_url is not None:
+            check_url(url)
+        body = self.bodies[min(len(self.asked), len(self.bodies) - 1)]
+        self.asked.append((url, rendering))
+        page = Fetched(
+            url=url,
+            final_url=url,
+            status_code=200,
+            body=body.encode(),
+            content_type="text/html; charset=utf-8",
+            etag=None,
+            last_modified=None,
+        )
+        return Rendered(page=page, screenshot=b"\x89PNG", discovered=(f"{url}#found",))
+
+
+def visited(
+    web: FakeWeb,
+    visit: str | PageVisit = "/",
+    browser: FakeBrowser | None = None,
+    *,
+    now: datetime = NOW,
+    check_url: Callable[[str], None] | None = None,
+    markdown: bool = True,
+) -> PageAnswer:
+    asked = PageVisit(url=web.url(visit)) if isinstance(visit, str) else visit
+    return with_fetcher(
+        lambda fetcher: PageVisitor(fetcher.fetch, browser, markdown=markdown).visit(
+            asked, now=now, check_url=check_url
+        ),
+        Guard(frozenset({web.host_port})),
+    )
+
+
+def new(answer: PageAnswer) -> NewPage:
+    assert isinstance(answer, NewPage)
+    return answer
+
+
+def same(answer: PageAnswer) -> SamePage:
+    assert isinstance(answer, SamePage)
+    return answer
+
+
+def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
+    """What the store would say of the page after this answer."""
+    if isinstance(answer, SamePage):
+        return KnownPage(
+            snapshot_id=answer.known.snapshot_id,
+            content_hash=answer.known.content_hash,
+            served_hash=answer.served_hash,
+            etag=answer.etag,
+            last_modified=answer.last_modified,
+            rendered_at=answer.rendered_at,
+        )
+    return KnownPage(
+        snapshot_id=1,
+        content_hash=answer.content_hash,
+        served_hash=answer.served_hash,
+        etag=answer.etag,
+        last_modified=answer.last_modified,
+        rendered_at=at if answer.is_rendered else None,
+    )
