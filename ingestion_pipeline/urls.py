@@ -6,6 +6,7 @@ Everything here is pure: no name is looked up and nothing is connected to.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from ipaddress import (
     AddressValueError,
     IPv4Address,
@@ -130,6 +131,7 @@ def checked_url(url: str) -> str:
     return url
 
 
+@lru_cache(maxsize=512)  # one fetch asks for host, origin and wire form of the same URL
 def _split(url: str) -> _Parts:
     text = url.strip(_C0_AND_SPACE)
     for invisible in "\t\n\r":
