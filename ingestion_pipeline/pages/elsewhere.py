@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime, timedelta
@@ -32,15 +33,26 @@ class Elsewhere:
         self._clock = clock
 
     async def follow(self, url: str, *, honours_robots: bool, until: AsyncExitStack) -> None:
-        """Return when the URL may be asked for; its host is kept until the stack is left."""
+        """Return when the URL may be asked for; its host is kept until the stack is left.
+
+        What the stack held is let go first: nobody waits for one host while he keeps another.
+        """
+        await until.aclose()
         visited = await until.enter_async_context(self._kept(host_of(url)))
         if honours_robots:
             await visited.robots.admit(url)
         wait = timedelta(seconds=visited.pacer.wait_seconds())
         if wait > LONGEST_TURN:
-            said = f"{host_of(url)}, where a redirect leads, wants to be asked later"
-            raise Resource(said, until=self._clock.now() + wait, code="host_busy")
-        await await_turn(visited.pacer, url, clock=self._clock)
+            raise self._later(url, wait)
+        try:
+            async with asyncio.timeout(LONGEST_TURN.total_seconds()):
+                await until.enter_async_context(turn_of(visited, url, clock=self._clock))
+        except TimeoutError:
+            raise self._later(url, LONGEST_TURN) from None
+
+    def _later(self, url: str, wait: timedelta) -> Resource:
+        said = f"{host_of(url)}, where a redirect leads, wants to be asked later"
+        return Resource(said, until=self._clock.now() + wait, code="host_busy")
 
     @asynccontextmanager
     async def _kept(self, host: str) -> AsyncGenerator[Visited]:
@@ -52,8 +64,18 @@ class Elsewhere:
                 visited.pacer.hold_off(pause.total_seconds())
             raise
         finally:
-            visited.pacer.done()
             self._give_back(host)
+
+
+@asynccontextmanager
+async def turn_of(visited: Visited, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+    """The host may be asked, and is asked by no more at a time than its pace has a burst."""
+    async with visited.slots:
+        await await_turn(visited.pacer, url, clock=clock)
+        try:
+            yield
+        finally:
+            visited.pacer.done()
 
 
 def asked_pause(failure: WorkError, now: datetime) -> timedelta | None:

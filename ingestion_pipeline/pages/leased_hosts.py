@@ -30,6 +30,7 @@ class Visited:
     pacer: Pacer
     robots: HostRobots
     elsewhere: Elsewhere
+    slots: asyncio.Semaphore
 
 
 class LeasedHosts:
@@ -101,7 +102,8 @@ class LeasedHosts:
         elsewhere = Elsewhere(
             borrow=partial(self._borrow, source), give_back=self._give_back, clock=self._clock
         )
-        return Visited(pacer=pacer, robots=robots, elsewhere=elsewhere)
+        slots = asyncio.Semaphore(pace.burst)
+        return Visited(pacer=pacer, robots=robots, elsewhere=elsewhere, slots=slots)
 
     @property
     def _lease(self) -> timedelta:

@@ -8,9 +8,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.elsewhere import asked_pause
+from ingestion_pipeline.pages.elsewhere import asked_pause, turn_of
 from ingestion_pipeline.pages.host_robots import HostRobots
-from ingestion_pipeline.pages.hosts import await_turn
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.listing import (
@@ -82,9 +81,8 @@ def _paced(
     async def fetch(request: Request) -> Answer:
         if robots is not None:
             await robots.admit(request.url)
-        await await_turn(host.pacer, request.url, clock=clock)
         async with AsyncExitStack() as until:
-            until.callback(host.pacer.done)
+            await until.enter_async_context(turn_of(host, request.url, clock=clock))
             follow = _followed(request.url, host, robots, until)
             return await fetcher.fetch(request, now=clock.now(), check_redirect=follow)
 

@@ -109,6 +109,8 @@ class _HostTransport(httpx.AsyncBaseTransport):
             max_headers=MAX_HEADERS,
             max_field_size=MAX_HEADER_BYTES,
         )
+        # It would repeat a request by itself, at once: one turn of a host's pace is one request.
+        vars(self._session)["_retry_connection"] = False
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Status and headers are there; the stream is the body as it comes from the wire."""
