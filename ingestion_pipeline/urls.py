@@ -48,7 +48,7 @@ _URL = re.compile(
 _UNRESERVED = r"A-Za-z0-9\-._~"
 _ESCAPE = "%[0-9A-Fa-f]{2}"
 _PATH_ODDITY = re.compile(rf"{_ESCAPE}|[^{_UNRESERVED}!$&'()*+,;=:@/]")
-_QUERY_ODDITY = re.compile(rf"{_ESCAPE}|[^{_UNRESERVED}!$&'()*+,;=:@/?]")
+_QUERY_ODDITY = re.compile(rf"{_ESCAPE}|[^{_UNRESERVED}!$&()*+,;=:@/?]")  # ' as browsers do
 _UNRESERVED_CHAR = re.compile(f"[{_UNRESERVED}]")
 # The forbidden domain code points of the URL standard.
 _FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
@@ -131,6 +131,7 @@ def checked_url(url: str) -> str:
     return url
 
 
+@lru_cache(maxsize=512)  # one fetch asks for host, origin and wire form of the same URL
 def _split(url: str) -> _Parts:
     text = url.strip(_C0_AND_SPACE)
     for invisible in "\t\n\r":
@@ -151,10 +152,11 @@ def _split(url: str) -> _Parts:
 @lru_cache(maxsize=4096)  # the links of a page, and the pages of a crawl, share a few hosts
 def _host_and_port(netloc: str, scheme: str) -> tuple[str, int | None]:
     """Canonical; a `BadUrl` says what is wrong as the end of a sentence."""
-    match = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::([0-9]{0,10}))?", netloc, re.DOTALL)
+    match = re.fullmatch(r"(\[[^\]]*\]|[^:]*)(?::([0-9]*))?", netloc, re.DOTALL)
     if match is None:
         raise BadUrl("a malformed host or port; write host or host:number")
-    port = int(match[2]) if match[2] else _DEFAULT_PORTS[scheme]
+    digits = (match[2] or "").lstrip("0")[:6] or "0"  # a number of any length is no port
+    port = int(digits) if match[2] else _DEFAULT_PORTS[scheme]
     if port > 65535:  # noqa: PLR2004 - the largest TCP port
         raise BadUrl("a port above 65535; correct the port")
     return _canonical_host(match[1]), None if port == _DEFAULT_PORTS[scheme] else port

@@ -171,9 +171,11 @@ def _wire_form(answer: bytes | str | int | Reply, asked: Asked) -> bytes:
     if etag is not None and asked.headers.get("if-none-match") == etag:
         reply = Reply(b"", 304, reply.headers)
     lines = [f"HTTP/1.1 {reply.status} Fake", *(f"{k}: {v}" for k, v in reply.headers.items())]
-    if reply.status not in {204, 304}:
+    head_only = reply.status in {204, 304}
+    if not head_only:
         lines.append(f"Content-Length: {len(reply.body)}")
-    return "\r\n".join([*lines, "", ""]).encode("latin-1") + reply.body
+    body = b"" if head_only else reply.body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 def _reply(answer: bytes | str | int | Reply) -> Reply:

@@ -184,8 +184,8 @@ class FetchSlice:
         leases = await asyncio.to_thread(self._hosts.lease, first) if first else {}
         for host, lease in leases.items():
             match lease:
-                case Visited():
-                    self._start_visit(host, by_host[host], lease)
+                case Visited():  # a redirect may have led there meanwhile
+                    self._start_visit(host, by_host[host], self._hosts.known(host) or lease)
                 case Busy(until=until):
                     said = f"{host} is being visited by another run"
                     self._leave(by_host[host], Resource(said, until=until, code="host_busy"))

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from ingestion_pipeline.urls import is_refused_address
 from ingestion_pipeline.work.errors import Permanent, Transient
@@ -38,9 +39,18 @@ Resolver = Callable[[str, int], Awaitable[Sequence[Endpoint]]]
 
 async def system_resolver(host: str, port: int) -> Sequence[Endpoint]:
     """What the operating system answers, in its order; number forms are resolved as well."""
+    if _is_written_out(host):
+        return [Endpoint(host, port)]  # as the system would say, without asking it each time
     loop = asyncio.get_running_loop()
     found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in found]
+
+
+def _is_written_out(host: str) -> bool:
+    try:
+        return str(ip_address(host)) == host and "%" not in host
+    except ValueError:
+        return False
 
 
 class Guard:

@@ -36,8 +36,8 @@ _DRAIN_SECONDS = 0.5
 _WALL_SECONDS = 2.0
 
 T = TypeVar("T")
-Check = Callable[[str], None]
-"""Raises a `WorkError` if a redirect must not be followed to the URL."""
+Check = Callable[[str], Awaitable[None] | None]
+"""Raises a `WorkError` if a redirect must not be followed to the URL; may wait until it may be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,8 +132,8 @@ class HttpFetcher:
             url = _next_url(url, answer.location)
             if url in seen:
                 raise _bad_redirect(asked, f"in a loop, back to {without_credentials(url)}")
-            if check is not None:
-                check(url)
+            if check is not None and (turn := check(url)) is not None:
+                await turn
             seen.add(url)
         raise _bad_redirect(asked, f"more than {most} times")
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages import hosts
+from ingestion_pipeline.pages.elsewhere import Elsewhere
 from ingestion_pipeline.pages.host_robots import HostRobots
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pacer
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
@@ -21,10 +25,12 @@ from ingestion_pipeline.work.worker import Worker
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visited:
-    """A host that is ours: how fast it may be asked, and for what."""
+    """A host that is ours: how fast it may be asked, for what, and where it may send us on."""
 
     pacer: Pacer
     robots: HostRobots
+    elsewhere: Elsewhere
+    slots: asyncio.Semaphore
 
 
 class LeasedHosts:
@@ -40,6 +46,35 @@ class LeasedHosts:
         self._yielding: set[str] = set()
         self.visited: dict[str, Visited] = {}
         self.left: dict[str, Visited] = {}
+        self._borrowed: dict[str, Visited] = {}
+        self._borrowers: Counter[str] = Counter()
+
+    def known(self, host: str) -> Visited | None:
+        """The host as this run already has it: there is one pacer for each."""
+        return self.visited.get(host) or self._borrowed.get(host) or self.left.get(host)
+
+    async def _borrow(self, source: Source, host: str) -> Visited:
+        """The host is ours as long as a redirect to it takes; `Resource` if it cannot be had."""
+        if (why := self.reason_to_leave(host)) is not None:
+            raise why
+        visited = self.known(host)
+        if visited is None:
+            lease = (await asyncio.to_thread(self.lease, {host: source}))[host]
+            if isinstance(lease, Busy):
+                said = f"{host}, where a redirect leads, is being visited by another run"
+                raise Resource(said, until=lease.until, code="host_busy")
+            visited = self.known(host) or lease  # another visit may have been quicker
+        self.left.pop(host, None)  # else it would be released meanwhile
+        self._borrowed[host] = visited
+        self._borrowers[host] += 1
+        return visited
+
+    def _give_back(self, host: str) -> None:
+        self._borrowers[host] -= 1
+        if not self._borrowers[host]:
+            visited = self._borrowed.pop(host)
+            if host not in self.visited:
+                self.left[host] = visited
 
     def lease(self, wanted: Mapping[str, Source]) -> dict[str, Visited | Busy]:
         """Each host, at the pace of the source that wants it; or until when another run has it."""
@@ -64,7 +99,11 @@ class LeasedHosts:
             clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
-        return Visited(pacer=pacer, robots=robots)
+        elsewhere = Elsewhere(
+            borrow=partial(self._borrow, source), give_back=self._give_back, clock=self._clock
+        )
+        slots = asyncio.Semaphore(pace.burst)
+        return Visited(pacer=pacer, robots=robots, elsewhere=elsewhere, slots=slots)
 
     @property
     def _lease(self) -> timedelta:
@@ -74,7 +113,7 @@ class LeasedHosts:
 
     def renew(self) -> None:
         """With each heartbeat: the hosts stay ours, unless others have waited long enough."""
-        mine = dict(self.visited)  # a copy, since this is another thread
+        mine = dict(self._borrowed) | dict(self.visited)  # copies, since this is another thread
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
             next_allowed = next_allowed_at(mine, now)
@@ -89,7 +128,8 @@ class LeasedHosts:
             lost = hosts.lost_hosts(connection, mine, owner=self._worker.owner)
         patience = timedelta(seconds=self._shop.settings.hosts.yield_after_seconds)
         waited = {host for host, since in wanted.items() if now - since > patience}
-        self._yielding |= waited | (lost & self.visited.keys())
+        ours_still = {host for host in lost if host in self.visited or host in self._borrowed}
+        self._yielding |= waited | ours_still
 
     def release(
         self,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Sequence
-from datetime import datetime, timedelta
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 
 from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.elsewhere import asked_pause, turn_of
 from ingestion_pipeline.pages.host_robots import HostRobots
-from ingestion_pipeline.pages.hosts import Pacer, await_turn
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.listing import (
@@ -26,7 +26,8 @@ from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.work.errors import Resource, Transient, WorkError, classify
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.errors import classify
 
 
 async def poll_listing(
@@ -48,7 +49,7 @@ async def poll_listing(
             listing,
             _known(one.source, reader),
             reader=reader,
-            fetch=_paced(fetcher, pacer, robots, clock),
+            fetch=_paced(fetcher, host, robots, clock),
             max_pages=shop.settings.fetch.max_pages,
         )
         pacer.relax()
@@ -58,20 +59,11 @@ async def poll_listing(
         return _stored(one, answer, reader, pages)
     except Exception as error:
         failure = classify(error)
-        if (pause := _asked_pause(failure, clock.now())) is not None:
+        if (pause := asked_pause(failure, clock.now())) is not None:
             pacer.hold_off(pause.total_seconds())
         return PollFailure(
             task=one.task, source=one.source, error=failure, stack=traceback.format_exc(limit=-20)
         )
-
-
-def _asked_pause(failure: WorkError, now: datetime) -> timedelta | None:
-    """How long the host wants to be left alone by everybody; None if it did not say so."""
-    if isinstance(failure, Resource) and failure.code == "rate_limited":
-        return failure.until - now
-    if isinstance(failure, Transient) and failure.code == "http_503":
-        return failure.retry_after
-    return None
 
 
 def _known(source: Source, reader: str) -> Known:
@@ -84,19 +76,33 @@ def _known(source: Source, reader: str) -> Known:
 
 
 def _paced(
-    fetcher: HttpFetcher, pacer: Pacer, robots: HostRobots | None, clock: SteadyClock
+    fetcher: HttpFetcher, host: Visited, robots: HostRobots | None, clock: SteadyClock
 ) -> Fetch:
     async def fetch(request: Request) -> Answer:
         if robots is not None:
             await robots.admit(request.url)
-        await await_turn(pacer, request.url, clock=clock)
-        check = robots.check_redirect if robots is not None else None
-        try:
-            return await fetcher.fetch(request, now=clock.now(), check_redirect=check)
-        finally:
-            pacer.done()
+        async with AsyncExitStack() as until:
+            await until.enter_async_context(turn_of(host, request.url, clock=clock))
+            follow = _followed(request.url, host, robots, until)
+            return await fetcher.fetch(request, now=clock.now(), check_redirect=follow)
 
     return fetch
+
+
+def _followed(
+    asked: str, host: Visited, robots: HostRobots | None, until: AsyncExitStack
+) -> Callable[[str], Awaitable[None]]:
+    """Asks before each hop: of the host's own rules, or of the host that it leads to."""
+    own = host_of(asked)
+
+    async def follow(url: str) -> None:
+        if host_of(url) != own:
+            honours = robots is not None
+            await host.elsewhere.follow(url, honours_robots=honours, until=until)
+        elif robots is not None:
+            robots.check_redirect(url)
+
+    return follow
 
 
 def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageRef, ...]:

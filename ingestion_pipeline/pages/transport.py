@@ -1,114 +1,164 @@
-"""The only module that knows httpx: one small connection pool per host, each connection guarded.
+"""The only module that knows the HTTP libraries: httpx's transport interface, on aiohttp's wire.
 
-No `httpx.AsyncClient`: it would keep cookies, read the environment, follow redirects and decode
-bodies, and we want none of it. One pool per host because httpx's pool is quadratic in its
-connections (design section 7).
+No `httpx.AsyncClient` and no redirects, cookies, environment or decoding of aiohttp's: we want none
+of it. httpx's own pool costs five times as much per page (docs/decisions.md). One small session per
+host, so that what is kept open is bounded.
+
+Every address is checked twice: the guard answers in place of a name server, and no socket is made
+for an address that it did not hand out for this very request.
 """
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
-import httpcore
+import aiohttp
 import httpx
+from aiohttp.abc import AbstractResolver, ResolveResult
+from yarl import URL
 
-from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.guard import Endpoint, Guard
 from ingestion_pipeline.urls import host_of, without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
-MAX_HOSTS = 256  # pools kept open: the hosts of a slice come by turns, again and again
+MAX_HOSTS = 256  # sessions kept open: the hosts of a slice come by turns, again and again
 CONNECTIONS_PER_HOST = 4  # politeness allows one or two at a time; the rest is for unspaced APIs
 KEEPALIVE_SECONDS = 20.0  # beyond the longest host delay, below what common servers keep
 MAX_ADDRESSES_TRIED = 4
+# Security policies of real sites go beyond aiohttp's 8 kB; four megabytes are the worst case.
+MAX_HEADERS, MAX_HEADER_BYTES = 128, 32_768
+_ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
 
-SocketOption = (
-    tuple[int, int, int] | tuple[int, int, bytes | bytearray] | tuple[int, int, None, int]
-)
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+OpenSocket = Callable[[AddressInfo], socket.socket]
+
+# What the guard handed out for the request that this task is sending.
+_CHECKED: ContextVar[frozenset[tuple[str, int]]] = ContextVar("checked", default=frozenset())
 
 
-class GuardedBackend(httpcore.AsyncNetworkBackend):
-    """Connects to addresses that the guard has checked; Host header and SNI keep the name."""
+def open_socket(info: AddressInfo) -> socket.socket:
+    """Where packets begin to leave."""
+    return socket.socket(info[0], info[1], info[2])
 
-    def __init__(self, guard: Guard, inner: httpcore.AsyncNetworkBackend | None = None) -> None:
+
+class _GuardedNames(AbstractResolver):
+    """The guard in place of a name server: one lookup, and only checked addresses come back."""
+
+    def __init__(self, guard: Guard) -> None:
         self._guard = guard
-        # httpcore's type for it also names a stand-in for a missing anyio.
-        self._inner = inner or cast("httpcore.AsyncNetworkBackend", httpcore.AnyIOBackend())
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's own signature
-        local_address: str | None = None,
-        socket_options: Iterable[SocketOption] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        """The first checked address that answers; the name itself is never handed on."""
-        failure: Exception | None = None
-        for endpoint in (await self._guard.endpoints(host, port))[:MAX_ADDRESSES_TRIED]:
-            try:
-                stream = await self._inner.connect_tcp(
-                    endpoint.address, endpoint.port, timeout, local_address, socket_options
-                )
-                return _Stream(stream)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout) as error:
-                failure = error
-        raise failure or httpcore.ConnectError(f"{host} has no address")
+    async def check(self, host: str, port: int) -> list[Endpoint]:
+        """The addresses to try, which from now on are those that this task may connect to."""
+        _CHECKED.set(frozenset())
+        found = list(await self._guard.endpoints(host, port))[:MAX_ADDRESSES_TRIED]
+        _CHECKED.set(frozenset((each.address, each.port) for each in found))
+        return found
 
-    async def sleep(self, seconds: float) -> None:
-        """As the inner backend sleeps."""
-        await self._inner.sleep(seconds)
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=each.address,
+                port=each.port,
+                family=family,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for each in await self.check(host, port)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
 
 
-class _Stream(httpcore.AsyncNetworkStream):
-    """A stream that closes when its TLS handshake is cancelled; httpcore's own would stay open."""
+class _HostTransport(httpx.AsyncBaseTransport):
+    """httpx's transport for one host, over a session of aiohttp's that only sends and receives."""
 
-    def __init__(self, inner: httpcore.AsyncNetworkStream) -> None:
-        self._inner = inner
+    def __init__(
+        self, names: _GuardedNames, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
+    ) -> None:
+        self._names = names
+        self.users = 0
+        connector = aiohttp.TCPConnector(
+            ssl=tls,
+            resolver=names,
+            use_dns_cache=False,  # each connection is looked up and checked
+            happy_eyeballs_delay=None,  # in the order of the answers, one at a time
+            socket_factory=_fenced(opened),
+            limit=CONNECTIONS_PER_HOST,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_ADDED_BY_AIOHTTP,
+            # Reads have no time-out of their own: the deadline is over the whole exchange.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
+            max_headers=MAX_HEADERS,
+            max_field_size=MAX_HEADER_BYTES,
+        )
+        # It would repeat a request by itself, at once: one turn of a host's pace is one request.
+        vars(self._session)["_retry_connection"] = False
 
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:  # noqa: ASYNC109
-        return await self._inner.read(max_bytes, timeout)
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        await self._inner.write(buffer, timeout)
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Status and headers are there; the stream is the body as it comes from the wire."""
+        url = URL(str(request.url), encoded=True)
+        if _is_literal(url.raw_host or ""):  # aiohttp asks no resolver about these
+            await self._names.check(url.raw_host or "", url.port or 0)
+        response = await self._session.request(
+            request.method,
+            url,
+            headers=request.headers,
+            data=request.content or None,
+            allow_redirects=False,
+        )
+        return httpx.Response(
+            response.status, headers=list(response.raw_headers), stream=_Wire(response)
+        )
 
     async def aclose(self) -> None:
-        await self._inner.aclose()
-
-    async def start_tls(
-        self,
-        ssl_context: ssl.SSLContext,
-        server_hostname: str | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - httpcore's own signature
-    ) -> httpcore.AsyncNetworkStream:
-        try:
-            return await self._inner.start_tls(ssl_context, server_hostname, timeout)
-        except BaseException:
-            await self._inner.aclose()
-            raise
-
-    def get_extra_info(self, info: str) -> object:
-        return self._inner.get_extra_info(info)
+        await self._session.close()
 
 
-class _GuardedTransport(httpx.AsyncHTTPTransport):
-    """httpx's transport over a pool of ours: its constructor takes no network backend."""
+def _is_literal(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
 
-    def __init__(self, backend: GuardedBackend, tls: ssl.SSLContext) -> None:
-        self._pool = httpcore.AsyncConnectionPool(
-            ssl_context=tls,
-            max_connections=CONNECTIONS_PER_HOST,
-            max_keepalive_connections=CONNECTIONS_PER_HOST,
-            keepalive_expiry=KEEPALIVE_SECONDS,
-            network_backend=backend,
-        )
-        self.users = 0
+
+def _fenced(opened: OpenSocket) -> OpenSocket:
+    """Opens a socket only for an address that the guard handed out for this request."""
+
+    def factory(info: AddressInfo) -> socket.socket:
+        address, port = info[4][:2]
+        if (address, port) not in _CHECKED.get():
+            raise Permanent(f"{address}:{port} was not checked", code="blocked_address")
+        return opened(info)
+
+    return factory
+
+
+class _Wire(httpx.AsyncByteStream):
+    """The rest of an answer; a connection whose body was not read to its end is closed."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,11 +173,19 @@ class RawAnswer:
 class Connections:
     """Open connections by host, the longest unused closed first; failures leave as `WorkError`."""
 
-    def __init__(self, guard: Guard, *, connect_seconds: float, ca_file: Path | None) -> None:
-        self._backend = GuardedBackend(guard)
-        self._timeout = {"connect": connect_seconds}  # reads: the deadline of the whole exchange
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        connect_seconds: float,
+        ca_file: Path | None,
+        opened: OpenSocket = open_socket,
+    ) -> None:
+        self._names = _GuardedNames(guard)
+        self._connect_seconds = connect_seconds
         self._tls = _tls(ca_file)
-        self._transports: OrderedDict[str, _GuardedTransport] = OrderedDict()
+        self._opened = opened
+        self._transports: OrderedDict[str, _HostTransport] = OrderedDict()
 
     @asynccontextmanager
     async def get(self, url: str, headers: Mapping[str, str]) -> AsyncGenerator[RawAnswer, None]:
@@ -149,13 +207,7 @@ class Connections:
     ) -> AsyncGenerator[RawAnswer, None]:
         async with self._transport(host_of(url)) as transport:
             with _classified(url):
-                request = httpx.Request(
-                    method,
-                    url,
-                    headers=headers,
-                    content=body,
-                    extensions={"timeout": self._timeout},
-                )
+                request = httpx.Request(method, url, headers=headers, content=body)
                 response = await transport.handle_async_request(request)
             try:
                 async with aclosing(_chunks(response, url)) as chunks:
@@ -164,8 +216,8 @@ class Connections:
                 await response.aclose()
 
     @asynccontextmanager
-    async def _transport(self, host: str) -> AsyncGenerator[_GuardedTransport, None]:
-        transport = self._transports.pop(host, None) or _GuardedTransport(self._backend, self._tls)
+    async def _transport(self, host: str) -> AsyncGenerator[_HostTransport, None]:
+        transport = self._transports.pop(host, None) or self._new_transport()
         self._transports[host] = transport
         transport.users += 1
         try:
@@ -173,6 +225,9 @@ class Connections:
             yield transport
         finally:
             transport.users -= 1
+
+    def _new_transport(self) -> _HostTransport:
+        return _HostTransport(self._names, self._tls, self._connect_seconds, self._opened)
 
     async def _close_surplus(self) -> None:
         surplus = len(self._transports) - MAX_HOSTS
@@ -197,7 +252,7 @@ def _tls(ca_file: Path | None) -> ssl.SSLContext:
 
 async def _chunks(response: httpx.Response, url: str) -> AsyncGenerator[bytes, None]:
     with _classified(url):
-        async for chunk in response.aiter_raw():
+        async for chunk in cast("httpx.AsyncByteStream", response.stream):
             yield chunk
 
 
@@ -205,31 +260,22 @@ async def _chunks(response: httpx.Response, url: str) -> AsyncGenerator[bytes, N
 def _classified(url: str) -> Generator[None, None, None]:
     try:
         yield
-    except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+    except (aiohttp.ClientError, httpx.InvalidURL, TimeoutError) as error:
         raise _work_error(error, without_credentials(url)) from error
 
 
 def _work_error(error: Exception, shown: str) -> WorkError:
     text = f"{shown}: {str(error) or type(error).__name__}"
     match error:
-        case httpx.InvalidURL() | httpx.UnsupportedProtocol():
+        case httpx.InvalidURL() | aiohttp.InvalidURL():
             return Permanent(text, code="bad_url")
-        case httpx.TimeoutException():
+        case TimeoutError():
             return Transient(f"{shown}: no connection in time", code="timeout")
-        case httpx.NetworkError():
-            return _network_error(error, text)
-        case httpx.RemoteProtocolError() if "peer closed connection" in str(error):
+        case aiohttp.ClientConnectorCertificateError():
+            return Permanent(f"{text}; its certificate must be renewed", code="tls")
+        case aiohttp.ClientPayloadError():
             return Transient(text, code="truncated")
-        case httpx.RemoteProtocolError() if "Server disconnected" in str(error):
+        case aiohttp.ClientConnectionError():
             return Transient(text, code="connection")
         case _:
             return Transient(text, code="protocol")
-
-
-def _network_error(error: BaseException, text: str) -> WorkError:
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, ssl.SSLCertVerificationError):
-            return Permanent(f"{text}; its certificate must be renewed", code="tls")
-        cause = cause.__cause__ or cause.__context__
-    return Transient(text, code="connection")

@@ -47,6 +47,18 @@ def test_every_problem_of_a_declaration_is_told_at_once(ingest: Ingest) -> None:
     assert ingest.json("sources", "list") == []
 
 
+def test_a_password_in_an_address_is_refused_not_echoed_and_not_kept(
+    ingest: Ingest, database: Store
+) -> None:
+    address = "https://me:hunter2@a.test/feed"
+
+    said = ingest.refused("sources", "add", address, "--id", "series:solo", "--kind", "series")
+
+    assert "remove the part before the @" in said
+    assert "hunter2" not in said
+    assert (ingest.json("sources", "list"), audited(database)) == ([], [])
+
+
 def test_what_the_platform_refuses_is_not_added(ingest: Ingest) -> None:
     line = ("sources", "add", "https://a.test/feed", "--id", "series:solo", "--kind", "series")
 

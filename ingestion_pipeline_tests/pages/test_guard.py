@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from contextlib import aclosing
+from socket import socket
 
-import httpcore
 import pytest
 
 from ingestion_pipeline.pages import Endpoint, Guard
 from ingestion_pipeline.pages.guard import system_resolver
-from ingestion_pipeline.pages.transport import GuardedBackend
-from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.pages.transport import AddressInfo, Connections
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import FakeResolver
 
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "8.8.8.8"
@@ -23,17 +23,28 @@ def endpoints(guard: Guard, host: str, port: int = 80) -> Sequence[Endpoint]:
     return asyncio.run(guard.endpoints(host, port))
 
 
-class RecordingBackend(httpcore.AsyncNetworkBackend):
-    """Stands where packets would leave; remembers where to."""
+class NoSockets:
+    """Stands where packets would leave; remembers where to, and lets none out."""
 
     def __init__(self) -> None:
-        self.connected: list[tuple[str, int]] = []
+        self.asked: list[tuple[str, int]] = []
 
-    async def connect_tcp(
-        self, host: str, port: int, *args: Any, **kwargs: Any
-    ) -> httpcore.AsyncNetworkStream:
-        self.connected.append((host, port))
-        return httpcore.AsyncNetworkStream()
+    def __call__(self, info: AddressInfo) -> socket:
+        self.asked.append(info[4][:2])
+        raise ConnectionRefusedError(f"no packet leaves for {info[4]}")
+
+
+def connect(guard: Guard, wire: NoSockets, url: str = "http://a.test/") -> WorkError:
+    """How a request through the real transport ends when no socket can be had."""
+
+    async def request() -> None:
+        connections = Connections(guard, connect_seconds=5, ca_file=None, opened=wire)
+        async with aclosing(connections), connections.get(url, {}):
+            pass
+
+    with pytest.raises(WorkError) as caught:
+        asyncio.run(request())
+    return caught.value
 
 
 def test_a_public_name_gives_every_address() -> None:
@@ -121,19 +132,41 @@ def test_the_system_resolves_number_forms_and_the_guard_refuses_them(form: str) 
 
 def test_rebinding_finds_one_lookup_and_the_checked_address() -> None:
     resolve = FakeResolver({"a.test": [[PUBLIC], ["127.0.0.1"]]})
-    wire = RecordingBackend()
+    wire = NoSockets()
 
-    asyncio.run(GuardedBackend(Guard(resolve=resolve), wire).connect_tcp("a.test", 80))
+    error = connect(Guard(resolve=resolve), wire)
 
+    assert error.code == "connection"
     assert resolve.lookups == ["a.test"]
-    assert wire.connected == [(PUBLIC, 80)]
+    assert wire.asked == [(PUBLIC, 80)]
 
 
 def test_nothing_is_connected_when_a_name_turns_private() -> None:
-    resolve = FakeResolver({"a.test": [[PUBLIC, "169.254.169.254"]]})
-    wire = RecordingBackend()
+    wire = NoSockets()
 
-    with pytest.raises(Permanent):
-        asyncio.run(GuardedBackend(Guard(resolve=resolve), wire).connect_tcp("a.test", 80))
+    error = connect(Guard(resolve=FakeResolver({"a.test": [[PUBLIC, "169.254.169.254"]]})), wire)
 
-    assert wire.connected == []
+    assert error.code == "blocked_address"
+    assert wire.asked == []
+
+
+@pytest.mark.parametrize("literal", ["8.8.8.8", "[2606:4700:4700::1111]"])
+def test_a_literal_is_asked_of_the_guard_as_well(literal: str) -> None:
+    """The HTTP library asks its resolver only about names."""
+    names = {literal.strip("[]"): [["127.0.0.1"]]}
+    wire = NoSockets()
+
+    error = connect(Guard(resolve=FakeResolver(names)), wire, f"http://{literal}/")
+
+    assert error.code == "blocked_address"
+    assert wire.asked == []
+
+
+def test_no_socket_is_made_for_an_address_that_was_not_handed_out() -> None:
+    """Should the HTTP library one day connect to something else than what the guard answered."""
+    allowed = FakeResolver({"8.8.8.8": [[OTHER_PUBLIC], [PUBLIC]]})
+    wire = NoSockets()
+
+    assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "connection"
+    assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "blocked_address"
+    assert wire.asked == [(OTHER_PUBLIC, 80)]

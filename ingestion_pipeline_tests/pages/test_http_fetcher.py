@@ -72,7 +72,7 @@ def test_a_request_says_who_asks_and_what_is_accepted() -> None:
         sent = web.requests[0].headers
         assert sent["user-agent"] == AGENT
         assert sent["accept"] == "application/json"
-        assert sent["accept-encoding"] == "gzip, deflate"
+        assert sent["accept-encoding"] == "gzip, deflate, br, zstd"
         assert "if-none-match" not in sent
 
 
@@ -202,7 +202,7 @@ def test_old_hosts_are_closed_and_busy_ones_are_not() -> None:
             Transient,
             "corrupt_body",
         ),
-        (Reply(b"x", headers={"Content-Encoding": "br"}), Permanent, "content_encoding"),
+        (Reply(b"x", headers={"Content-Encoding": "lz4"}), Permanent, "content_encoding"),
         (
             Reply(gzip.compress(b"x" * 999)[:-9], headers={"Content-Encoding": "gzip"}),
             Transient,
@@ -267,6 +267,35 @@ def test_a_silent_handshake_ends_at_the_deadline() -> None:
         assert caught.value.code == "timeout"
     del caught  # its traceback holds the stream
     gc.collect()  # an open socket would be a warning now, and so a failure
+
+
+def test_a_dripping_handshake_ends_at_the_deadline_and_is_closed() -> None:
+    """Every byte is progress: a time-out for each read would wait for 16 kB of them."""
+    closed = asyncio.Event()
+
+    async def drip(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"\x16\x03\x03\x40\x00")  # a record of 16 kB begins
+        while not writer.is_closing():
+            writer.write(b"\x02")
+            await asyncio.sleep(0.02)
+        closed.set()
+
+    async def ask() -> tuple[WorkError, float]:
+        server = await asyncio.start_server(drip, LOOPBACK, 0)
+        host = f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
+        limits = FetchLimits(deadline_seconds=0.3)
+        began = time.monotonic()
+        async with server, HttpFetcher(AGENT, limits, Guard(frozenset({host}))) as fetcher:
+            with pytest.raises(WorkError) as caught:
+                await fetcher.fetch(Request(url=f"https://{host}/"), now=NOW)
+            took = time.monotonic() - began
+            await asyncio.wait_for(closed.wait(), 5)
+        return caught.value, took
+
+    error, took = asyncio.run(ask())
+
+    assert error.code == "timeout"
+    assert 0.3 <= took < 1.3
 
 
 def test_a_dripping_refusal_is_still_its_status() -> None:

@@ -1,0 +1,163 @@
+"""A redirect to another host: its rules are asked for, its pace is kept, its lease is needed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.pages.hosts import lease_hosts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import hosts
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
+from ingestion_pipeline_tests.pollers import (
+    a_feed,
+    changed,
+    fetch,
+    given_robots,
+    given_sources,
+    rows,
+    task_row,
+)
+
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
+MINUTE = timedelta(minutes=1)
+
+
+def a_source(name: str, host: str = "a.test", **changes: Any) -> Definition:
+    values = {"id": f"series:{name}", "url": f"http://{host}/{name}", "series": name}
+    return a_definition(**(values | changes))
+
+
+def given_move(web: FakeWeb, *, rules: WebAnswer = 404, there: WebAnswer | None = None) -> None:
+    """/one of a.test has moved to /there of b.test, whose rules are these."""
+    web.routes |= {"/one": redirect("http://b.test/there"), "b.test/robots.txt": rules}
+    web.routes["b.test/there"] = a_feed(1) if there is None else there
+
+
+def asked_of(web: FakeWeb, host: str) -> list[str]:
+    return [one.path for one in web.requests if one.host == host]
+
+
+def host_row(store: Store, host: str) -> Any:
+    return next(row for row in rows(store, hosts) if row.host == host)
+
+
+def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_move(web, rules=b"User-agent: *\nDisallow: /private")
+    given_sources(store, a_source("one"))
+
+    _, fetched = fetch(shop, web)
+
+    assert fetched.counts.changed == 1
+    assert asked_of(web, "b.test") == ["/there"]
+    assert [one.host for one in web.robots_requests] == ["a.test", "b.test"]
+    row = host_row(store, "b.test")
+    assert row.robots["http://b.test"]["rules"] == [[False, "/private"]]
+    assert row.lease_owner is None
+
+
+@ON_SQLITE
+@pytest.mark.parametrize(
+    ("rules", "code"),
+    [(b"User-agent: *\nDisallow: /there", "blocked_by_robots"), (503, "robots_unavailable")],
+)
+def test_what_the_other_host_forbids_is_not_asked_for(
+    shop: Workshop, store: Store, web: FakeWeb, rules: WebAnswer, code: str
+) -> None:
+    given_move(web, rules=rules)
+    given_sources(store, a_source("one"))
+
+    fetch(shop, web)
+
+    assert (asked_of(web, "a.test"), asked_of(web, "b.test")) == (["/one"], [])
+    task = task_row(store, "series:one")
+    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, code)
+
+
+@ON_SQLITE
+def test_who_may_ignore_robots_may_do_so_elsewhere_but_not_the_lease(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_move(web, rules=b"User-agent: *\nDisallow: /")
+    given_sources(store, a_source("one", config={"ignore_robots": True}))
+
+    fetch(shop, web)
+
+    assert (asked_of(web, "b.test"), web.robots_requests) == (["/there"], [])
+    assert host_row(store, "b.test").next_allowed_at is not None
+
+
+def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    given_move(web)
+    given_sources(store, a_source("one"))
+    with store.begin() as connection:
+        lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
+
+    fetch(shop, web)
+
+    assert (asked_of(web, "a.test"), asked_of(web, "b.test")) == (["/one"], [])
+    task = task_row(store, "series:one")
+    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "host_busy")
+    assert task.not_before == now + MINUTE
+    assert host_row(store, "b.test").wanted_at is not None
+
+
+@ON_SQLITE
+def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    names = ["one", "two", "three"]
+    given_robots(store, *(f"{name}.test" for name in names), "b.test")
+    web.routes |= {f"/{name}": redirect("http://b.test/there") for name in names}
+    web.routes |= {"b.test/there": a_feed(1), "b.test/own": a_feed(1)}
+    given_sources(store, *(a_source(name, f"{name}.test") for name in names))
+    given_sources(store, a_source("own", "b.test"))
+
+    _, fetched = fetch(changed(shop, hosts__delay_seconds="0.3"), web)
+
+    assert fetched.counts.changed == 4
+    asked = sorted(one.at for one in web.requests if one.host == "b.test")
+    assert len(asked) == 4
+    assert min(after - before for before, after in pairwise(asked)) >= 0.29
+
+
+@ON_SQLITE
+def test_a_pause_that_the_other_host_asks_for_holds_for_everybody(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    given_move(web, there=Reply(b"", 429, {"Retry-After": "600"}))
+    given_sources(store, a_source("one"))
+
+    fetch(shop, web)
+
+    assert task_row(store, "series:one").error_code == "rate_limited"
+    wait = host_row(store, "b.test").next_allowed_at - clock.at
+    assert wait == pytest.approx(timedelta(seconds=600), abs=timedelta(seconds=5))
+    given_sources(store, a_source("own", "b.test"))
+    fetch(shop, web)
+    assert asked_of(web, "b.test") == ["/there"]
+
+
+@ON_SQLITE
+def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
+    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+) -> None:
+    given_move(web, rules=b"User-agent: *\nCrawl-delay: 20")
+    given_sources(store, a_source("one"))
+
+    fetch(shop, web)
+
+    task = task_row(store, "series:one")
+    assert (task.error_code, asked_of(web, "b.test")) == ("host_busy", [])
+    clock.advance(seconds=25)
+    assert fetch(shop, web)[1].counts.changed == 1
