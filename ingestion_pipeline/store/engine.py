@@ -18,6 +18,7 @@ from sqlalchemy.types import DateTime
 
 from ingestion_pipeline.store import schema
 from ingestion_pipeline.store.clock import Clock, DatabaseClock
+from ingestion_pipeline.store.prepared import prepare_marked
 from ingestion_pipeline.store.types import UtcText
 
 # A writer waits this long for another one; far above the longest transaction that was measured.
@@ -83,6 +84,7 @@ def _create_engine(url: str) -> Engine:
         engine = create_engine(parsed, hide_parameters=True, pool_size=5, max_overflow=10)
         event.listen(engine, "checkin", _remember_use)
         event.listen(engine, "checkout", _ping_if_idle)
+        prepare_marked(engine)
         return engine
     _prepare_file(parsed.database)
     engine = create_engine(

@@ -17,7 +17,6 @@ from sqlalchemy import (
     Connection,
     Integer,
     Row,
-    Select,
     String,
     Text,
     TextClause,
@@ -25,16 +24,19 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    func,
     or_,
     select,
+    true,
     tuple_,
     update,
 )
 from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.selectable import CTE
+from sqlalchemy.sql.selectable import CTE, FromClause
 
+from ingestion_pipeline.store.prepared import prepared
 from ingestion_pipeline.store.rows import row_document, row_source, row_table
-from ingestion_pipeline.store.tables import ACTIVE, HELD, tasks
+from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.work.task import Move, Task, TaskStatus
 
@@ -97,7 +99,9 @@ def claim(
         "until": now + lease,
         "at_most": limit,
     }
-    rows = connection.execute(_claim_statement(*narrowed), given | narrowed)
+    rows = connection.execute(
+        _claim_statement(connection.dialect.name, *narrowed), given | narrowed
+    )
     return sorted(
         map(task_of, rows.all()),
         key=lambda task: (task.priority, task.not_before, task.created_at, task.id),
@@ -126,7 +130,7 @@ _NARROWING: dict[str, ColumnElement[bool]] = {
 
 
 @cache  # to write it anew takes longer than to run it
-def _claim_statement(*narrowed: str) -> Update:
+def _claim_statement(dialect: str, *narrowed: str) -> Update:
     """Due, or asked for by hand; unleased, or leased and expired."""
     due = (
         select(tasks.c.id)
@@ -145,9 +149,9 @@ def _claim_statement(*narrowed: str) -> Update:
         .with_for_update(skip_locked=True)
         .cte("due")
     )
-    return (
+    statement = (
         update(tasks)
-        .where(tasks.c.id.in_(select(due.c.id)))
+        .where(_is_one_of(dialect, due))
         .values(
             status=TaskStatus.PROCESSING.value,
             lease_owner=bindparam("claimer"),
@@ -159,6 +163,16 @@ def _claim_statement(*narrowed: str) -> Update:
         )
         .returning(*TASK_COLUMNS)
     )
+    # A list of sources is written out, so that no two texts are equal.
+    return statement if "wanted_sources" in narrowed else prepared(statement)
+
+
+def _is_one_of(dialect: str, found: CTE) -> ColumnElement[bool]:
+    """Looked up by id, one by one: given a subquery, PostgreSQL reads a table of thousands whole."""
+    ids = select(found.c.id)
+    if dialect != "postgresql":
+        return tasks.c.id.in_(ids)
+    return tasks.c.id == func.any(func.array(ids.scalar_subquery()))
 
 
 def heartbeat(connection: Connection, *, owner: str, now: datetime, lease: timedelta) -> int:
@@ -173,8 +187,9 @@ def expire(connection: Connection, *, owner: str, now: datetime) -> int:
     return connection.execute(statement.values(lease_until=now)).rowcount
 
 
-def _claimed_by(owner: str) -> tuple[ColumnElement[bool], TextClause]:
-    return tasks.c.lease_owner == owner, HELD
+def _claimed_by(owner: str) -> tuple[ColumnElement[bool] | TextClause, ...]:
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    return tasks.c.lease_owner == owner, is_running, ACTIVE
 
 
 def _locked(*conditions: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
@@ -188,18 +203,26 @@ def held(connection: Connection, claimed: Collection[tuple[int, int]]) -> set[in
     if not claimed:
         return set()
     given = row_source(connection, {"id": Id, "fence": Integer()}, list(claimed), "given")
-    return set(connection.execute(_still_ours(select(tasks.c.id), given)).scalars())
+    ours = _still_ours(connection.dialect.name, given)
+    return set(connection.execute(select(ours.c.id)).scalars())
 
 
-def _still_ours(query: Select[Any], given: CTE) -> Select[Any]:
+def _still_ours(dialect: str, given: CTE) -> CTE:
     """Of these claims those that nobody has taken, locked; one order for all, so no deadlock."""
-    return (
-        query.join_from(
-            given, tasks, and_(tasks.c.id == given.c.id, tasks.c.fence == given.c.fence)
-        )
-        .where(tasks.c.status == TaskStatus.PROCESSING.value)
-        .order_by(tasks.c.id)
-        .with_for_update(of=tasks)
+    if dialect != "postgresql":
+        return select(*given.c).join_from(given, tasks, _holds(given)).cte("ours")
+    # One look by id for each: a plain join reads a small table whole, and every running task of a
+    # large one, however few are given.
+    ordered = select(*given.c).order_by(given.c.id).subquery("ordered")
+    locked = select(tasks.c.id).where(_holds(ordered)).with_for_update().lateral("locked")
+    return select(*ordered.c).join_from(ordered, locked, true()).cte("ours")
+
+
+def _holds(given: FromClause) -> ColumnElement[bool]:
+    return and_(
+        tasks.c.id == given.c.id,
+        tasks.c.fence == given.c.fence,
+        tasks.c.status == TaskStatus.PROCESSING.value,
     )
 
 
@@ -233,11 +256,10 @@ def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> No
 @cache
 def _apply_statement(dialect: str) -> Update:
     given = row_table(dialect, _MOVE_COLUMNS, "moves")
-    # Nothing but the id is left to compare: given more, PostgreSQL looks at every active task.
-    ours = _still_ours(select(*given.c), given).cte("ours")
-    return (
+    ours = _still_ours(dialect, given)
+    return prepared(
         update(tasks)
-        .where(tasks.c.id == ours.c.id)
+        .where(_is_one_of(dialect, ours), tasks.c.id == ours.c.id)
         .values(
             {name: ours.c[name] for name in _MOVE_COLUMNS if name not in {"id", "fence"}}
             | {"lease_owner": None, "lease_until": None, "updated_at": _MOMENT}
