@@ -31,6 +31,7 @@ from sqlalchemy import (
     tuple_,
     update,
 )
+from sqlalchemy.sql.dml import ReturningUpdate
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE, FromClause
 
@@ -175,34 +176,64 @@ def _is_one_of(dialect: str, found: CTE) -> ColumnElement[bool]:
     return tasks.c.id == func.any(func.array(ids.scalar_subquery()))
 
 
-def heartbeat(connection: Connection, *, owner: str, now: datetime, lease: timedelta) -> int:
-    """Every claim of `owner` lasts a lease longer; how many there are."""
-    statement = update(tasks).where(_locked(*_claimed_by(owner)))
-    return connection.execute(statement.values(lease_until=now + lease)).rowcount
+def heartbeat(
+    connection: Connection,
+    claimed: Collection[tuple[int, int]],
+    *,
+    now: datetime,
+    lease: timedelta,
+) -> set[int]:
+    """Of these (id, fence) the ids still ours; their claims last a lease longer."""
+    if not claimed:
+        return set()
+    dialect = connection.dialect.name
+    document = row_document(dialect, _CLAIM_COLUMNS, list(claimed))
+    given = {"claims": document, "until": now + lease}
+    return set(connection.execute(_heartbeat_statement(dialect), given).scalars())
+
+
+_CLAIM_COLUMNS = {"id": Id, "fence": Integer()}
+
+
+@cache
+def _heartbeat_statement(dialect: str) -> ReturningUpdate[tuple[int]]:
+    ours = _still_ours(dialect, row_table(dialect, _CLAIM_COLUMNS, "claims"))
+    return prepared(
+        update(tasks)
+        .where(_is_one_of(dialect, ours))
+        .values(lease_until=bindparam("until", type_=UtcDateTime()))
+        .returning(tasks.c.id)
+    )
+
+
+def claimed_by(connection: Connection, owner: str) -> dict[int, int]:
+    """The fence by id of everything that `owner` holds; it reads every active task to find them.
+
+    No index names the owner: each claim would have to write it, and all the others with it.
+    """
+    query = select(tasks.c.id, tasks.c.fence).where(*_is_claimed_by(owner))
+    return {row.id: row.fence for row in connection.execute(query)}
 
 
 def expire(connection: Connection, *, owner: str, now: datetime) -> int:
     """A dead worker's claims are claimable at once instead of after their lease."""
-    statement = update(tasks).where(_locked(*_claimed_by(owner), tasks.c.lease_until > now))
+    # Locked by id as everybody does it: no two statements wait for each other.
+    query = select(tasks.c.id).where(*_is_claimed_by(owner), tasks.c.lease_until > now)
+    locked = query.order_by(tasks.c.id).with_for_update().cte("locked")
+    statement = update(tasks).where(_is_one_of(connection.dialect.name, locked))
     return connection.execute(statement.values(lease_until=now)).rowcount
 
 
-def _claimed_by(owner: str) -> tuple[ColumnElement[bool] | TextClause, ...]:
+def _is_claimed_by(owner: str) -> tuple[ColumnElement[bool] | TextClause, ...]:
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    return tasks.c.lease_owner == owner, is_running, ACTIVE
-
-
-def _locked(*conditions: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
-    """These rows, locked by id as `held` does it: no two statements wait for each other."""
-    query = select(tasks.c.id).where(*conditions).order_by(tasks.c.id).with_for_update()
-    return tasks.c.id.in_(select(query.cte("locked").c.id))
+    return ACTIVE, is_running, tasks.c.lease_owner == owner
 
 
 def held(connection: Connection, claimed: Collection[tuple[int, int]]) -> set[int]:
     """Of these (id, fence) the ids still ours; nobody takes them during this transaction."""
     if not claimed:
         return set()
-    given = row_source(connection, {"id": Id, "fence": Integer()}, list(claimed), "given")
+    given = row_source(connection, _CLAIM_COLUMNS, list(claimed), "given")
     ours = _still_ours(connection.dialect.name, given)
     return set(connection.execute(select(ours.c.id)).scalars())
 

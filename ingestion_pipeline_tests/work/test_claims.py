@@ -114,7 +114,6 @@ def test_nothing_of_a_zombies_transaction_stays(store: Store, now: datetime) -> 
     given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
     lost, kept = claim(store, now, owner="zombie")
     with store.begin() as connection:
-        claims.heartbeat(connection, owner="zombie", now=now, lease=LEASE)
         expire_one(connection, lost, now)
     [taken] = claim(store, now, owner="new")
 
@@ -159,21 +158,35 @@ def test_no_moves_are_no_statement(store: Store, now: datetime) -> None:
     assert stored(store, task.id) == task
 
 
-def test_a_heartbeat_keeps_every_claim_of_its_owner_and_no_other(
-    store: Store, now: datetime
-) -> None:
-    given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
-    [mine] = claim(store, now, owner="alive", limit=1)
+def test_a_heartbeat_keeps_the_claims_that_are_still_ours(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abc"), now=now)
+    mine, lost = claim(store, now, owner="alive", limit=2)
     [other] = claim(store, now, owner="silent", limit=1)
     half = now + LEASE / 2
+    with store.begin() as connection:
+        expire_one(connection, lost, now)
+    claim(store, half, owner="quick")
 
     with store.begin() as connection:
-        kept = claims.heartbeat(connection, owner="alive", now=half, lease=LEASE)
+        pairs = [(task.id, task.fence) for task in (lost, mine)]
+        kept = claims.heartbeat(connection, pairs, now=half, lease=LEASE)
     [taken] = claim(store, now + LEASE + timedelta(seconds=1), owner="third")
 
-    assert kept == 1
+    assert kept == {mine.id}
     assert stored(store, mine.id).lease_until == half + LEASE
     assert taken.id == other.id
+
+
+def test_the_claims_of_an_owner_are_found_with_their_fences(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abc"), now=now)
+    done, mine = claim(store, now, owner="alive", limit=2)
+    claim(store, now, owner="other")
+    with store.begin() as connection:
+        claims.apply(connection, [finished(done)], now=now)
+
+    with store.read() as connection:
+        assert claims.claimed_by(connection, "alive") == {mine.id: mine.fence}
+        assert claims.claimed_by(connection, "nobody") == {}
 
 
 BUSY = Resource("host busy", until=NOON)
