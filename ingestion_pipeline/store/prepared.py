@@ -26,7 +26,7 @@ _PARAMETER = re.compile(r"%\((\w+)\)s|%%")
 
 
 def prepared(statement: S) -> S:
-    """The statement, to be planned once per connection; its text must not change with the values."""
+    """The statement, planned once per connection; its text must be the same for all values."""
     return statement.execution_options(**{_OPTION: True})
 
 

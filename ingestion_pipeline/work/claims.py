@@ -169,7 +169,7 @@ def _claim_statement(dialect: str, *narrowed: str) -> Update:
 
 
 def _is_one_of(dialect: str, found: CTE) -> ColumnElement[bool]:
-    """Looked up by id, one by one: given a subquery, PostgreSQL reads a table of thousands whole."""
+    """Looked up by id: given a subquery, PostgreSQL reads a table of a few thousand whole."""
     ids = select(found.c.id)
     if dialect != "postgresql":
         return tasks.c.id.in_(ids)
@@ -196,7 +196,7 @@ _CLAIM_COLUMNS = {"id": Id, "fence": Integer()}
 
 
 @cache
-def _heartbeat_statement(dialect: str) -> ReturningUpdate[tuple[int]]:
+def _heartbeat_statement(dialect: str) -> ReturningUpdate[int]:
     ours = _still_ours(dialect, row_table(dialect, _CLAIM_COLUMNS, "claims"))
     return prepared(
         update(tasks)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, func, insert, select, text, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.store import Store
@@ -337,43 +336,3 @@ def test_no_task_can_run_without_a_lease(store: Store, now: datetime) -> None:
 
     with pytest.raises(IntegrityError), store.begin() as connection:
         connection.execute(update(tasks).values(status="PROCESSING", lease_until=None))
-
-
-def many_rows(now: datetime, count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "poll",
-            "dedupe_key": f"{number}",
-            "payload": {},
-            "ancestry": [],
-            "status": "PENDING" if number % 10 else "SUCCESS",
-            "priority": number % 3,
-            "shard": number // 3,
-            "not_before": now + timedelta(seconds=number - count / 4),
-            "tracking_id": "t",
-            "created_at": now,
-            "updated_at": now,
-        }
-        for number in range(count)
-    ]
-
-
-@pytest.mark.parametrize("wanted", [POLLS, Wanted(kind="poll", priority=1, shard=0, shards=2)])
-def test_due_tasks_are_found_by_their_index(store: Store, now: datetime, wanted: Wanted) -> None:
-    sent: list[tuple[str, Any]] = []
-    with store.begin() as connection:
-        connection.execute(insert(tasks), many_rows(now, 6_000))
-        connection.execute(text("ANALYZE"))
-
-    @event.listens_for(store.engine, "before_cursor_execute")
-    def listen(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
-        sent.append((statement, parameters))
-
-    assert len(claim(store, now, wanted=wanted, limit=100)) == 100
-    [(statement, parameters)] = [one for one in sent if "UPDATE tasks" in one[0]]
-    with store.begin() as connection:
-        explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
-        plan = str(connection.exec_driver_sql(f"{explain} {statement}", parameters).all())
-
-    assert "ix_tasks_due" in plan
-    assert "FOR ORDER BY" not in plan
