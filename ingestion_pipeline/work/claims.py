@@ -8,7 +8,7 @@ changes nothing, and its whole transaction rolls back.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -57,28 +57,11 @@ class Wanted:
     source_ids: Collection[str] | None = None
 
 
-TASK_COLUMNS = (
-    tasks.c.id,
-    tasks.c.kind,
-    tasks.c.dedupe_key,
-    tasks.c.source_id,
-    tasks.c.url,
-    tasks.c.payload,
-    tasks.c.status,
-    tasks.c.priority,
-    tasks.c.shard,
-    tasks.c.stage,
-    tasks.c.state,
-    tasks.c.attempts,
-    tasks.c.not_before,
-    tasks.c.lease_owner,
-    tasks.c.lease_until,
-    tasks.c.fence,
-    tasks.c.tracking_id,
-    tasks.c.parent_id,
-    tasks.c.ancestry,
-    tasks.c.spawn_depth,
-    tasks.c.created_at,
+_TASK_FIELDS = tuple(one.name for one in fields(Task))
+TASK_COLUMNS = tuple(tasks.c[name] for name in _TASK_FIELDS)
+# What a claim has to be told; the rest it knows, having written or asked for it.
+_TOLD_FIELDS = tuple(
+    name for name in _TASK_FIELDS if name not in {"kind", "status", "lease_owner", "lease_until"}
 )
 
 
@@ -93,19 +76,25 @@ def claim(
 ) -> list[Task]:
     """At most `limit` tasks, now leased to `owner`, by priority, not_before, created_at."""
     narrowed = _narrowed(wanted)
+    until = now + lease
     given = {
         "wanted_kind": wanted.kind,
         "claimer": owner,
         "moment": now,
-        "until": now + lease,
+        "until": until,
         "at_most": limit,
     }
-    rows = connection.execute(
-        _claim_statement(connection.dialect.name, *narrowed), given | narrowed
-    )
+    statement = _claim_statement(connection.dialect.name, *narrowed)
+    rows = connection.execute(statement, given | narrowed).all()
+    known = {
+        "kind": wanted.kind,
+        "status": TaskStatus.PROCESSING,
+        "lease_owner": owner,
+        "lease_until": until,
+    }
+    found = [_task(dict(zip(_TOLD_FIELDS, row, strict=True)) | known) for row in rows]
     return sorted(
-        map(task_of, rows.all()),
-        key=lambda task: (task.priority, task.not_before, task.created_at, task.id),
+        found, key=lambda task: (task.priority, task.not_before, task.created_at, task.id)
     )
 
 
@@ -162,7 +151,7 @@ def _claim_statement(dialect: str, *narrowed: str) -> Update:
             not_before=case((tasks.c.not_before > _MOMENT, _MOMENT), else_=tasks.c.not_before),
             updated_at=_MOMENT,
         )
-        .returning(*TASK_COLUMNS)
+        .returning(*(tasks.c[name] for name in _TOLD_FIELDS))
     )
     # A list of sources is written out, so that no two texts are equal.
     return statement if "wanted_sources" in narrowed else prepared(statement)
@@ -314,12 +303,12 @@ def _values(move: Move) -> tuple[object, ...]:
     )
 
 
-_TASK_FIELDS = tuple(column.name for column in TASK_COLUMNS)
-
-
 def task_of(row: Row[*tuple[Any, ...]]) -> Task:
     """The task a row of `TASK_COLUMNS` states."""
-    values: dict[str, Any] = dict(zip(_TASK_FIELDS, row, strict=True))
+    return _task(dict(zip(_TASK_FIELDS, row, strict=True)))
+
+
+def _task(values: dict[str, Any]) -> Task:
     values["status"] = TaskStatus(values["status"])
     values["ancestry"] = tuple(values["ancestry"])
     return Task(**values)
