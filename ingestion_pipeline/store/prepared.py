@@ -1,9 +1,9 @@
 """Statements that PostgreSQL reads and plans once per connection instead of each time.
 
 The driver (psycopg2) sends every statement as text; to parse and plan it takes a third of the
-server's time for a claim of ten tasks. A statement marked by `prepared` is sent by PREPARE the first time and by EXECUTE
-from then on; its parameters, results and errors are those of the statement itself. On SQLite,
-whose driver keeps compiled statements, the mark says nothing.
+server's time for a claim of ten tasks. A statement marked by `prepared` is sent by PREPARE the
+first time and by EXECUTE from then on; its parameters, results and errors are those of the
+statement itself. On SQLite, whose driver keeps compiled statements, the mark says nothing.
 
 The server may settle on one plan for all values: mark only what has one good plan, written so that
 the planner cannot miss it. A pooler between us and the server must give a client its own session.
