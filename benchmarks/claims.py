@@ -22,7 +22,7 @@ from benchmarks import pgqueuer_peer
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, Skipped, middle
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.queue import insert_tasks
@@ -121,7 +121,7 @@ def one_by_one(store: Store) -> tuple[int, int]:
     done = lost = 0
     waiting = (
         select(tasks.c.id)
-        .where(tasks.c.kind == KIND, tasks.c.status == TaskStatus.PENDING.value)
+        .where(ACTIVE, tasks.c.kind == KIND, tasks.c.status == TaskStatus.PENDING.value)
         .order_by(tasks.c.priority, tasks.c.not_before, tasks.c.created_at)
         .limit(1)
     )

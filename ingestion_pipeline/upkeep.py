@@ -20,6 +20,7 @@ from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls, mak
 from ingestion_pipeline.sources.readers import popular_sources
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import (
+    ACTIVE,
     ENDED,
     batch_items,
     dead_letters,
@@ -99,24 +100,23 @@ def _old_tasks(
     connection: Connection, statuses: Sequence[str], seconds: int, rows: int, now: datetime
 ) -> int:
     """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work."""
-    relative = tasks.alias("relative")
-    is_at_work = exists().where(
-        relative.c.tracking_id == tasks.c.tracking_id,
-        relative.c.status.in_([TaskStatus.PENDING.value, TaskStatus.PROCESSING.value]),
-    )
+    ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL)
     newest = (
         select(tasks.c.id)
-        .where(ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL)
-        .order_by(tasks.c.updated_at.desc(), tasks.c.id.desc())
+        .where(*ended)
+        .order_by(tasks.c.ended_at.desc(), tasks.c.id.desc())
         .limit(rows)
     )
-    statement = delete(tasks).where(
-        ENDED,
-        tasks.c.status.in_(statuses),
-        tasks.c.kind != POLL,
-        or_(tasks.c.updated_at < now - timedelta(seconds=seconds), tasks.c.id.not_in(newest)),
-        ~is_at_work,
+    before = now - timedelta(seconds=seconds)
+    # Joined, not looked up one by one: most tasks are in no index of lineages.
+    at_work = select(tasks.c.tracking_id).where(ACTIVE).distinct().cte("at_work")
+    old = (
+        select(tasks.c.id)
+        .outerjoin(at_work, at_work.c.tracking_id == tasks.c.tracking_id)
+        .where(*ended, or_(tasks.c.ended_at < before, tasks.c.id.not_in(newest)))
+        .where(at_work.c.tracking_id.is_(None))
     )
+    statement = delete(tasks).where(tasks.c.id.in_(old))
     return connection.execute(statement).rowcount
 
 

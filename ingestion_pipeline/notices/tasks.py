@@ -98,7 +98,7 @@ def make_due(connection: Connection, recipient: str, *, now: datetime) -> None:
     _lock(connection, theirs)
     connection.execute(
         update(tasks)
-        .where(tasks.c.kind == DELIVER, theirs, tasks.c.status == TaskStatus.PENDING.value)
+        .where(ACTIVE, tasks.c.kind == DELIVER, theirs, tasks.c.status == TaskStatus.PENDING.value)
         .values(not_before=now, attempts=0, error_class=None, error_code=None, error=None)
     )
 

@@ -44,6 +44,7 @@ def new_shards(connection: Connection, *, now: datetime, shards: int) -> list[tu
         select(tasks.c.priority, tasks.c.shard % shards)
         .join(sources, sources.c.id == tasks.c.source_id)
         .where(
+            ACTIVE,
             tasks.c.kind == POLL,
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before <= now,

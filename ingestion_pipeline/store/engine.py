@@ -18,7 +18,8 @@ from sqlalchemy.types import DateTime
 
 from ingestion_pipeline.store import schema
 from ingestion_pipeline.store.clock import Clock, DatabaseClock
-from ingestion_pipeline.store.types import UtcText
+from ingestion_pipeline.store.prepared import prepare_marked
+from ingestion_pipeline.store.types import UtcText, json_value
 
 # A writer waits this long for another one; far above the longest transaction that was measured.
 SQLITE_BUSY_SECONDS = 60
@@ -80,14 +81,22 @@ def found_schema(url: str) -> str | None:
 def _create_engine(url: str) -> Engine:
     parsed = make_url(url)
     if parsed.get_backend_name() != "sqlite":
-        engine = create_engine(parsed, hide_parameters=True, pool_size=5, max_overflow=10)
+        engine = create_engine(
+            parsed,
+            hide_parameters=True,
+            pool_size=5,
+            max_overflow=10,
+            json_deserializer=json_value,
+        )
         event.listen(engine, "checkin", _remember_use)
         event.listen(engine, "checkout", _ping_if_idle)
+        prepare_marked(engine)
         return engine
     _prepare_file(parsed.database)
     engine = create_engine(
         parsed,
         hide_parameters=True,  # an error is stored and logged; a row may hold a secret
+        json_deserializer=json_value,
         poolclass=QueuePool,
         pool_size=5,
         max_overflow=20,

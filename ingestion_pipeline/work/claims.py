@@ -8,7 +8,7 @@ changes nothing, and its whole transaction rolls back.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from functools import cache
 from typing import Any
@@ -17,7 +17,6 @@ from sqlalchemy import (
     Connection,
     Integer,
     Row,
-    Select,
     String,
     Text,
     TextClause,
@@ -25,16 +24,20 @@ from sqlalchemy import (
     and_,
     bindparam,
     case,
+    func,
     or_,
     select,
+    true,
     tuple_,
     update,
 )
+from sqlalchemy.sql.dml import ReturningUpdate
 from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.selectable import CTE
+from sqlalchemy.sql.selectable import CTE, FromClause
 
+from ingestion_pipeline.store.prepared import prepared
 from ingestion_pipeline.store.rows import row_document, row_source, row_table
-from ingestion_pipeline.store.tables import ACTIVE, HELD, tasks
+from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.work.task import Move, Task, TaskStatus
 
@@ -54,28 +57,11 @@ class Wanted:
     source_ids: Collection[str] | None = None
 
 
-TASK_COLUMNS = (
-    tasks.c.id,
-    tasks.c.kind,
-    tasks.c.dedupe_key,
-    tasks.c.source_id,
-    tasks.c.url,
-    tasks.c.payload,
-    tasks.c.status,
-    tasks.c.priority,
-    tasks.c.shard,
-    tasks.c.stage,
-    tasks.c.state,
-    tasks.c.attempts,
-    tasks.c.not_before,
-    tasks.c.lease_owner,
-    tasks.c.lease_until,
-    tasks.c.fence,
-    tasks.c.tracking_id,
-    tasks.c.parent_id,
-    tasks.c.ancestry,
-    tasks.c.spawn_depth,
-    tasks.c.created_at,
+_TASK_FIELDS = tuple(one.name for one in fields(Task))
+TASK_COLUMNS = tuple(tasks.c[name] for name in _TASK_FIELDS)
+# What a claim has to be told; the rest it knows, having written or asked for it.
+_TOLD_FIELDS = tuple(
+    name for name in _TASK_FIELDS if name not in {"kind", "status", "lease_owner", "lease_until"}
 )
 
 
@@ -90,17 +76,25 @@ def claim(
 ) -> list[Task]:
     """At most `limit` tasks, now leased to `owner`, by priority, not_before, created_at."""
     narrowed = _narrowed(wanted)
+    until = now + lease
     given = {
         "wanted_kind": wanted.kind,
         "claimer": owner,
         "moment": now,
-        "until": now + lease,
+        "until": until,
         "at_most": limit,
     }
-    rows = connection.execute(_claim_statement(*narrowed), given | narrowed)
+    statement = _claim_statement(connection.dialect.name, *narrowed)
+    rows = connection.execute(statement, given | narrowed).all()
+    known = {
+        "kind": wanted.kind,
+        "status": TaskStatus.PROCESSING,
+        "lease_owner": owner,
+        "lease_until": until,
+    }
+    found = [_task(dict(zip(_TOLD_FIELDS, row, strict=True)) | known) for row in rows]
     return sorted(
-        map(task_of, rows.all()),
-        key=lambda task: (task.priority, task.not_before, task.created_at, task.id),
+        found, key=lambda task: (task.priority, task.not_before, task.created_at, task.id)
     )
 
 
@@ -126,7 +120,7 @@ _NARROWING: dict[str, ColumnElement[bool]] = {
 
 
 @cache  # to write it anew takes longer than to run it
-def _claim_statement(*narrowed: str) -> Update:
+def _claim_statement(dialect: str, *narrowed: str) -> Update:
     """Due, or asked for by hand; unleased, or leased and expired."""
     due = (
         select(tasks.c.id)
@@ -145,9 +139,9 @@ def _claim_statement(*narrowed: str) -> Update:
         .with_for_update(skip_locked=True)
         .cte("due")
     )
-    return (
+    statement = (
         update(tasks)
-        .where(tasks.c.id.in_(select(due.c.id)))
+        .where(_is_one_of(dialect, due))
         .values(
             status=TaskStatus.PROCESSING.value,
             lease_owner=bindparam("claimer"),
@@ -157,49 +151,98 @@ def _claim_statement(*narrowed: str) -> Update:
             not_before=case((tasks.c.not_before > _MOMENT, _MOMENT), else_=tasks.c.not_before),
             updated_at=_MOMENT,
         )
-        .returning(*TASK_COLUMNS)
+        .returning(*(tasks.c[name] for name in _TOLD_FIELDS))
+    )
+    # A list of sources is written out, so that no two texts are equal.
+    return statement if "wanted_sources" in narrowed else prepared(statement)
+
+
+def _is_one_of(dialect: str, found: CTE) -> ColumnElement[bool]:
+    """Looked up by id: given a subquery, PostgreSQL reads a table of a few thousand whole."""
+    ids = select(found.c.id)
+    if dialect != "postgresql":
+        return tasks.c.id.in_(ids)
+    return tasks.c.id == func.any(func.array(ids.scalar_subquery()))
+
+
+def heartbeat(
+    connection: Connection,
+    claimed: Collection[tuple[int, int]],
+    *,
+    now: datetime,
+    lease: timedelta,
+) -> set[int]:
+    """Of these (id, fence) the ids still ours; their claims last a lease longer."""
+    if not claimed:
+        return set()
+    dialect = connection.dialect.name
+    document = row_document(dialect, _CLAIM_COLUMNS, list(claimed))
+    given = {"claims": document, "until": now + lease}
+    return set(connection.execute(_heartbeat_statement(dialect), given).scalars())
+
+
+_CLAIM_COLUMNS = {"id": Id, "fence": Integer()}
+
+
+@cache
+def _heartbeat_statement(dialect: str) -> ReturningUpdate[int]:
+    ours = _still_ours(dialect, row_table(dialect, _CLAIM_COLUMNS, "claims"))
+    return prepared(
+        update(tasks)
+        .where(_is_one_of(dialect, ours))
+        .values(lease_until=bindparam("until", type_=UtcDateTime()))
+        .returning(tasks.c.id)
     )
 
 
-def heartbeat(connection: Connection, *, owner: str, now: datetime, lease: timedelta) -> int:
-    """Every claim of `owner` lasts a lease longer; how many there are."""
-    statement = update(tasks).where(_locked(*_claimed_by(owner)))
-    return connection.execute(statement.values(lease_until=now + lease)).rowcount
+def claimed_by(connection: Connection, owner: str) -> dict[int, int]:
+    """The fence by id of everything that `owner` holds; it reads every active task to find them.
+
+    No index names the owner: each claim would have to write it, and all the others with it.
+    """
+    query = select(tasks.c.id, tasks.c.fence).where(*_is_claimed_by(owner))
+    return {row.id: row.fence for row in connection.execute(query)}
 
 
 def expire(connection: Connection, *, owner: str, now: datetime) -> int:
     """A dead worker's claims are claimable at once instead of after their lease."""
-    statement = update(tasks).where(_locked(*_claimed_by(owner), tasks.c.lease_until > now))
+    # Locked by id as everybody does it: no two statements wait for each other.
+    query = select(tasks.c.id).where(*_is_claimed_by(owner), tasks.c.lease_until > now)
+    locked = query.order_by(tasks.c.id).with_for_update().cte("locked")
+    statement = update(tasks).where(_is_one_of(connection.dialect.name, locked))
     return connection.execute(statement.values(lease_until=now)).rowcount
 
 
-def _claimed_by(owner: str) -> tuple[ColumnElement[bool], TextClause]:
-    return tasks.c.lease_owner == owner, HELD
-
-
-def _locked(*conditions: ColumnElement[bool] | TextClause) -> ColumnElement[bool]:
-    """These rows, locked by id as `held` does it: no two statements wait for each other."""
-    query = select(tasks.c.id).where(*conditions).order_by(tasks.c.id).with_for_update()
-    return tasks.c.id.in_(select(query.cte("locked").c.id))
+def _is_claimed_by(owner: str) -> tuple[ColumnElement[bool] | TextClause, ...]:
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    return ACTIVE, is_running, tasks.c.lease_owner == owner
 
 
 def held(connection: Connection, claimed: Collection[tuple[int, int]]) -> set[int]:
     """Of these (id, fence) the ids still ours; nobody takes them during this transaction."""
     if not claimed:
         return set()
-    given = row_source(connection, {"id": Id, "fence": Integer()}, list(claimed), "given")
-    return set(connection.execute(_still_ours(select(tasks.c.id), given)).scalars())
+    given = row_source(connection, _CLAIM_COLUMNS, list(claimed), "given")
+    ours = _still_ours(connection.dialect.name, given)
+    return set(connection.execute(select(ours.c.id)).scalars())
 
 
-def _still_ours(query: Select[Any], given: CTE) -> Select[Any]:
+def _still_ours(dialect: str, given: CTE) -> CTE:
     """Of these claims those that nobody has taken, locked; one order for all, so no deadlock."""
-    return (
-        query.join_from(
-            given, tasks, and_(tasks.c.id == given.c.id, tasks.c.fence == given.c.fence)
-        )
-        .where(tasks.c.status == TaskStatus.PROCESSING.value)
-        .order_by(tasks.c.id)
-        .with_for_update(of=tasks)
+    if dialect != "postgresql":
+        return select(*given.c).join_from(given, tasks, _holds(given)).cte("ours")
+    # One look by id for each: a plain join reads a small table whole, and every running task of a
+    # large one, however few are given.
+    ordered = select(*given.c).order_by(given.c.id).subquery("ordered")
+    locked = select(tasks.c.id).where(_holds(ordered)).with_for_update().lateral("locked")
+    return select(*ordered.c).join_from(ordered, locked, true()).cte("ours")
+
+
+def _holds(given: FromClause) -> ColumnElement[bool]:
+    return and_(
+        tasks.c.id == given.c.id,
+        tasks.c.fence == given.c.fence,
+        tasks.c.status == TaskStatus.PROCESSING.value,
     )
 
 
@@ -233,11 +276,10 @@ def apply(connection: Connection, moves: Sequence[Move], *, now: datetime) -> No
 @cache
 def _apply_statement(dialect: str) -> Update:
     given = row_table(dialect, _MOVE_COLUMNS, "moves")
-    # Nothing but the id is left to compare: given more, PostgreSQL looks at every active task.
-    ours = _still_ours(select(*given.c), given).cte("ours")
-    return (
+    ours = _still_ours(dialect, given)
+    return prepared(
         update(tasks)
-        .where(tasks.c.id == ours.c.id)
+        .where(_is_one_of(dialect, ours), tasks.c.id == ours.c.id)
         .values(
             {name: ours.c[name] for name in _MOVE_COLUMNS if name not in {"id", "fence"}}
             | {"lease_owner": None, "lease_until": None, "updated_at": _MOMENT}
@@ -261,12 +303,12 @@ def _values(move: Move) -> tuple[object, ...]:
     )
 
 
-_TASK_FIELDS = tuple(column.name for column in TASK_COLUMNS)
-
-
 def task_of(row: Row[*tuple[Any, ...]]) -> Task:
     """The task a row of `TASK_COLUMNS` states."""
-    values: dict[str, Any] = dict(zip(_TASK_FIELDS, row, strict=True))
+    return _task(dict(zip(_TASK_FIELDS, row, strict=True)))
+
+
+def _task(values: dict[str, Any]) -> Task:
     values["status"] = TaskStatus(values["status"])
     values["ancestry"] = tuple(values["ancestry"])
     return Task(**values)

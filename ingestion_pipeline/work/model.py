@@ -88,10 +88,18 @@ def claim(
     return sorted(taken, key=_order)
 
 
-def heartbeat(model: Model, *, owner: str, now: datetime, lease: timedelta) -> int:
-    """Every claim of `owner` lasts a lease longer; how many there are."""
-    mine = [t for t in model.tasks.values() if _is_claimed_by(t, owner)]
-    return _set_leases(model, mine, until=now + lease)
+def heartbeat(
+    model: Model, claimed: Collection[tuple[int, int]], *, now: datetime, lease: timedelta
+) -> set[int]:
+    """Of these (id, fence) the ids still ours; their claims last a lease longer."""
+    ours = held(model, claimed)
+    _set_leases(model, [model.tasks[task_id] for task_id in ours], until=now + lease)
+    return ours
+
+
+def claimed_by(model: Model, owner: str) -> dict[int, int]:
+    """The fence by id of everything that `owner` holds."""
+    return {t.id: t.fence for t in model.tasks.values() if _is_claimed_by(t, owner)}
 
 
 def expire(model: Model, *, owner: str, now: datetime) -> int:

@@ -14,12 +14,12 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import uuid4
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, func, select, union_all
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.tables import ACTIVE, tasks
+from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, tasks
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
 
@@ -137,14 +137,14 @@ def _row(new: NewTask, *, now: datetime, parent: Task | None) -> dict[str, objec
 
 def _lineage(connection: Connection, parent: Task, child: NewTask) -> list[Relative]:
     """Those of the lineage that can speak against the child: the same kind and URL."""
-    ancestors = {*parent.ancestry, parent.id}
-    rows = connection.execute(
-        select(tasks.c.id, tasks.c.kind, tasks.c.url, tasks.c.status).where(
-            tasks.c.tracking_id == parent.tracking_id,
-            tasks.c.kind == child.kind,
-            tasks.c.url == child.url,
-        )
+    ancestors = (*parent.ancestry, parent.id)
+    same = select(tasks.c.id, tasks.c.kind, tasks.c.url, tasks.c.status).where(
+        tasks.c.kind == child.kind, tasks.c.url == child.url
     )
+    # The root alone was not spawned: what never has children is in no index of lineages.
+    root = same.where(tasks.c.id == ancestors[0])
+    spawned = same.where(SPAWNED, tasks.c.tracking_id == parent.tracking_id)
+    rows = connection.execute(union_all(root, spawned))
     return [
         Relative(
             kind=row.kind,

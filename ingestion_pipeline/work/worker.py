@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Callable
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import uuid4
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.store import Store
@@ -36,6 +38,9 @@ class Worker:
     ) -> None:
         self.store = store
         self.owner = owner or str(uuid4())
+        # Fence by task. An owner that goes on with the work of another step has to look for it.
+        self._claims: dict[int, int] | None = {} if owner is None else None
+        self._lock = threading.Lock()  # a thread of its own renews
         self.lease = timedelta(seconds=lease_seconds)
         self._monotonic = monotonic
         self._renewed_at = monotonic()
@@ -45,20 +50,34 @@ class Worker:
         with self.store.begin() as connection:
             now, renewed_at = self.store.clock.now(connection), self._monotonic()
             # Those claimed before are renewed as well, since `may_start` speaks of all of them.
-            claims.heartbeat(connection, owner=self.owner, now=now, lease=self.lease)
+            self._renew(connection, now)
             found = claims.claim(
                 connection, wanted, owner=self.owner, now=now, lease=self.lease, limit=limit
             )
         self._renewed_at = renewed_at
+        with self._lock:
+            self._claims = (self._claims or {}) | {task.id: task.fence for task in found}
         return found
 
     def renew(self) -> int:
         """Every claim lasts a lease longer; how many there are."""
         with self.store.begin() as connection:
             now, renewed_at = self.store.clock.now(connection), self._monotonic()
-            kept = claims.heartbeat(connection, owner=self.owner, now=now, lease=self.lease)
+            kept = self._renew(connection, now)
         self._renewed_at = renewed_at
         return kept
+
+    def _renew(self, connection: Connection, now: datetime) -> int:
+        if self._claims is None:
+            found = claims.claimed_by(connection, self.owner)
+            with self._lock:
+                self._claims = found | (self._claims or {})
+        asked = list(self._claims.items())
+        kept = claims.heartbeat(connection, asked, now=now, lease=self.lease)
+        with self._lock:  # what was given back and claimed anew meanwhile has another fence
+            ended = {(task_id, fence) for task_id, fence in asked if task_id not in kept}
+            self._claims = dict(self._claims.items() - ended)
+        return len(kept)
 
     def may_start(self) -> bool:
         """Whether the claims are fresh enough to begin something new."""

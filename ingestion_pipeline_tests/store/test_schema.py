@@ -17,13 +17,15 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, create_engine, inspect, select, text
+from sqlalchemy import Engine, bindparam, create_engine, inspect, select, text
 from sqlalchemy.pool import NullPool
 
 import ingestion_pipeline
 from ingestion_pipeline.store import SchemaMismatch, Store, open_store, schema
-from ingestion_pipeline.store.tables import metadata, settings, snapshots
+from ingestion_pipeline.store.tables import metadata, settings, snapshots, tasks
+from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests import processes
+from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.processes import SPAWN, Child
 
 PACKAGE = Path(ingestion_pipeline.__file__).parent
@@ -86,6 +88,8 @@ def open_engine(url: str) -> Engine:
     return create_engine(url, poolclass=NullPool)
 
 
+# PostgreSQL writes the expression of a computed column in its own words.
+@pytest.mark.filterwarnings("ignore:Computed default on tasks.ended_at cannot be modified")
 def test_the_migrations_make_exactly_the_tables_we_use(store: Store) -> None:
     with store.read() as connection:
         context = MigrationContext.configure(
@@ -105,8 +109,35 @@ def test_partial_indexes_and_checks_are_in_the_database(store: Store) -> None:
         }
         checks = {check["name"] for check in found.get_check_constraints("tasks")}
 
-    assert partial == {"ix_tasks_due", "ix_tasks_ended", "ix_tasks_lease_owner", "uq_tasks_active"}
+    assert partial == {
+        "ix_tasks_due",
+        "ix_tasks_ended",
+        "ix_tasks_source",
+        "ix_tasks_spawned",
+        "uq_tasks_active",
+    }
     assert checks == {"ck_tasks_leased"}
+
+
+def test_tasks_of_an_older_database_know_when_they_ended(
+    empty_database_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "home").mkdir(exist_ok=True)  # a plain engine makes no folder for SQLite
+    old = text(
+        """
+        INSERT INTO tasks (kind, dedupe_key, payload, status, priority, shard, not_before,
+                           tracking_id, ancestry, created_at, updated_at)
+        VALUES ('poll', :status, '{}', :status, 1, 1, :now, 't', '[]', :now, :now)
+        """
+    ).bindparams(bindparam("now", NOON, type_=UtcDateTime()))
+    with open_engine(empty_database_url).begin() as connection:
+        schema.migrate(connection, "0003")
+        connection.execute(old, [{"status": "PENDING"}, {"status": "SUCCESS"}])
+
+    with closing(open_store(empty_database_url, migrate=True)) as store, store.read() as connection:
+        found = connection.execute(select(tasks.c.status, tasks.c.ended_at)).all()
+
+    assert set(map(tuple, found)) == {("PENDING", None), ("SUCCESS", NOON)}
 
 
 def test_the_head_is_the_newest_migration() -> None:

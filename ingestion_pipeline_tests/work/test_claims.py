@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import Any
 
 import pytest
-from sqlalchemy import Connection, event, func, insert, select, text, update
+from sqlalchemy import Connection, func, select, update
 from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.store import Store
@@ -114,7 +113,6 @@ def test_nothing_of_a_zombies_transaction_stays(store: Store, now: datetime) -> 
     given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
     lost, kept = claim(store, now, owner="zombie")
     with store.begin() as connection:
-        claims.heartbeat(connection, owner="zombie", now=now, lease=LEASE)
         expire_one(connection, lost, now)
     [taken] = claim(store, now, owner="new")
 
@@ -159,21 +157,35 @@ def test_no_moves_are_no_statement(store: Store, now: datetime) -> None:
     assert stored(store, task.id) == task
 
 
-def test_a_heartbeat_keeps_every_claim_of_its_owner_and_no_other(
-    store: Store, now: datetime
-) -> None:
-    given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
-    [mine] = claim(store, now, owner="alive", limit=1)
+def test_a_heartbeat_keeps_the_claims_that_are_still_ours(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abc"), now=now)
+    mine, lost = claim(store, now, owner="alive", limit=2)
     [other] = claim(store, now, owner="silent", limit=1)
     half = now + LEASE / 2
+    with store.begin() as connection:
+        expire_one(connection, lost, now)
+    claim(store, half, owner="quick")
 
     with store.begin() as connection:
-        kept = claims.heartbeat(connection, owner="alive", now=half, lease=LEASE)
+        pairs = [(task.id, task.fence) for task in (lost, mine)]
+        kept = claims.heartbeat(connection, pairs, now=half, lease=LEASE)
     [taken] = claim(store, now + LEASE + timedelta(seconds=1), owner="third")
 
-    assert kept == 1
+    assert kept == {mine.id}
     assert stored(store, mine.id).lease_until == half + LEASE
     assert taken.id == other.id
+
+
+def test_the_claims_of_an_owner_are_found_with_their_fences(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abc"), now=now)
+    done, mine = claim(store, now, owner="alive", limit=2)
+    claim(store, now, owner="other")
+    with store.begin() as connection:
+        claims.apply(connection, [finished(done)], now=now)
+
+    with store.read() as connection:
+        assert claims.claimed_by(connection, "alive") == {mine.id: mine.fence}
+        assert claims.claimed_by(connection, "nobody") == {}
 
 
 BUSY = Resource("host busy", until=NOON)
@@ -324,43 +336,3 @@ def test_no_task_can_run_without_a_lease(store: Store, now: datetime) -> None:
 
     with pytest.raises(IntegrityError), store.begin() as connection:
         connection.execute(update(tasks).values(status="PROCESSING", lease_until=None))
-
-
-def many_rows(now: datetime, count: int) -> list[dict[str, Any]]:
-    return [
-        {
-            "kind": "poll",
-            "dedupe_key": f"{number}",
-            "payload": {},
-            "ancestry": [],
-            "status": "PENDING" if number % 10 else "SUCCESS",
-            "priority": number % 3,
-            "shard": number // 3,
-            "not_before": now + timedelta(seconds=number - count / 4),
-            "tracking_id": "t",
-            "created_at": now,
-            "updated_at": now,
-        }
-        for number in range(count)
-    ]
-
-
-@pytest.mark.parametrize("wanted", [POLLS, Wanted(kind="poll", priority=1, shard=0, shards=2)])
-def test_due_tasks_are_found_by_their_index(store: Store, now: datetime, wanted: Wanted) -> None:
-    sent: list[tuple[str, Any]] = []
-    with store.begin() as connection:
-        connection.execute(insert(tasks), many_rows(now, 6_000))
-        connection.execute(text("ANALYZE"))
-
-    @event.listens_for(store.engine, "before_cursor_execute")
-    def listen(_: Any, cursor: Any, statement: str, parameters: Any, *rest: Any) -> None:
-        sent.append((statement, parameters))
-
-    assert len(claim(store, now, wanted=wanted, limit=100)) == 100
-    [(statement, parameters)] = [one for one in sent if "UPDATE tasks" in one[0]]
-    with store.begin() as connection:
-        explain = "EXPLAIN QUERY PLAN" if connection.dialect.name == "sqlite" else "EXPLAIN"
-        plan = str(connection.exec_driver_sql(f"{explain} {statement}", parameters).all())
-
-    assert "ix_tasks_due" in plan
-    assert "FOR ORDER BY" not in plan

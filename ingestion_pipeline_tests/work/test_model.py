@@ -111,7 +111,8 @@ class Simulation:
             assert before == (self.model.tasks, self.model.effects, self.model.buried)
 
     def beat(self) -> None:
-        model.heartbeat(self.model, owner=self.random.choice(OWNERS), now=self.now, lease=LEASE)
+        claimed = model.claimed_by(self.model, self.random.choice(OWNERS)).items()
+        model.heartbeat(self.model, claimed, now=self.now, lease=LEASE)
 
     def expire(self) -> None:
         model.expire(self.model, owner=self.random.choice(OWNERS), now=self.now)
@@ -299,8 +300,10 @@ class SideBySide(RuleBasedStateMachine):
     @rule(owner=st.sampled_from(OWNERS))
     def beat(self, owner: str) -> None:
         with self.store.begin() as connection:
-            kept = claims.heartbeat(connection, owner=owner, now=self.now, lease=LEASE)
-        assert kept == model.heartbeat(self.model, owner=owner, now=self.now, lease=LEASE)
+            claimed = claims.claimed_by(connection, owner)
+            kept = claims.heartbeat(connection, claimed.items(), now=self.now, lease=LEASE)
+        assert claimed == model.claimed_by(self.model, owner)
+        assert kept == model.heartbeat(self.model, claimed.items(), now=self.now, lease=LEASE)
 
     @rule(owner=st.sampled_from(OWNERS))
     def expire(self, owner: str) -> None:

@@ -106,7 +106,8 @@ def test_a_heartbeat_and_a_finish_of_the_same_claims_never_deadlock(database_url
         beats = 0
         while not done.is_set():
             with store.begin() as connection:
-                claims.heartbeat(connection, owner="one", now=NOON, lease=HOUR)
+                claimed = reversed(claims.claimed_by(connection, "one").items())
+                claims.heartbeat(connection, list(claimed), now=NOON, lease=HOUR)
             with store.begin() as connection:
                 claims.expire(connection, owner="one", now=NOON)
             beats += 1

@@ -9,8 +9,10 @@ from sqlalchemy.exc import OperationalError
 
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import released
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task
 
@@ -79,6 +81,34 @@ def test_a_heartbeat_lets_work_begin_again(store: Store, clock: FixedClock, now:
 
     assert worker.may_start()
     assert leases(store) == {now + timedelta(seconds=170)}
+
+
+def test_a_worker_goes_on_with_what_its_owner_holds(
+    store: Store, clock: FixedClock, now: datetime
+) -> None:
+    """Each step of a run has a worker of its own, and the claims of the one before."""
+    given_tasks(store, 3, now)
+    first = Worker(store, lease_seconds=90)
+    first.claim(POLLS, limit=2)
+    Worker(store, lease_seconds=90).claim(POLLS, limit=1)
+    clock.advance(seconds=80)
+
+    second = Worker(store, lease_seconds=90, owner=first.owner)
+
+    assert [second.renew(), second.renew()] == [2, 2]
+
+
+def test_what_was_given_back_and_claimed_again_is_renewed(store: Store, now: datetime) -> None:
+    given_tasks(store, 2, now)
+    worker = Worker(store, lease_seconds=90)
+    back, kept = worker.claim(POLLS, limit=2)
+    with store.begin() as connection:
+        claims.apply(connection, [released(back, None, not_before=now)], now=now)
+
+    assert worker.renew() == 1
+    assert [task.id for task in worker.claim(POLLS, limit=2)] == [back.id]
+    assert worker.renew() == 2
+    assert kept.id != back.id
 
 
 def test_a_claim_renews_what_was_claimed_before(

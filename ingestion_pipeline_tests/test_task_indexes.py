@@ -1,0 +1,150 @@
+"""Every index of `tasks` serves a statement, and none is written by a claim."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, bindparam, event, inspect, text
+
+from ingestion_pipeline.notices import tasks as delivering
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.polls import lock_polls
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.types import UtcDateTime
+from ingestion_pipeline.upkeep import SWEEPS
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.queue import spawn
+from ingestion_pipeline.work.task import finished
+from ingestion_pipeline_tests.builders import NOON, a_new_task
+
+LEASE = timedelta(minutes=5)
+POLLS = Wanted(kind="poll")
+ON_POSTGRES = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+
+
+# Polls, half of them due; every fiftieth row is a page that was spawned, and read.
+MANY = text(
+    """
+    INSERT INTO tasks (kind, dedupe_key, source_id, url, payload, status, priority, shard,
+                       not_before, tracking_id, parent_id, ancestry, created_at, updated_at)
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 6000)
+    SELECT CASE WHEN n % 50 = 0 THEN 'page' ELSE 'poll' END, n, 'series:' || n, n, '{}',
+           CASE WHEN n % 50 = 0 THEN 'SUCCESS' ELSE 'PENDING' END, n % 3, n,
+           CASE WHEN n % 2 = 0 THEN :now ELSE :later END, n,
+           CASE WHEN n % 50 = 0 THEN 1 END, '[]', :now, :now
+    FROM numbers
+    """
+).bindparams(bindparam("now", type_=UtcDateTime()), bindparam("later", type_=UtcDateTime()))
+
+
+@pytest.fixture
+def store(store: Store) -> Store:
+    with store.begin() as connection:
+        connection.execute(MANY, {"now": NOON, "later": NOON + LEASE})
+    if store.engine.dialect.name == "postgresql":  # as its autovacuum does; nobody does on SQLite
+        with store.begin() as connection:
+            connection.execute(text("ANALYZE"))
+    return store
+
+
+def claim(connection: Connection, wanted: Wanted = POLLS) -> list[Any]:
+    return claims.claim(connection, wanted, owner="me", now=NOON, lease=LEASE, limit=100)
+
+
+def spawn_one(connection: Connection) -> None:
+    [parent] = claims.tasks_by_id(connection, [50]).values()
+    child = a_new_task(kind="page", url="https://a.test/new", dedupe_key="new")
+    spawn(connection, parent, child, now=NOON, policy=Settings().work)
+
+
+def finish(connection: Connection) -> None:
+    claims.apply(connection, [finished(task) for task in claim(connection)], now=NOON)
+
+
+USED_BY: dict[str, Callable[[Connection], object]] = {
+    "ix_tasks_due": claim,
+    "uq_tasks_active": lambda c: delivering.cancel(c, "ann", now=NOON),
+    "ix_tasks_source": lambda c: lock_polls(c, ["series:7"]),
+    "ix_tasks_spawned": spawn_one,
+    "ix_tasks_ended": lambda c: SWEEPS["finished_tasks"](c, Settings(), NOON),
+}
+
+
+def plans(store: Store, ask: Callable[[Connection], object]) -> str:
+    """How the database goes about what is asked, whatever the values."""
+    asked: list[tuple[str, Any]] = []
+    is_sqlite = store.engine.dialect.name == "sqlite"
+    with store.begin() as connection:
+        if not is_sqlite:
+            connection.execute(text("SET LOCAL plan_cache_mode = force_generic_plan"))
+
+        @event.listens_for(store.engine, "before_cursor_execute")
+        def listen(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
+            asked.append((statement, given))
+
+        ask(connection)
+        event.remove(store.engine, "before_cursor_execute", listen)
+        explain = "EXPLAIN QUERY PLAN" if is_sqlite else "EXPLAIN"
+        return "\n".join(
+            str(row)
+            for statement, given in asked
+            for row in connection.exec_driver_sql(f"{explain} {statement}", given)
+        )
+
+
+def test_every_index_is_used_by_a_statement_that_is_named_here(store: Store) -> None:
+    with store.read() as connection:
+        found = {index["name"] for index in inspect(connection).get_indexes("tasks")}
+
+    assert found == USED_BY.keys()
+
+
+@pytest.mark.parametrize("index", USED_BY)
+def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> None:
+    assert index in plans(store, USED_BY[index])
+
+
+def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store) -> None:
+    plan = plans(store, claim)
+
+    assert "ix_tasks_due" in plan
+    assert "Sort" not in plan
+    assert "FOR ORDER BY" not in plan
+
+
+def test_due_tasks_of_a_tier_and_a_shard_are_found_by_the_same_index(store: Store) -> None:
+    wanted = Wanted(kind="poll", priority=1, shard=0, shards=2)
+
+    assert "ix_tasks_due" in plans(store, lambda connection: claim(connection, wanted))
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize("ask", [claim, finish], ids=["claim", "claim and finish"])
+def test_no_claim_reads_the_whole_table(store: Store, ask: Callable[[Connection], object]) -> None:
+    plan = plans(store, ask)
+
+    assert "pk_tasks" in plan
+    assert "Seq Scan" not in plan
+
+
+@ON_POSTGRES
+def test_to_claim_and_to_renew_writes_to_no_index(store: Store) -> None:
+    """PostgreSQL calls it a heap-only update; one index on the owner or the status ends it."""
+    with store.begin() as connection:
+        pairs = [(task.id, task.fence) for task in claim(connection)]
+        assert heap_only_updates(connection) == len(pairs) == 100
+
+        claims.heartbeat(connection, pairs, now=NOON, lease=LEASE)
+        assert heap_only_updates(connection) == 200
+
+
+def heap_only_updates(connection: Connection) -> int:
+    """Of this transaction."""
+    query = text("SELECT pg_stat_get_xact_tuples_hot_updated('tasks'::regclass)")
+    return connection.execute(query).scalar_one()
