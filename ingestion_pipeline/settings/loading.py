@@ -19,6 +19,7 @@ from ingestion_pipeline.settings.groups import (
     Interval,
     Notices,
     Polling,
+    Rendering,
     Retention,
     Runs,
     Tiers,
@@ -60,7 +61,7 @@ class Settings(Group):
         description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
     )
     browser: str = Field(
-        default="", description="path of a Chromium; looked for where Debian puts it by default"
+        default="", description="path of a Chromium; playwright's own or the system's by default"
     )
     notify_urls: SecretStr = Field(
         default=SecretStr(""), description="your own Apprise URLs, for mailto: and notify:; secret"
@@ -72,6 +73,7 @@ class Settings(Group):
     work: Work = Work()
     hosts: Hosts = Hosts()
     fetch: Fetch = Fetch()
+    rendering: Rendering = Rendering()
     ingest: Ingest = Ingest()
     retention: Retention = Retention()
     notices: Notices = Notices()
