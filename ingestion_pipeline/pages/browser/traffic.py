@@ -33,12 +33,19 @@ class Traffic:
     """
 
     def __init__(
-        self, context: BrowserContext, document: Document, limits: BrowserLimits, break_off: Break
+        self,
+        context: BrowserContext,
+        document: Document,
+        limits: BrowserLimits,
+        break_off: Break,
+        *,
+        user_agent: str,
     ) -> None:
         self._context = context
         self._document = document
         self._limits = limits
         self._break_off = break_off
+        self._user_agent = user_agent
         self._open_requests: set[Request] = set()
         self._tasks: set[asyncio.Task[object]] = set()
         self._inflated_bytes = 0
@@ -88,6 +95,8 @@ class Traffic:
             {"resourceType": "Document", "requestStage": "Request"},
             {"resourceType": "Document", "requestStage": "Response"},
         ]
+        # Playwright adds client hints that it makes up; without them the user agent stands alone.
+        await session.send("Emulation.setUserAgentOverride", {"userAgent": self._user_agent})
         await session.send("Network.enable")
         await session.send("Fetch.enable", {"patterns": stages})
 

@@ -94,7 +94,13 @@ class Visit:
 
     async def _rendered(self, context: BrowserContext, deadline: asyncio.Timeout) -> Rendered:
         limits = self._host.limits
-        traffic = Traffic(context, self._document, limits, self._break_off)
+        traffic = Traffic(
+            context,
+            self._document,
+            limits,
+            self._break_off,
+            user_agent=self._host.user_agent,
+        )
         page = await traffic.attach()
         stage = Stage(page, traffic, self._document, self._rendering, limits)
         await stage.show()
