@@ -54,7 +54,7 @@ def _setup(given: object, bad: list[BadField]) -> tuple[SetupStep, ...]:
 
 
 def _step(given: object, key: str, bad: list[BadField]) -> SetupStep | None:
-    match given:
+    match cast("dict[str, object]", given):  # whatever it is, the last case takes it
         case {"click": selector, **rest} if not rest:
             return Click(selector=_selector(selector, f"{key}.click", bad))
         case {"wait_seconds": seconds, **rest} if not rest:

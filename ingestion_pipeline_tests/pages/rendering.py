@@ -19,13 +19,14 @@ from ingestion_pipeline.pages.browser import (
     NoBrowser,
     find_browser,
 )
+from ingestion_pipeline.pages.browser.chromium import Chromium
 from ingestion_pipeline.pages.rendering import Rendered, Rendering
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
 
 T = TypeVar("T")
-QUICK = BrowserLimits(deadline_seconds=8, patience_seconds=1.5, max_bytes=2_000_000)
+QUICK = BrowserLimits(pages=1, patience_seconds=1.5, max_bytes=2_000_000)
 PLAIN = Rendering(screenshot=False)
 
 
@@ -44,6 +45,16 @@ class Desk:
     runner: asyncio.Runner
     renderer: BrowserRenderer
     web: FakeWeb
+
+    @property
+    def chromium(self) -> Chromium:
+        starting = self.renderer._starting
+        assert starting is not None
+        return starting.result()
+
+    @property
+    def open_pages(self) -> int:
+        return len(self.chromium.browser.contexts)
 
     def run(self, work: Awaitable[T]) -> T:
         async def awaited() -> T:

@@ -187,29 +187,24 @@ def test_a_page_without_end_is_cut_off(desk: Desk, path: str) -> None:
     assert caught.value.code == "too_large"
 
 
-def test_no_more_pages_are_open_at_once_than_allowed() -> None:
-    open_now, most = 0, 0
+def test_no_more_pages_are_open_at_once_than_allowed(desk: Desk) -> None:
+    most = 0
 
-    async def slow(writer: asyncio.StreamWriter) -> None:
-        nonlocal open_now, most
-        open_now += 1
-        most = max(most, open_now)
-        await asyncio.sleep(0.3)
-        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>slow</p>")
+    async def count(writer: asyncio.StreamWriter) -> None:
+        nonlocal most
+        most = max(most, desk.open_pages)
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>counted</p>")
         await writer.drain()
-        open_now -= 1
 
-    async def render_all(renderer: BrowserRenderer, url: str) -> None:
-        async with renderer:
-            await asyncio.gather(*(renderer.render(url, PLAIN) for _ in range(4)))
-            assert renderer.browsers_started == 1
+    async def render_three() -> None:
+        url = desk.web.url("/count")
+        await asyncio.gather(*(desk.renderer.render(url, PLAIN) for _ in range(3)))
 
-    with FakeWeb({"/": slow}) as web:
-        guard = Guard(frozenset({web.host_port}))
-        renderer = a_renderer(guard, replace(QUICK, pages=2))
-        asyncio.run(render_all(renderer, web.url()))
+    desk.web.routes["/count"] = count
+    desk.run(render_three())
 
-    assert most == 2
+    assert QUICK.pages == 1
+    assert most == 1
 
 
 def test_a_renderer_that_is_not_used_starts_nothing() -> None:

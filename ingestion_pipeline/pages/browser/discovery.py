@@ -58,7 +58,7 @@ async def discover(stage: Stage, asked: ClickDiscovery) -> tuple[str, ...]:
             continue
         for url in await _click(stage, element, asked.wait_seconds, start):
             found[url] = None
-        if stage.page.url != start:
+        if stage.page.url != start and index + 1 < count:
             await _restore(stage, asked, start, count)
     found.pop(start, None)
     return tuple(found)

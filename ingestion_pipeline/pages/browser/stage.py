@@ -12,13 +12,14 @@ from ingestion_pipeline.pages.browser.limits import BrowserLimits
 from ingestion_pipeline.pages.browser.traffic import Traffic
 from ingestion_pipeline.pages.rendering import Click, Rendering, Wait
 from ingestion_pipeline.urls import without_credentials
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.errors import Permanent, Transient
 
 if TYPE_CHECKING:
     from playwright.async_api import Locator, Page
 
 WIDTH = 1280
 JPEG_QUALITY = 70
+_ERROR_PAGE = "chrome-error:"
 _TRIES = 3  # a page that navigates while it is read is read again
 
 # The length instead of the text where it is too much: it would have to cross two pipes first.
@@ -147,6 +148,8 @@ class Stage:
             raise self.wrong(said, key, "selector") from None
 
     async def _read(self) -> object:
+        if self.page.url.startswith(_ERROR_PAGE):
+            raise Transient(f"{self.shown_url} became an error page", code="browser")
         limit = self.limits.max_html_bytes
         selector = self._rendering.content_selector
         if selector is None:

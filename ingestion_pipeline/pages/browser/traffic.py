@@ -20,10 +20,13 @@ SCHEMES = frozenset({"http", "https", "data", "blob", "about"})
 METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST"})  # POST: searches and GraphQL are asked so
 QUIET_SECONDS = 0.2
 _LOOK_EVERY_SECONDS = 0.02
+_ABORTED = "net::ERR_ABORTED"  # by us, or by the next document
 _NEVER_ENDING = frozenset({"eventsource", "websocket", "ping"})
 
 Break = Callable[[Exception], None]
 """Ends the visit with an error, once."""
+Fail = Callable[[str], None]
+"""Ends the visit because a document did not come, for a reason in the browser's words."""
 
 
 class Traffic:
@@ -39,12 +42,14 @@ class Traffic:
         limits: BrowserLimits,
         break_off: Break,
         *,
+        fail: Fail,
         user_agent: str,
     ) -> None:
         self._context = context
         self._document = document
         self._limits = limits
         self._break_off = break_off
+        self._fail = fail
         self._user_agent = user_agent
         self._open_requests: set[Request] = set()
         self._tasks: set[asyncio.Task[object]] = set()
@@ -58,7 +63,7 @@ class Traffic:
         page = self._page = await self._context.new_page()
         page.on("request", self._began)
         page.on("requestfinished", self._ended)
-        page.on("requestfailed", self._ended)
+        page.on("requestfailed", self._failed)
         page.on("crash", lambda _: self._break_off(BrowserLost("the page's process crashed")))
         page.on("download", lambda _: self._break_off(self._document.download()))
         self._context.on("page", self._popped_up)
@@ -152,6 +157,18 @@ class Traffic:
     def _ended(self, request: Request) -> None:
         self._open_requests.discard(request)
         self._busy_at = asyncio.get_running_loop().time()
+
+    def _failed(self, request: Request) -> None:
+        """A document that fails leaves an error page of the browser's own, which is no content."""
+        self._ended(request)
+        reason = request.failure or ""
+        if _ABORTED not in reason and request.is_navigation_request() and self._is_own(request):
+            self._fail(reason)
+
+    def _is_own(self, request: Request) -> bool:
+        with suppress(_playwright_error()):
+            return request.frame == self._page.main_frame
+        return False
 
     def _popped_up(self, page: Page) -> None:
         if page != self._page:

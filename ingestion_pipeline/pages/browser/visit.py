@@ -24,7 +24,7 @@ from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
 if TYPE_CHECKING:
-    from playwright.async_api import BrowserContext, Error
+    from playwright.async_api import BrowserContext
 
 T = TypeVar("T")
 _NET_ERROR = re.compile(r"net::(ERR_[A-Z0-9_]+)")
@@ -64,7 +64,7 @@ class Visit:
                 async with asyncio.timeout(self._allowed_seconds()) as deadline:
                     return await self._unless_broken(self._guest(deadline))
         except Error as error:
-            raise self._classified(error) from error
+            raise self._classified(str(error)) from error
 
     def _allowed_seconds(self) -> float:
         waits = sum(one.seconds for one in self._rendering.setup if isinstance(one, Wait))
@@ -99,6 +99,7 @@ class Visit:
             self._document,
             limits,
             self._break_off,
+            fail=lambda reason: self._break_off(self._classified(reason)),
             user_agent=self._host.user_agent,
         )
         page = await traffic.attach()
@@ -152,9 +153,9 @@ class Visit:
     def _too_much(self) -> None:
         self._break_off(self._document.too_large(self._host.limits.max_bytes))
 
-    def _classified(self, error: Error) -> Exception:
+    def _classified(self, said: str) -> Exception:
         shown = without_credentials(self._url)
-        said = str(error).partition("\n")[0][:300]
+        said = said.partition("\n")[0][:300]
         if _LOST.search(said):
             return BrowserLost(said)
         if (known := self._proxys_word()) is not None:
