@@ -233,6 +233,8 @@ async def _pump(
     while data := await _next(reader, pulse):
         pulse.beat()
         entry.count(len(data))
+        if not entry.is_open:
+            return
         await _write(writer, data)
 
 
