@@ -84,7 +84,7 @@ class Desk:
 
 def a_renderer(guard: Guard, limits: BrowserLimits = QUICK) -> BrowserRenderer:
     variables = {"INGESTION_BROWSER": str(the_browser()), "INGESTION_USER_AGENT": AGENT}
-    return BrowserRenderer(load_settings(variables), guard, clock=lambda: NOW, limits=limits)
+    return BrowserRenderer(load_settings(variables), limits, guard, clock=lambda: NOW)
 
 
 @contextmanager

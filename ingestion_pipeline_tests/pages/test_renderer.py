@@ -217,7 +217,7 @@ def test_a_renderer_that_is_not_used_starts_nothing() -> None:
 
 def test_without_a_browser_the_page_waits_and_the_cure_is_named(tmp_path: Path) -> None:
     settings = load_settings({"INGESTION_BROWSER": str(tmp_path / "none")})
-    renderer = BrowserRenderer(settings, Guard(), clock=lambda: NOW)
+    renderer = BrowserRenderer(settings, QUICK, Guard(), clock=lambda: NOW)
 
     with pytest.raises(Resource, match="INGESTION_BROWSER") as caught:
         asyncio.run(renderer.render("http://a.test/", PLAIN))

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Self
 
 from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits
-from ingestion_pipeline.settings import Settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,26 +23,3 @@ class BrowserLimits:
     blocked_resources: frozenset[str] = frozenset({"font", "image", "media"})
     sandbox: str = "auto"
     waits: Waits = DEFAULT_WAITS
-
-    @classmethod
-    def of(cls, settings: Settings) -> Self:
-        """The limits that the settings name."""
-        rendering, fetch = settings.rendering, settings.fetch
-        return cls(
-            pages=rendering.pages,
-            deadline_seconds=rendering.deadline_seconds,
-            discovery_seconds=rendering.discovery_seconds,
-            patience_seconds=rendering.patience_seconds,
-            connect_seconds=fetch.connect_seconds,
-            max_bytes=rendering.max_bytes,
-            max_html_bytes=fetch.max_bytes,
-            max_navigations=fetch.max_redirects,
-            screenshot_height=rendering.screenshot_height,
-            blocked_resources=rendering.blocked_types,
-            sandbox=rendering.sandbox,
-            waits=Waits(
-                blocked=timedelta(seconds=fetch.blocked_wait_seconds),
-                rate_limited=timedelta(seconds=fetch.rate_limit_wait_seconds),
-                longest=timedelta(seconds=fetch.longest_wait_seconds),
-            ),
-        )

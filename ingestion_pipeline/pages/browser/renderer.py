@@ -33,18 +33,18 @@ class BrowserRenderer:
     def __init__(
         self,
         settings: Settings,
+        limits: BrowserLimits,
         guard: Guard,
         *,
         clock: Callable[[], datetime],
-        limits: BrowserLimits | None = None,
     ) -> None:
         self.browsers_started = 0
         self.pages_rendered = 0
         self._settings = settings
         self._clock = clock
-        self._limits = limits or BrowserLimits.of(settings)
-        self._proxy = GuardedProxy(guard, connect_seconds=self._limits.connect_seconds)
-        self._places = asyncio.Semaphore(self._limits.pages)
+        self._limits = limits
+        self._proxy = GuardedProxy(guard, connect_seconds=limits.connect_seconds)
+        self._places = asyncio.Semaphore(limits.pages)
         self._starting: asyncio.Task[Chromium] | None = None
 
     async def __aenter__(self) -> Self:
