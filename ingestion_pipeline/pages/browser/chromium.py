@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import secrets
 import signal
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +39,6 @@ QUIET = (
     "--disable-gpu",
 )
 
-_log = logging.getLogger(__name__)
-
 
 class Session(Protocol):
     """Playwright's door to the protocol below it, with the types that it leaves out."""
@@ -65,11 +62,12 @@ class BrowserLost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Chromium:
-    """One browser, the driver that steers it, and the process to kill if neither listens."""
+    """One browser, the driver that steers it, and the processes to kill if they do not listen."""
 
     playwright: Playwright
     browser: Browser
     process_id: int | None
+    driver_id: int | None
 
     async def answers(self) -> bool:
         """Whether the browser still does what it is told."""
@@ -86,13 +84,16 @@ class Chromium:
 
     async def aclose(self) -> None:
         """Browser and driver are gone afterwards, whether they wanted to or not."""
+        is_stopped = False
         try:
-            for end in (self.browser.close, self.playwright.stop):
-                with suppress(Exception):  # what will not close is killed
-                    async with asyncio.timeout(CLOSE_SECONDS):
-                        await end()
+            await _in_time(self.browser.close())
+            self.kill()
+            is_stopped = await _in_time(self.playwright.stop())
         finally:
             self.kill()
+            if not is_stopped and self.driver_id is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(self.driver_id, signal.SIGKILL)
 
     def kill(self) -> None:
         """End the browser's processes at once; nothing happens to one that has ended."""
@@ -121,14 +122,21 @@ async def start_chromium(program: Path, *, proxy_url: str, sandbox: str) -> Chro
     except BaseException:
         await playwright.stop()
         raise
-    return Chromium(playwright, browser, _process_id(mark))
+    process_id = _process_id(mark)
+    return Chromium(playwright, browser, process_id, _parent_id(process_id))
 
 
 def has_sandbox(sandbox: str) -> bool:
-    """Whether Chromium shuts its pages in; as root it cannot, and says nothing about it."""
-    if sandbox == "off" or os.geteuid() == 0:
-        why = "the setting rendering.sandbox is off" if sandbox == "off" else "this is root"
-        _log.warning("pages are rendered without Chromium's sandbox: %s", why)
+    """Whether Chromium shuts its pages in; as root it cannot."""
+    return sandbox != "off" and os.geteuid() != 0
+
+
+async def _in_time(end: Awaitable[None]) -> bool:
+    """Whether it ended by itself; what does not is killed."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await end
+    except Exception:  # a lost connection, a driver that has gone: all the same
         return False
     return True
 
@@ -140,6 +148,13 @@ def _process_id(mark: str) -> int | None:
             arguments = (folder / "cmdline").read_bytes().split(b"\0")
             if mark.encode() in arguments and not any(a.startswith(b"--type=") for a in arguments):
                 return int(folder.name)
+    return None
+
+
+def _parent_id(process_id: int | None) -> int | None:
+    """Who started the browser: playwright's driver."""
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[1])
     return None
 
 

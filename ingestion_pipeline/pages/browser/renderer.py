@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Self
 
-from ingestion_pipeline.pages.browser.chromium import BrowserLost, Chromium, start_chromium
+from ingestion_pipeline.pages.browser.chromium import (
+    BrowserLost,
+    Chromium,
+    has_sandbox,
+    start_chromium,
+)
 from ingestion_pipeline.pages.browser.document import Check
 from ingestion_pipeline.pages.browser.finding import NoBrowser, find_browser
 from ingestion_pipeline.pages.browser.limits import BrowserLimits
@@ -22,6 +28,8 @@ from ingestion_pipeline.work.errors import Resource, Transient
 
 NO_BROWSER_WAIT = timedelta(hours=1)  # somebody has to install one
 _TRIES = 2
+
+_log = logging.getLogger(__name__)
 
 
 class BrowserRenderer:
@@ -123,6 +131,10 @@ class BrowserRenderer:
         except NoBrowser as error:
             until = self._clock() + NO_BROWSER_WAIT
             raise Resource(str(error), until=until, code="no_browser") from error
+        if not has_sandbox(self._limits.sandbox) and not self.browsers_started:
+            _log.warning(
+                "pages are rendered without Chromium's sandbox: root has none, or it is off"
+            )
         if not self._proxy.port:
             await self._proxy.start()
         try:
