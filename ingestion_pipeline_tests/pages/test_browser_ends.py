@@ -6,6 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -61,11 +62,33 @@ def signals(desk: Desk, number: signal.Signals) -> Raw:
     return send
 
 
-def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(desk: Desk) -> None:
-    desk.web.routes["/killer"] = [signals(desk, signal.SIGKILL), "<p>survived</p>"]
+def victims(desk: Desk, what: str) -> list[int]:
+    """The whole browser, its processes for pages, or who steers it."""
+    group = running(browsers_process(desk))
+    if what == "driver":
+        assert desk.chromium.driver_id is not None
+        return [desk.chromium.driver_id]
+    lines = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in group}
+    return [one for one, line in lines.items() if what == "browser" or b"=renderer" in line]
 
-    assert "survived" in desk.html("/killer")
-    assert desk.web.paths.count("/killer") == 2
+
+def kills(desk: Desk, what: str) -> Raw:
+    """A page that takes something down with it."""
+
+    async def kill(_: asyncio.StreamWriter) -> None:
+        for one in victims(desk, what):
+            with suppress(ProcessLookupError):
+                os.kill(one, signal.SIGKILL)
+
+    return kill
+
+
+@pytest.mark.parametrize("what", ["browser", "renderer", "driver"])
+def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(desk: Desk, what: str) -> None:
+    desk.web.routes[f"/{what}"] = [kills(desk, what), "<p>survived</p>"]
+
+    assert "survived" in desk.html(f"/{what}")
+    assert desk.web.paths.count(f"/{what}") == 2
     assert running(browsers_process(desk)), "the new one"
 
 

@@ -195,6 +195,7 @@ def test_hints_before_the_answer_are_dropped(web: FakeWeb) -> None:
         "GET https://a.test/ HTTP/1.1",
         "GET http://me:secret@a.test/ HTTP/1.1",
         "GET file:///etc/passwd HTTP/1.1",
+        "GET http://[::1/ HTTP/1.1",
         "CONNECT a.test HTTP/1.1",
         "CONNECT a.test:0 HTTP/1.1",
         "CONNECT a.test:65536 HTTP/1.1",

@@ -81,7 +81,10 @@ class Head:
             raise BadHead("not a request line of HTTP/1")
         if found[1] == "CONNECT":
             return _target(found[2])
-        url = urlsplit(found[2])
+        try:
+            url = urlsplit(found[2])
+        except ValueError:
+            raise BadHead("no URL") from None
         if url.scheme != "http" or "@" in url.netloc:
             raise BadHead("only plain http:// is asked for like this")
         return _target(url.netloc if _AUTHORITY.fullmatch(url.netloc) else f"{url.netloc}:80")

@@ -120,6 +120,7 @@ class GuardedProxy:
         self._passes.clear()
         if self._server is not None:
             self._server.close()
+        self.port = 0
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -212,10 +213,10 @@ async def _tunnel(_: Head, near: Streams, far: Streams, entry: Pass) -> None:
 
 async def _forward(head: Head, near: Streams, far: Streams, entry: Pass) -> None:
     """One request and its answer; what the browser says besides goes nowhere."""
-    data = head.forwarded()
+    data, body_bytes = head.forwarded(), head.body_bytes
     entry.count(len(data))
     await _write(far[1], data)
-    await _copy(near[0], far[1], entry, head.body_bytes)
+    await _copy(near[0], far[1], entry, body_bytes)
     for _ in range(_INTERIM_ANSWERS):
         answer = await _read_head(far[0])
         if answer.status >= 200:  # noqa: PLR2004 - what follows the interim ones

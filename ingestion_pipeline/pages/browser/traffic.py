@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
-from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.browser.chromium import BrowserLost, Session
 from ingestion_pipeline.pages.browser.document import Document
@@ -131,7 +130,7 @@ class Traffic:
     async def _route(self, route: Route) -> None:
         request = route.request
         refused = (
-            urlsplit(request.url).scheme not in SCHEMES
+            request.url.partition(":")[0].lower() not in SCHEMES
             or request.method not in METHODS
             or request.resource_type in self._limits.blocked_resources
             or self._is_of_another_window(request)

@@ -156,11 +156,11 @@ class Visit:
     def _classified(self, said: str) -> Exception:
         shown = without_credentials(self._url)
         said = said.partition("\n")[0][:300]
-        if _LOST.search(said):
+        net = _NET_ERROR.search(said)
+        if net is None and _LOST.search(said):
             return BrowserLost(said)
         if (known := self._proxys_word()) is not None:
             return known
-        net = _NET_ERROR.search(said)
         if net is None:
             return Transient(f"{shown}: {said}", code="browser")
         return _net_error(net[1], shown)
