@@ -63,13 +63,11 @@ def signals(desk: Desk, number: signal.Signals) -> Raw:
 
 
 def victims(desk: Desk, what: str) -> list[int]:
-    """The whole browser, its processes for pages, or who steers it."""
-    group = running(browsers_process(desk))
-    if what == "driver":
-        assert desk.chromium.driver_id is not None
-        return [desk.chromium.driver_id]
-    lines = {one: Path(f"/proc/{one}/cmdline").read_bytes() for one in group}
-    return [one for one, line in lines.items() if what == "browser" or b"=renderer" in line]
+    """The whole browser, or who steers it."""
+    if what == "browser":
+        return running(browsers_process(desk))
+    assert desk.chromium.driver_id is not None
+    return [desk.chromium.driver_id]
 
 
 def kills(desk: Desk, what: str) -> Raw:
@@ -83,7 +81,7 @@ def kills(desk: Desk, what: str) -> Raw:
     return kill
 
 
-@pytest.mark.parametrize("what", ["browser", "renderer", "driver"])
+@pytest.mark.parametrize("what", ["browser", "driver"])
 def test_a_browser_that_is_killed_is_replaced_and_its_page_retried(desk: Desk, what: str) -> None:
     desk.web.routes[f"/{what}"] = [kills(desk, what), "<p>survived</p>"]
 
@@ -102,7 +100,7 @@ def test_a_browser_that_hangs_is_replaced_and_its_page_retried(
     old, started = browsers_process(desk), desk.renderer.browsers_started
     desk.web.routes["/stopper"] = [signals(desk, signal.SIGSTOP), "<p>survived</p>"]
 
-    assert "survived" in desk.html("/stopper", deadline_seconds=4)
+    assert "survived" in desk.html("/stopper", deadline_seconds=9)
     assert desk.renderer.browsers_started == started + 1
     assert running(old) == []
 
