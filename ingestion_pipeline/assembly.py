@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from ingestion_pipeline.demo.names import demo_resolver, published_port
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels
 from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
+from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
@@ -64,6 +65,26 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
         waits=_waits(settings),
     )
     return HttpFetcher(settings.user_agent, limits, _guard(settings))
+
+
+def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
+    """The way in for pages that need a browser; none is started before the first of them."""
+    rendering = settings.rendering
+    limits = BrowserLimits(
+        pages=rendering.pages,
+        deadline_seconds=rendering.deadline_seconds,
+        discovery_seconds=rendering.discovery_seconds,
+        patience_seconds=rendering.patience_seconds,
+        connect_seconds=settings.fetch.connect_seconds,
+        max_bytes=rendering.max_bytes,
+        max_html_bytes=settings.fetch.max_bytes,
+        max_navigations=settings.fetch.max_redirects,
+        screenshot_height=rendering.screenshot_height,
+        blocked_resources=rendering.blocked_types,
+        sandbox=rendering.sandbox,
+        waits=_waits(settings),
+    )
+    return BrowserRenderer(settings, limits, _guard(settings), clock=clock)
 
 
 def open_channels(settings: Settings) -> Channels:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ingestion_pipeline.settings import Settings
+    from ingestion_pipeline.sources import Source
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
 
@@ -65,6 +66,7 @@ def examine(variables: Mapping[str, str]) -> Generator[Check]:
     files = _files(settings.sources)
     yield checks.folder(settings.sources, can_read=files is not None)
     yield checks.files(files or [])
+    yield _browser(settings)
     yield from _database(settings, variables, files or [])
 
 
@@ -82,6 +84,36 @@ def _files(folder: Path) -> list[SourceFile] | None:
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         return None
     return read_folder(folder, check=check_definition)
+
+
+def _browser(settings: Settings) -> Check:
+    from ingestion_pipeline.pages.browser.finding import (
+        CURE,
+        NoBrowser,
+        browser_version,
+        find_browser,
+    )
+
+    try:
+        program = find_browser(settings)
+        return checks.browser(f"{browser_version(program)}, {program}")
+    except NoBrowser as error:
+        return checks.browser(str(error).removesuffix(f": {CURE}"), cure=CURE)
+
+
+def _rendered(settings: Settings, found: Sequence[Source]) -> Check:
+    from ingestion_pipeline.pages.browser.finding import CURE, NoBrowser, find_browser
+
+    wanting = [
+        one.id
+        for one in found
+        if one.status.value != "disabled" and one.config.get("render") is True
+    ]
+    try:
+        find_browser(settings)
+    except NoBrowser:
+        return checks.rendered(wanting, has_browser=False, cure=CURE)
+    return checks.rendered(wanting, has_browser=True, cure=CURE)
 
 
 def _database(
@@ -164,6 +196,7 @@ def _sources(
     yield checks.user_agent(found, is_default=is_default)
     stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]
     yield checks.stale(stale)
+    yield _rendered(settings, found)
 
 
 def _work(

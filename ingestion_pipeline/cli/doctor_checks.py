@@ -96,6 +96,18 @@ def files(found: Sequence[SourceFile]) -> Check:
     return failed("source files", "\n".join(problems), "correct them, then `ingest sources import`")
 
 
+def browser(found: str, *, cure: str = "") -> Check:
+    """The Chromium for pages that need one; most sources need none."""
+    return warning("browser", found, cure) if cure else ok("browser", found)
+
+
+def rendered(wanting: Sequence[str], *, has_browser: bool, cure: str) -> Check:
+    """Sources whose config says `render: true`."""
+    if has_browser or not wanting:
+        return ok("rendered sources", f"{len(wanting)} ask for a browser")
+    return failed("rendered sources", f"no browser for {_named(wanting)}", cure)
+
+
 def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
     """Sources whose file, or whose entry in it, is gone; a file with mistakes proves nothing."""
     from ingestion_pipeline.sources.source import BY_HAND

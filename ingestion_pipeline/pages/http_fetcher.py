@@ -123,13 +123,13 @@ class HttpFetcher:
         max_redirects: int | None = None,
     ) -> T:
         most = self._limits.max_redirects if max_redirects is None else max_redirects
-        url = _wire_url(asked)
+        url = wire_url(asked)
         seen = {url}
         for _ in range(most + 1):
             answer = await hop(url)
             if not isinstance(answer, _Redirect):
                 return answer
-            url = _next_url(url, answer.location)
+            url = next_url(url, answer.location)
             if url in seen:
                 raise _bad_redirect(asked, f"in a loop, back to {without_credentials(url)}")
             if check is not None and (turn := check(url)) is not None:
@@ -231,7 +231,8 @@ def _unchanged(request: Request, headers: Mapping[str, str]) -> Unchanged:
     )
 
 
-def _wire_url(url: str) -> str:
+def wire_url(url: str) -> str:
+    """The URL as it is asked for; one that cannot be, or that holds a password, is `Permanent`."""
     try:
         wire = request_url(url)
     except BadUrl as error:
@@ -244,12 +245,13 @@ def _wire_url(url: str) -> str:
     return wire
 
 
-def _next_url(url: str, location: str) -> str:
+def next_url(url: str, location: str) -> str:
+    """Where `url` leads by naming `location`; never from https to http."""
     try:
         joined = urljoin(url, location.strip())
     except ValueError:  # brackets that are no IPv6 address
         joined = location
-    target = _wire_url(joined)
+    target = wire_url(joined)
     if url.startswith("https:") and target.startswith("http:"):
         raise _bad_redirect(url, "from https to http")
     return target

@@ -42,8 +42,8 @@ class ClickDiscovery:
 class Rendering:
     """What is done once the page has loaded, in this order; nothing by default."""
 
-    setup: tuple[SetupStep, ...] = ()
     load_wait_seconds: float = 0.0
+    setup: tuple[SetupStep, ...] = ()
     content_selector: str | None = None
     discovery: ClickDiscovery | None = None
     screenshot: bool = True

@@ -156,6 +156,42 @@ class Snapshots(Group):
     )
 
 
+class Rendering(Group):
+    """Limits of one page in a browser."""
+
+    pages: int = Field(default=4, ge=1, le=64, description="open at the same time in a run")
+    deadline_seconds: float = Field(
+        default=60.0, gt=0, le=600, description="one page, besides the waits its source asks for"
+    )
+    discovery_seconds: float = Field(
+        default=600.0, gt=0, le=6 * HOUR, description="all clicks of one click discovery"
+    )
+    patience_seconds: float = Field(
+        default=10.0, gt=0, le=120, description="until a page is quiet, or a selector is there"
+    )
+    max_bytes: int = Field(
+        default=50_000_000, ge=1, description="all that a page loads, on the wire, and inflated"
+    )
+    screenshot_height: int = Field(
+        default=4_000, ge=100, le=16_000, description="pixels; a longer page is cut"
+    )
+    blocked_resources: str = Field(
+        default="image,media,font",
+        pattern=r"^(|(image|media|font|stylesheet)(,(image|media|font|stylesheet))*)$",
+        description="image, media, font, stylesheet, by comma: never loaded",
+    )
+    sandbox: str = Field(
+        default="auto",
+        pattern=r"^(auto|off)$",
+        description="auto: Chromium's own unless root, who has none; off: where it cannot start",
+    )
+
+    @property
+    def blocked_types(self) -> frozenset[str]:
+        """The resource types that no page gets."""
+        return frozenset(part for part in self.blocked_resources.split(",") if part)
+
+
 class Ingest(Group):
     """When a listing is too strange to be believed."""
 

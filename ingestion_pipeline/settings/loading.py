@@ -19,6 +19,7 @@ from ingestion_pipeline.settings.groups import (
     Interval,
     Notices,
     Polling,
+    Rendering,
     Retention,
     Runs,
     Snapshots,
@@ -61,7 +62,7 @@ class Settings(Group):
         description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
     )
     browser: str = Field(
-        default="", description="path of a Chromium; looked for where Debian puts it by default"
+        default="", description="path of a Chromium; playwright's own or the system's by default"
     )
     notify_urls: SecretStr = Field(
         default=SecretStr(""), description="your own Apprise URLs, for mailto: and notify:; secret"
@@ -74,6 +75,7 @@ class Settings(Group):
     hosts: Hosts = Hosts()
     fetch: Fetch = Fetch()
     snapshots: Snapshots = Snapshots()
+    rendering: Rendering = Rendering()
     ingest: Ingest = Ingest()
     retention: Retention = Retention()
     notices: Notices = Notices()

@@ -21,6 +21,16 @@ from ingestion_pipeline_tests.sources.test_status import a_source
 ENTRY = 'sources:\n  - {id: "series:filed", kind: series, url: "https://a.test/feed"}\n'
 
 
+@pytest.fixture(autouse=True)
+def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A browser that only knows its version, whatever this machine has."""
+    program = tmp_path / "browser"
+    program.write_text("#!/bin/sh\necho 'Chromium 156.0.1 built somewhere'\n")
+    program.chmod(0o700)
+    monkeypatch.setenv("INGESTION_BROWSER", str(program))
+    return program
+
+
 def examined(ingest: Ingest, **variables: str) -> tuple[int, dict[str, Any]]:
     result = ingest.under(variables, "doctor", "--json")
     return result.exit_code, {one["name"]: one for one in json.loads(result.stdout)["checks"]}
@@ -229,6 +239,34 @@ def test_a_home_needs_room_and_a_writer() -> None:
     assert checks.home(home, is_writable=True, free_bytes=10**9).state == "ok"
     assert checks.home(home, is_writable=True, free_bytes=10**8).state == "failed"
     assert checks.home(home, is_writable=False, free_bytes=10**9).state == "failed"
+
+
+def test_the_browser_and_its_version_are_named(ingest: Ingest, browser: Path) -> None:
+    _, found = examined(ingest)
+
+    assert found["browser"]["found"] == f"Chromium 156.0.1, {browser}"
+
+
+def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(
+    ingest: Ingest, browser: Path
+) -> None:
+    browser.write_text("#!/bin/sh\necho 'no display' >&2; exit 1\n")
+    broken_code, broken = examined(ingest)
+    browser.unlink()
+    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
+    missing_code, missing = examined(ingest)
+
+    assert (broken_code, broken["browser"]["state"]) == (0, "warning")
+    assert "no display" in broken["browser"]["found"]
+    assert (missing_code, missing["browser"]["state"]) == (0, "warning")
+    assert "INGESTION_BROWSER" in missing["browser"]["cure"]
+    assert missing["rendered sources"]["state"] == "ok"
+
+
+def test_a_source_that_asks_for_a_browser_fails_without_one() -> None:
+    assert checks.rendered(["a"], has_browser=True, cure="c").state == "ok"
+    assert checks.rendered([], has_browser=False, cure="c").state == "ok"
+    assert checks.rendered(["a"], has_browser=False, cure="c").state == "failed"
 
 
 def test_people_get_a_table_with_the_cures(ingest: Ingest, folder: Path) -> None:

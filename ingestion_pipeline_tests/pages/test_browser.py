@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages.browser import NoBrowser, find_browser
+from ingestion_pipeline.pages.browser import NoBrowser, browser_version, find_browser
 from ingestion_pipeline.settings import load_settings
 
 
@@ -22,6 +22,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "playwright"))
     return folder
 
 
@@ -39,6 +40,27 @@ def test_a_browser_is_found_on_the_search_path(path: Path, name: str) -> None:
     there = a_program(path / name)
 
     assert find_browser(load_settings({})) == there
+
+
+def test_playwrights_newest_browser_wins_over_the_search_path(tmp_path: Path, path: Path) -> None:
+    a_program(path / "chromium")
+    for revision in ("999", "1200"):
+        own = a_program(
+            tmp_path / "playwright" / f"chromium-{revision}" / "chrome-linux64" / "chrome"
+        )
+
+    assert find_browser(load_settings({})) == own
+
+
+def test_a_program_that_says_no_version_is_no_browser(tmp_path: Path) -> None:
+    program = a_program(tmp_path / "chrome")
+    for text in ("", "#!/bin/sh\nexit 3\n", "#!/bin/sh\necho hello\n"):
+        program.write_text(text)
+        with pytest.raises(NoBrowser, match="INGESTION_BROWSER"):
+            browser_version(program)
+
+    program.write_text("#!/bin/sh\necho warning >&2; echo 'Google Chrome 156.0.8078.79 beta'\n")
+    assert browser_version(program) == "Google Chrome 156.0.8078.79"
 
 
 def test_a_named_browser_that_is_no_program_is_refused_whatever_else_is_there(

@@ -1,0 +1,164 @@
+"""A running Chromium with nothing switched on that talks of its own accord, and its sure end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import signal
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+if TYPE_CHECKING:
+    from playwright.async_api import Browser, Playwright
+
+START_SECONDS = 60.0
+CLOSE_SECONDS = 5.0
+ANSWER_SECONDS = 5.0
+
+# On top of playwright's own, which switch off component updates, sync, first run and the like.
+# Names are nobody's business but the proxy's; WebRTC and QUIC would leave by UDP, past it.
+QUIET = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--disable-quic",
+    "--disable-sync",
+    "--no-first-run",
+    "--no-pings",
+    "--no-service-autorun",
+    "--dns-prefetch-disable",
+    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--js-flags=--max-old-space-size=512",
+    "--disable-gpu",
+)
+
+
+class Session(Protocol):
+    """Playwright's door to the protocol below it, with the types that it leaves out."""
+
+    async def send(self, method: str, params: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The answer to one command."""
+        ...
+
+    async def detach(self) -> None:
+        """End the session."""
+        ...
+
+    def on(self, event: str, f: Callable[[dict[str, Any]], None]) -> None:
+        """Call `f` at every event of the name."""
+        ...
+
+
+class BrowserLost(Exception):
+    """The browser, or the process of one page, ended or fell silent; the page may be innocent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chromium:
+    """One browser, the driver that steers it, and the processes to kill if they do not listen."""
+
+    playwright: Playwright
+    browser: Browser
+    process_id: int | None
+    driver_id: int | None
+
+    async def answers(self) -> bool:
+        """Whether the browser still does what it is told."""
+        if not self.browser.is_connected():
+            return False
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                session = cast("Session", await self.browser.new_browser_cdp_session())
+                await session.send("Browser.getVersion")
+                await session.detach()
+        except Exception:  # whatever it says, it is no answer
+            return False
+        return True
+
+    async def aclose(self) -> None:
+        """Browser and driver are gone afterwards, whether they wanted to or not."""
+        is_stopped = False
+        try:
+            await _in_time(self.browser.close())
+            self.kill()
+            is_stopped = await _in_time(self.playwright.stop())
+        finally:
+            self.kill()
+            if not is_stopped and self.driver_id is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(self.driver_id, signal.SIGKILL)
+
+    def kill(self) -> None:
+        """End the browser's processes at once; nothing happens to one that has ended."""
+        if self.process_id is not None and _is_leader(self.process_id):
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process_id, signal.SIGKILL)
+
+
+async def start_chromium(program: Path, *, proxy_url: str, sandbox: str) -> Chromium:
+    """A browser whose own traffic ends at the proxy, where only pages have a pass."""
+    from playwright.async_api import async_playwright
+
+    mark = f"--ingestion-browser={secrets.token_hex(8)}"
+    playwright = await async_playwright().start()
+    try:
+        browser = await playwright.chromium.launch(
+            executable_path=program,
+            args=[*QUIET, mark],
+            chromium_sandbox=has_sandbox(sandbox),
+            proxy={"server": proxy_url, "bypass": "<-loopback>"},
+            timeout=START_SECONDS * 1_000,
+            handle_sigint=False,  # the run decides when its browser ends
+            handle_sigterm=False,
+            handle_sighup=False,
+        )
+    except BaseException:
+        await playwright.stop()
+        raise
+    process_id = _process_id(mark)
+    return Chromium(playwright, browser, process_id, _parent_id(process_id))
+
+
+def has_sandbox(sandbox: str) -> bool:
+    """Whether Chromium shuts its pages in; as root it cannot."""
+    return sandbox != "off" and os.geteuid() != 0
+
+
+async def _in_time(end: Awaitable[None]) -> bool:
+    """Whether it ended by itself; what does not is killed."""
+    try:
+        async with asyncio.timeout(CLOSE_SECONDS):
+            await end
+    except Exception:  # a lost connection, a driver that has gone: all the same
+        return False
+    return True
+
+
+def _process_id(mark: str) -> int | None:
+    """The process that was started with `mark`; None where there is no /proc to look in."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
+            if mark.encode() in arguments and not any(a.startswith(b"--type=") for a in arguments):
+                return int(folder.name)
+    return None
+
+
+def _parent_id(process_id: int | None) -> int | None:
+    """Who started the browser: playwright's driver."""
+    with suppress(OSError, ValueError):
+        return int(Path(f"/proc/{process_id}/stat").read_text().rpartition(")")[2].split()[1])
+    return None
+
+
+def _is_leader(process_id: int) -> bool:
+    with suppress(OSError):
+        return os.getpgid(process_id) == process_id
+    return False

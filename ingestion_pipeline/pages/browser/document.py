@@ -1,0 +1,96 @@
+"""The rules for what a page's own window may show: the same as for a page fetched by HTTP."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from ingestion_pipeline.pages.browser.limits import BrowserLimits
+from ingestion_pipeline.pages.http_fetcher import next_url, wire_url
+from ingestion_pipeline.pages.verdict import verdict
+from ingestion_pipeline.urls import without_credentials
+from ingestion_pipeline.work.errors import Permanent
+
+Check = Callable[[str], None]
+"""Raises a `WorkError` if a page must not lead us to the URL."""
+
+_HTML = frozenset({"", "text/html", "application/xhtml+xml"})
+_NO_BODY = frozenset({204, 205})
+
+
+class Document:
+    """The document in the page's window, from the asked URL through all that it leads to.
+
+    Redirects, refreshes and scripts count alike; whatever is refused leaves as a `WorkError`.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        limits: BrowserLimits,
+        *,
+        check_url: Check | None,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.asked = wire_url(url)
+        self.url = self.asked
+        self.status_code = 0
+        self.navigations = -1
+        self._limits = limits
+        self._check_url = check_url
+        self._clock = clock
+
+    def begin(self) -> None:
+        """The asked URL is opened, for the first time or again."""
+        self.url = self.asked
+        self.navigations = -1
+
+    def may_request(self, url: str) -> None:
+        """Refuse a document that must not be asked for."""
+        self.navigations += 1
+        if self.navigations == 0:
+            return
+        url = next_url(self.url, url)
+        if self.navigations > self._limits.max_navigations:
+            most = self._limits.max_navigations
+            raise Permanent(f"{self._shown} leads on more than {most} times", code="redirects")
+        if self._check_url is not None:
+            self._check_url(url)
+        self.url = url
+
+    def may_show(self, status: int, headers: Mapping[str, str]) -> None:
+        """Refuse an answer that is no web page; header names are lower case."""
+        if 300 <= status < 400 and "location" in headers:  # noqa: PLR2004 - it leads on
+            return
+        if error := verdict(status, headers, self.url, self._clock(), self._limits.waits):
+            raise error
+        if status in _NO_BODY:
+            raise Permanent(f"{self._shown} answered {status}: there is no page", code="no_page")
+        if headers.get("content-disposition", "").lower().startswith("attachment"):
+            raise self.download()
+        label = headers.get("content-type", "").partition(";")[0].strip().lower()
+        if label not in _HTML:
+            raise Permanent(
+                f"{self._shown} is {label[:80]}, no web page; fetch it without `render: true`",
+                code="wrong_type",
+            )
+        self.status_code = status
+
+    def download(self) -> Permanent:
+        """What is to be said of a page that is a download."""
+        return Permanent(
+            f"{self._shown} is a download, no web page; fetch it without `render: true`",
+            code="wrong_type",
+        )
+
+    def too_large(self, max_bytes: int) -> Permanent:
+        """What is to be said of a page that has no end."""
+        return Permanent(
+            f"{self._shown} loads more than {max_bytes} bytes; if that is right,"
+            " raise the setting rendering.max_bytes",
+            code="too_large",
+        )
+
+    @property
+    def _shown(self) -> str:
+        return without_credentials(self.url)

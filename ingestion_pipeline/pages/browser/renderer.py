@@ -1,0 +1,182 @@
+"""Pages by Chromium: one browser for a run, started by the first page that needs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import Self
+
+from ingestion_pipeline.pages.browser.chromium import (
+    BrowserLost,
+    Chromium,
+    has_sandbox,
+    start_chromium,
+)
+from ingestion_pipeline.pages.browser.document import Check
+from ingestion_pipeline.pages.browser.finding import NoBrowser, find_browser
+from ingestion_pipeline.pages.browser.limits import BrowserLimits
+from ingestion_pipeline.pages.browser.proxy import GuardedProxy
+from ingestion_pipeline.pages.browser.visit import Host, Visit
+from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.rendering import Rendered, Rendering
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.urls import without_credentials
+from ingestion_pipeline.work.errors import Resource, Transient
+
+NO_BROWSER_WAIT = timedelta(hours=1)  # somebody has to install one
+_TRIES = 2
+
+_log = logging.getLogger(__name__)
+
+
+class BrowserRenderer:
+    """Renders pages within one event loop; close it, or use it with `async with`.
+
+    A browser that crashes or falls silent is replaced, and its pages are tried once more.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        limits: BrowserLimits,
+        guard: Guard,
+        *,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self.browsers_started = 0
+        self.pages_rendered = 0
+        self._settings = settings
+        self._clock = clock
+        self._limits = limits
+        self._proxy = GuardedProxy(guard, connect_seconds=limits.connect_seconds)
+        self._places = asyncio.Semaphore(limits.pages)
+        self._starting: asyncio.Task[Chromium] | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Browser, driver and proxy are gone afterwards, even if the closing is cancelled."""
+        closing = asyncio.ensure_future(self._close())
+        try:
+            await asyncio.shield(closing)
+        except asyncio.CancelledError:
+            await asyncio.wait({closing})
+            raise
+
+    async def render(
+        self, url: str, rendering: Rendering, *, check_url: Check | None = None
+    ) -> Rendered:
+        """The page after its setup; every failure is a `WorkError`."""
+        async with self._places:
+            for left in reversed(range(_TRIES)):
+                chromium = await self._chromium()
+                try:
+                    rendered = await self._visit(chromium, url, rendering, check_url)
+                except BrowserLost as lost:
+                    if not await chromium.answers():
+                        await self._retire(chromium)
+                    if not left:
+                        raise _gave_up(url, lost) from lost
+                else:
+                    self.pages_rendered += 1
+                    return rendered
+        raise AssertionError("unreachable")
+
+    async def _visit(
+        self, chromium: Chromium, url: str, rendering: Rendering, check_url: Check | None
+    ) -> Rendered:
+        host = Host(
+            chromium=chromium,
+            proxy=self._proxy,
+            limits=self._limits,
+            user_agent=self._settings.user_agent,
+            clock=self._clock,
+        )
+        try:
+            return await Visit(host, url, rendering, check_url=check_url).run()
+        except TimeoutError as error:
+            if not await chromium.answers():
+                raise BrowserLost("the browser does not answer") from error
+            shown = without_credentials(url)
+            raise Transient(f"{shown} was not shown in time", code="timeout") from error
+
+    async def _chromium(self) -> Chromium:
+        """The run's browser, started if there is none; all who ask meanwhile get the same one."""
+        if self._starting is None:
+            self._starting = asyncio.ensure_future(self._start())
+        starting = self._starting
+        try:
+            chromium = await asyncio.shield(starting)
+        except Exception:
+            if self._starting is starting:
+                self._starting = None
+            raise
+        if chromium.browser.is_connected():
+            return chromium
+        await self._retire(chromium)
+        return await self._chromium()
+
+    async def _start(self) -> Chromium:
+        from playwright.async_api import Error
+
+        try:
+            program = find_browser(self._settings)
+        except NoBrowser as error:
+            until = self._clock() + NO_BROWSER_WAIT
+            raise Resource(str(error), until=until, code="no_browser") from error
+        if not has_sandbox(self._limits.sandbox) and not self.browsers_started:
+            _log.warning(
+                "pages are rendered without Chromium's sandbox: root has none, or it is off"
+            )
+        if not self._proxy.port:
+            await self._proxy.start()
+        try:
+            chromium = await start_chromium(
+                program, proxy_url=self._proxy.url, sandbox=self._limits.sandbox
+            )
+        except Error as error:
+            raise self._does_not_start(str(program), error) from error
+        self.browsers_started += 1
+        return chromium
+
+    def _does_not_start(self, program: str, error: Exception) -> Resource:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        said = next((line for line in lines if "sandbox" in line.lower()), lines[0])[:300]
+        return Resource(
+            f"{program} does not start: {said}; `ingest doctor` looks at it, and the setting"
+            " rendering.sandbox=off helps where a container has no sandbox",
+            until=self._clock() + NO_BROWSER_WAIT,
+            code="no_browser",
+        )
+
+    async def _retire(self, chromium: Chromium) -> None:
+        """Close a browser that is of no use; the next page starts another."""
+        if self._starting is not None and self._is(self._starting, chromium):
+            self._starting = None
+            await chromium.aclose()
+
+    @staticmethod
+    def _is(starting: asyncio.Task[Chromium], chromium: Chromium) -> bool:
+        is_started = starting.done() and not starting.cancelled() and not starting.exception()
+        return is_started and starting.result() is chromium
+
+    async def _close(self) -> None:
+        starting, self._starting = self._starting, None
+        try:
+            if starting is not None:
+                with suppress(Exception):  # one that did not start needs no end
+                    await (await starting).aclose()
+        finally:
+            await self._proxy.aclose()
+
+
+def _gave_up(url: str, lost: BrowserLost) -> Transient:
+    shown = without_credentials(url)
+    return Transient(f"{shown}: {lost}, {_TRIES} times", code="browser_crashed")

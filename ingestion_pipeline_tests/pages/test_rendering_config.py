@@ -1,0 +1,91 @@
+"""What a source's config may ask of a browser, and how its mistakes are named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, Rendering, Wait
+from ingestion_pipeline.pages.rendering_config import rendering_of
+
+
+def test_nothing_asked_is_nothing_done() -> None:
+    assert rendering_of({"render": True, "links": {}}) == (Rendering(), [])
+
+
+def test_everything_that_can_be_asked() -> None:
+    config = {
+        "setup": [{"click": " #cookies "}, {"wait_seconds": 2}, {"click": ".more"}],
+        "load_wait_seconds": 1.5,
+        "content_selector": "main",
+        "click_discovery": {"selector": "#list", "limit": 10_000, "wait_seconds": 60},
+        "screenshot": False,
+    }
+
+    assert rendering_of(config) == (
+        Rendering(
+            setup=(Click(selector="#cookies"), Wait(seconds=2), Click(selector=".more")),
+            load_wait_seconds=1.5,
+            content_selector="main",
+            discovery=ClickDiscovery(selector="#list", limit=10_000, wait_seconds=60),
+            screenshot=False,
+        ),
+        [],
+    )
+
+
+def test_a_click_discovery_has_the_limits_of_the_specification() -> None:
+    rendering, _ = rendering_of({"click_discovery": {"selector": "#list"}})
+
+    assert rendering is not None
+    assert rendering.discovery == ClickDiscovery(selector="#list", limit=300, wait_seconds=30)
+
+
+@pytest.mark.parametrize(
+    ("config", "field"),
+    [
+        ({"setup": {"click": "a"}}, "setup"),
+        ({"setup": [{"click": "a"}] * 101}, "setup"),
+        ({"setup": ["a"]}, "setup[0]"),
+        ({"setup": [{"click": "a"}, {}]}, "setup[1]"),
+        ({"setup": [{"click": "a", "wait_seconds": 1}]}, "setup[0]"),
+        ({"setup": [{"hover": "a"}]}, "setup[0]"),
+        ({"setup": [{"click": " "}]}, "setup[0].click"),
+        ({"setup": [{"click": 7}]}, "setup[0].click"),
+        ({"setup": [{"wait_seconds": 0}]}, "setup[0].wait_seconds"),
+        ({"setup": [{"wait_seconds": 600.5}]}, "setup[0].wait_seconds"),
+        ({"setup": [{"wait_seconds": float("nan")}]}, "setup[0].wait_seconds"),
+        ({"setup": [{"wait_seconds": "2"}]}, "setup[0].wait_seconds"),
+        ({"setup": [{"wait_seconds": True}]}, "setup[0].wait_seconds"),
+        ({"load_wait_seconds": -1}, "load_wait_seconds"),
+        ({"load_wait_seconds": 601}, "load_wait_seconds"),
+        ({"content_selector": ""}, "content_selector"),
+        ({"content_selector": ["main"]}, "content_selector"),
+        ({"click_discovery": "#list"}, "click_discovery"),
+        ({"click_discovery": {}}, "click_discovery.selector"),
+        ({"click_discovery": {"selector": "a", "limit": 0}}, "click_discovery.limit"),
+        ({"click_discovery": {"selector": "a", "limit": 10_001}}, "click_discovery.limit"),
+        ({"click_discovery": {"selector": "a", "limit": True}}, "click_discovery.limit"),
+        ({"click_discovery": {"selector": "a", "wait_seconds": 0}}, "click_discovery.wait_seconds"),
+        (
+            {"click_discovery": {"selector": "a", "wait_seconds": 61}},
+            "click_discovery.wait_seconds",
+        ),
+        ({"click_discovery": {"selector": "a", "depth": 2}}, "click_discovery.depth"),
+        ({"screenshot": "yes"}, "screenshot"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_mistake_is_named_with_its_key(config: dict[str, Any], field: str) -> None:
+    rendering, bad = rendering_of(config)
+
+    assert rendering is None
+    assert [one.field for one in bad] == [field]
+    assert len(bad[0].message) > 10
+
+
+def test_all_mistakes_are_named_at_once() -> None:
+    _, bad = rendering_of({"setup": [{}, {"wait_seconds": 0}], "screenshot": 1})
+
+    assert [one.field for one in bad] == ["setup[0]", "setup[1].wait_seconds", "screenshot"]
