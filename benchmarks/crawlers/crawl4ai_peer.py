@@ -13,6 +13,7 @@ from json import loads
 
 # Its folder is asked for when it is imported.
 os.environ["CRAWL4_AI_BASE_DIRECTORY"] = loads(sys.argv[1])["folder"]
+os.environ["CRAWL4AI_NO_CLOUD_NOTICE"] = "1"
 
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
 from crawl4ai import AsyncWebCrawler, BrowserConfig, CacheMode, CrawlerRunConfig

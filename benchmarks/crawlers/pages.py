@@ -93,7 +93,9 @@ def _page(site: Site, host: int, number: int) -> str:
     links = _Links(site, host, number, dice)
     cards = "\n".join(_card(links, dice) for _ in range(20))
     story = "\n".join(_paragraph(links, dice) for _ in range(18))
-    aside = "\n".join(f'<li><a href="{links.next()}">{_phrase(dice, 4)}</a></li>' for _ in range(12))
+    aside = "\n".join(
+        f'<li><a href="{links.next()}">{_phrase(dice, 4)}</a></li>' for _ in range(12)
+    )
     title = _phrase(dice, 6)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>{title} &ndash; Bench {host}</title>
@@ -108,8 +110,9 @@ def _page(site: Site, host: int, number: int) -> str:
 <path d="M12 2 2 7l10 5 10-5-10-5zM2 17l10 5 10-5M2 12l10 5 10-5"/></svg>Bench</a>
 <nav aria-label="Main"><ul>{_navigation(site, host)}</ul></nav>
 <form action="/search" method="get"><input name="q" type="search"><button>Search</button></form>
-</header><main id="content"><p class="crumbs"><a href="/">Home</a> &rsaquo; <a href="#content">Here</a>
-</p><h1>{title}</h1><div class="meta"><time datetime="2026-03-{dice.randrange(1, 28):02}">March</time>
+</header><main id="content">
+<p class="crumbs"><a href="/">Home</a> &rsaquo; <a href="#content">Here</a></p><h1>{title}</h1>
+<div class="meta"><time datetime="2026-03-{dice.randrange(10, 28)}">March</time>
 <span>{dice.randrange(40)} comments</span></div><article>{story}</article>
 {_table(dice)}<section class="cards">{cards}</section>
 <aside><h2>More</h2><ul>{aside}</ul></aside></main>
@@ -155,7 +158,8 @@ def _paragraph(links: _Links, dice: random.Random) -> str:
 
 def _table(dice: random.Random) -> str:
     rows = "".join(
-        f"<tr><td>{_phrase(dice, 3)}</td><td>{dice.randrange(999)}</td><td>{_phrase(dice, 2)}</td></tr>"
+        f"<tr><td>{_phrase(dice, 3)}</td><td>{dice.randrange(999)}</td>"
+        f"<td>{_phrase(dice, 2)}</td></tr>"
         for _ in range(16)
     )
     return f"<table><thead><tr><th>What</th><th>Seats</th><th>Where</th></tr></thead>{rows}</table>"
@@ -195,7 +199,8 @@ def _words() -> list[str]:
 @cache
 def _style() -> str:
     return "\n".join(
-        f".c{n} {{ margin: {n}px auto; padding: .{n}rem 1rem; color: #{n * 4321:06x}; display: flex }}"
+        f".c{n} {{ margin: {n}px auto; padding: .{n}rem 1rem;"
+        f" color: #{n * 4321:06x}; display: flex }}"
         for n in range(45)
     )
 

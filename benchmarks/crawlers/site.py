@@ -102,9 +102,7 @@ def _answers(site: Site) -> dict[Key, bytes]:
 async def _serve(site: Site) -> None:
     answers, tally = _answers(site), Tally()
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(
-        lambda: Answering(answers, tally), LOOPBACK, 0, backlog=1_000
-    )
+    server = await loop.create_server(lambda: Answering(answers, tally), LOOPBACK, 0, backlog=1_000)
     print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
