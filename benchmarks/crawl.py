@@ -104,14 +104,15 @@ def _against(
             yield Skipped(claim, "-", f"{peer.name}: {error}")
     if not able:
         return
-    costs: dict[Crawler, list[Cost]] = {crawler: [] for crawler in (OURS, *able)}
+    crawled: dict[Crawler, list[Crawled]] = {crawler: [] for crawler in (OURS, *able)}
     with site(pages=pages, hosts=sizes.hosts) as port:
         for _ in range(sizes.rounds):
-            for crawler, measured in costs.items():
-                measured.append(_cost(run(crawler, port, pages, sizes.hosts, markdown=markdown)))
-    ours = middle(costs.pop(OURS))
-    for peer, measured in costs.items():
-        theirs = middle(measured)
+            for crawler, times in crawled.items():
+                times.append(run(crawler, port, pages, sizes.hosts, markdown=markdown))
+    check_links(crawled)
+    costs = {crawler: middle([_cost(one) for one in times]) for crawler, times in crawled.items()}
+    ours = costs.pop(OURS)
+    for peer, theirs in costs.items():
         yield Figure(
             claim=f"{claim}: {_per_thousand(ours)}",
             database="-",
@@ -120,6 +121,13 @@ def _against(
             theirs=theirs,
             bar=peer.bar,
         )
+
+
+def check_links(crawled: dict[Crawler, list[Crawled]]) -> None:
+    """A crawler that overlooks links has less to do."""
+    found = {crawler.name: {one.links for one in times} for crawler, times in crawled.items()}
+    if len(set.union(*found.values())) != 1:
+        raise RuntimeError(f"the crawlers did not find the same links: {found}")
 
 
 def run(crawler: Crawler, port: int, pages: int, hosts: int, *, markdown: bool = False) -> Crawled:
@@ -136,10 +144,14 @@ def run(crawler: Crawler, port: int, pages: int, hosts: int, *, markdown: bool =
     if done.returncode:
         raise RuntimeError(f"{crawler.name} failed:\n{done.stderr[-2_000:]}")
     crawled = Crawled(**json.loads(done.stdout.splitlines()[-1]))
-    served = _served(port)
-    if (crawled.pages, served["pages"], served["requests"]) != (pages, pages, pages):
-        raise RuntimeError(f"{crawler.name} crawled {crawled} of {pages} pages, served: {served}")
+    check_whole(crawler, crawled, _served(port), pages)
     return crawled
+
+
+def check_whole(crawler: Crawler, crawled: Crawled, served: dict[str, int], pages: int) -> None:
+    """Each page was fetched once, by the crawler's count and by the site's."""
+    if {crawled.pages, served["pages"], served["requests"]} != {pages}:
+        raise RuntimeError(f"{crawler.name} crawled {crawled} of {pages} pages, served: {served}")
 
 
 @contextmanager
