@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+import ingestion_pipeline.pages.transport  # noqa: F401 - else the first fetch would import it
 from benchmarks.crawlers.job import LOOPBACK, Job, Seen, crawl, main
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
 from ingestion_pipeline.pages.request import Fetched, Request
