@@ -76,7 +76,7 @@ PEERS = (
         bar=0.5,
     ),
 )
-# A third of a gigabyte, from scipy to a second browser driver: not for the environment we test in.
+# 96 packages and 0.9 GB, from scipy to a second browser driver: not for the environment we test in.
 CRAWL4AI = Crawler(
     name="Crawl4AI over HTTP", module="crawl4ai_peer", environment="crawl4ai==0.9.5", bar=8.0
 )
