@@ -7,18 +7,24 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benchmarks import claims, ingestion, polls
+from benchmarks import claims, crawl, ingestion, polls
 from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Figure, Skipped
 
 Measure = Callable[[Database], Iterator[Figure | Skipped]]
 FULL: dict[str, Measure] = {
     "claims": claims.measure,
+    "crawl": crawl.measure,
     "ingestion": ingestion.measure,
     "polls": polls.measure,
 }
-# All of them in under four minutes; ten thousand sources alone would take longer.
-QUICK = FULL | {"polls": partial(polls.measure, count=500)}
+# All of them in a few minutes; ten thousand sources alone would take longer.
+QUICK = FULL | {
+    "crawl": partial(
+        crawl.measure, sizes=crawl.Sizes(pages=500, pages_with_markdown=100, rounds=1)
+    ),
+    "polls": partial(polls.measure, count=500),
+}
 HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")
 WIDTHS = (52, 11, 35, 10, 10, 6, 6, 5)
 

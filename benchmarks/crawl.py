@@ -1,0 +1,184 @@
+"""2,000 pages of ten hosts on loopback, each about 43 KB with 110 links: fetch, store and links.
+
+Peers: Scrapy with its LinkExtractor, and aiohttp + selectolax in a bare loop that also hashes,
+compresses and writes each body; with Markdown, Crawl4AI over plain HTTP. Each crawler is a process
+of its own, whose CPU time counts from when its libraries are imported; the site's does not count.
+All of them go by the same names and links, one request a host at a time, without delay, and none
+asks for robots.txt. The site's own tally says whether each page was fetched, and once.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from benchmarks.crawlers.job import LOOPBACK, Crawled, Job, as_argument
+from benchmarks.database import Database
+from benchmarks.environments import NoEnvironment, python_with
+from benchmarks.figure import Cost, Figure, Skipped, middle
+
+PATIENCE_SECONDS = 900
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much is crawled; with Markdown less, since Crawl4AI takes its time."""
+
+    pages: int = 2_000
+    pages_with_markdown: int = 400
+    hosts: int = 10
+    rounds: int = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crawler:
+    """A module of `benchmarks.crawlers`, and where its libraries are."""
+
+    name: str
+    module: str
+    option: str | None = None
+    needs: tuple[str, ...] = ()
+    environment: str | None = None  # a requirement that does not belong into ours
+    bar: float | None = None
+
+    def python(self) -> str:
+        """The interpreter it runs in.
+
+        Raises:
+            NoEnvironment: it cannot be measured here.
+        """
+        if self.environment:
+            return str(python_with(self.environment))
+        if missing := [name for name in self.needs if find_spec(name) is None]:
+            raise NoEnvironment(f"no {' and no '.join(missing)}: pip install -e '.[bench]'")
+        return sys.executable
+
+
+# What ours does not do yet is in its name: the frontier is a queue in memory.
+OURS = Crawler(name="fetch, guard, store and links, no database", module="ours")
+PEERS = (
+    Crawler(name="Scrapy, LinkExtractor", module="scrapy_peer", needs=("scrapy",), bar=4.0),
+    Crawler(
+        name="Scrapy, links compared first", module="scrapy_peer", option="seen", needs=("scrapy",)
+    ),
+    Crawler(
+        name="aiohttp + selectolax, bare",
+        module="bare",
+        needs=("aiohttp", "selectolax", "zstandard"),
+        bar=0.5,
+    ),
+)
+# 96 packages and 0.9 GB, from scipy to a second browser driver: not for the environment we test in.
+CRAWL4AI = Crawler(
+    name="Crawl4AI over HTTP", module="crawl4ai_peer", environment="crawl4ai==0.9.5", bar=8.0
+)
+
+
+def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure | Skipped]:
+    """Links alone against each peer, then with Markdown; once, since no database takes part."""
+    sizes = sizes or Sizes()
+    if database.name == "SQLite":
+        yield from _against(PEERS, sizes, pages=sizes.pages)
+        if sizes.pages_with_markdown:
+            yield from _against((CRAWL4AI,), sizes, pages=sizes.pages_with_markdown, markdown=True)
+
+
+def _against(
+    peers: tuple[Crawler, ...], sizes: Sizes, *, pages: int, markdown: bool = False
+) -> Iterator[Figure | Skipped]:
+    claim = f"{OURS.name}, Markdown" if markdown else OURS.name
+    able: list[Crawler] = []
+    for peer in peers:
+        try:
+            peer.python()
+            able.append(peer)
+        except NoEnvironment as error:
+            yield Skipped(claim, "-", f"{peer.name}: {error}")
+    if not able:
+        return
+    crawled: dict[Crawler, list[Crawled]] = {crawler: [] for crawler in (OURS, *able)}
+    with site(pages=pages, hosts=sizes.hosts) as port:
+        for _ in range(sizes.rounds):
+            for crawler, times in crawled.items():
+                times.append(run(crawler, port, pages, sizes.hosts, markdown=markdown))
+    check_links(crawled)
+    costs = {crawler: middle([_cost(one) for one in times]) for crawler, times in crawled.items()}
+    ours = costs.pop(OURS)
+    for peer, theirs in costs.items():
+        yield Figure(
+            claim=f"{claim}: {_per_thousand(ours)}",
+            database="-",
+            peer=f"{peer.name}: {_per_thousand(theirs)}",
+            ours=ours,
+            theirs=theirs,
+            bar=peer.bar,
+        )
+
+
+def check_links(crawled: dict[Crawler, list[Crawled]]) -> None:
+    """A crawler that overlooks links has less to do."""
+    found = {crawler.name: {one.links for one in times} for crawler, times in crawled.items()}
+    if len(set.union(*found.values())) != 1:
+        raise RuntimeError(f"the crawlers did not find the same links: {found}")
+
+
+def run(crawler: Crawler, port: int, pages: int, hosts: int, *, markdown: bool = False) -> Crawled:
+    """What the crawler says of the whole site, once the site has confirmed it."""
+    with tempfile.TemporaryDirectory() as folder:
+        job = Job(
+            port=port, pages=pages, hosts=hosts, folder=Path(folder), is_with_markdown=markdown
+        )
+        command = [crawler.python(), "-m", f"benchmarks.crawlers.{crawler.module}"]
+        command += [as_argument(job), *([crawler.option] if crawler.option else [])]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+        )
+    if done.returncode:
+        raise RuntimeError(f"{crawler.name} failed:\n{done.stderr[-2_000:]}")
+    crawled = Crawled(**json.loads(done.stdout.splitlines()[-1]))
+    check_whole(crawler, crawled, _served(port), pages)
+    return crawled
+
+
+def check_whole(crawler: Crawler, crawled: Crawled, served: dict[str, int], pages: int) -> None:
+    """Each page was fetched once, by the crawler's count and by the site's."""
+    if {crawled.pages, served["pages"], served["requests"]} != {pages}:
+        raise RuntimeError(f"{crawler.name} crawled {crawled} of {pages} pages, served: {served}")
+
+
+@contextmanager
+def site(*, pages: int, hosts: int, is_small: bool = False) -> Iterator[int]:
+    """The site in a process of its own, and its port."""
+    command = [sys.executable, "-m", "benchmarks.crawlers.site"]
+    command += [str(pages), str(hosts), str(int(is_small))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield int(process.stdout.readline())
+        finally:
+            process.terminate()
+
+
+def _served(port: int) -> dict[str, int]:
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/served") as answer:
+        return json.load(answer)
+
+
+def _cost(crawled: Crawled) -> Cost:
+    return Cost(
+        items=crawled.pages,
+        wall_seconds=crawled.wall_seconds,
+        cpu_seconds=crawled.cpu_seconds,
+    )
+
+
+def _per_thousand(cost: Cost) -> str:
+    return f"{1_000 * cost.cpu_seconds / cost.items:.2f}"

@@ -1,0 +1,114 @@
+"""The site of the crawl benchmark is what it claims to be, and only whole crawls are counted."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+
+from benchmarks import crawl
+from benchmarks.crawlers.job import host_name, without_tracking
+from benchmarks.crawlers.pages import Site, path_of
+from benchmarks.database import sqlite
+from benchmarks.environments import NoEnvironment
+from benchmarks.figure import Skipped
+
+HREF = re.compile(r'<a [^>]*?href="([^"]*)"')
+
+
+def hrefs_of(page: bytes) -> list[str]:
+    return [unescape(href) for href in HREF.findall(page.decode())]
+
+
+def reached(site: Site) -> set[str]:
+    """The pages that links lead to, from the front pages on."""
+    pages = {
+        f"http://{host_name(host)}{path_of(number)}": (host, number)
+        for host in range(site.hosts)
+        for number in range(site.pages_of(host))
+    }
+    waiting = [f"http://{host_name(host)}/" for host in range(site.hosts)]
+    seen = set(waiting)
+    while waiting:
+        url = waiting.pop()
+        for href in hrefs_of(site.page(*pages[url])):
+            link = without_tracking(urljoin(url, href))
+            if link in pages and link not in seen:
+                seen.add(link)
+                waiting.append(link)
+    return seen
+
+
+def test_pages_are_of_the_size_and_have_the_links_that_the_claim_names() -> None:
+    pages = [Site(pages=2_000, hosts=10).page(3, number) for number in (0, 7, 199)]
+
+    assert all(42_000 < len(page) < 44_000 for page in pages)
+    assert all(105 <= len(hrefs_of(page)) <= 115 for page in pages)
+    assert all(75 <= len(set(hrefs_of(page))) <= 95 for page in pages)
+
+
+def test_a_page_is_the_same_each_time_and_no_two_pages_are() -> None:
+    made = [Site(pages=20, hosts=2).page(host, 4) for host in (0, 0, 1)]
+
+    assert made[0] == made[1] != made[2]
+
+
+def test_links_are_written_in_all_the_ways_of_the_web() -> None:
+    hrefs = hrefs_of(Site(pages=2_000, hosts=10).page(0, 1))
+
+    schemes = {urlsplit(href).scheme for href in hrefs}
+    assert schemes == {"", "http", "https", "mailto", "javascript"}
+    assert all(any(sign in href for href in hrefs) for sign in ("#part", "utm_source", "../"))
+
+
+@pytest.mark.parametrize("is_small", [False, True])
+def test_every_page_is_reached_from_the_front_pages(is_small: bool) -> None:
+    assert len(reached(Site(pages=152, hosts=3, is_small=is_small))) == 152
+
+
+@pytest.mark.slow
+def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> None:
+    with crawl.site(pages=30, hosts=3) as port:
+        crawled = [crawl.run(crawl.OURS, port, 30, 3, markdown=asked) for asked in (False, True)]
+
+    assert [one.pages for one in crawled] == [30, 30]
+    assert crawled[0].links == crawled[1].links > 30 * 5
+    assert all(one.cpu_seconds > 0 for one in crawled)
+
+
+@pytest.mark.slow
+def test_each_peer_is_measured_or_says_how_to_get_it() -> None:
+    sizes = crawl.Sizes(pages=20, pages_with_markdown=0, hosts=2, rounds=1)
+    with sqlite() as database:
+        lines = list(crawl.measure(database, sizes))
+
+    assert len(lines) == len(crawl.PEERS)
+    assert all("[bench]" in line.reason for line in lines if isinstance(line, Skipped))
+
+
+def test_a_peer_without_its_library_says_so() -> None:
+    with pytest.raises(NoEnvironment, match=r"no nonsense_library: pip install -e '\.\[bench\]'"):
+        crawl.Crawler(name="nonsense", module="nonsense", needs=("nonsense_library",)).python()
+
+
+def a_crawl(*, pages: int = 30, links: int = 300) -> crawl.Crawled:
+    return crawl.Crawled(pages=pages, links=links, wall_seconds=1, cpu_seconds=1, peak_bytes=1)
+
+
+@pytest.mark.parametrize(
+    ("pages", "served", "requests"), [(29, 30, 30), (30, 29, 30), (30, 30, 31)]
+)
+def test_a_page_left_out_or_fetched_twice_is_no_measurement(
+    pages: int, served: int, requests: int
+) -> None:
+    tally = {"pages": served, "requests": requests}
+
+    with pytest.raises(RuntimeError, match="of 30 pages, served"):
+        crawl.check_whole(crawl.OURS, a_crawl(pages=pages), tally, 30)
+
+
+def test_crawlers_that_found_different_links_are_not_compared() -> None:
+    with pytest.raises(RuntimeError, match="did not find the same links"):
+        crawl.check_links({crawl.OURS: [a_crawl()], crawl.PEERS[0]: [a_crawl(links=299)]})
