@@ -13,6 +13,8 @@ ACTIVE = text("status IN ('PENDING', 'PROCESSING')")
 OPEN = text("replayed_at IS NULL")
 HELD = text("status = 'PROCESSING'")
 ENDED = text("status NOT IN ('PENDING', 'PROCESSING')")
+# Polls are taken by tier and there is one of each source: what is taken by source is the rest.
+FRONTIER = text("status IN ('PENDING', 'PROCESSING') AND kind <> 'poll'")
 
 sources = Table(
     "sources",
@@ -110,7 +112,17 @@ tasks = Table(
         sqlite_where=ACTIVE,
     ),
     Index(None, "source_id", "kind", "status"),
-    Index(None, "tracking_id"),
+    Index(None, "tracking_id", "url"),
+    Index(
+        "ix_tasks_frontier",
+        "kind",
+        "source_id",
+        "priority",
+        "not_before",
+        "created_at",
+        postgresql_where=FRONTIER,
+        sqlite_where=FRONTIER,
+    ),
     Index("ix_tasks_lease_owner", "lease_owner", postgresql_where=HELD, sqlite_where=HELD),
     Index("ix_tasks_ended", "status", "updated_at", postgresql_where=ENDED, sqlite_where=ENDED),
 )
