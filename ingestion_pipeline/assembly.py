@@ -19,7 +19,7 @@ from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.overrides import overrides
-from ingestion_pipeline.systems import POLLED
+from ingestion_pipeline.systems import CRAWLED, POLLED
 
 
 def open_from_environment(
@@ -48,6 +48,7 @@ def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Wor
             settings=settings,
             content=ContentStore(settings.home / "content"),
             systems=POLLED,
+            crawlers=CRAWLED,
         )
     finally:
         store.close()

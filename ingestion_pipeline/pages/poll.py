@@ -48,7 +48,7 @@ async def poll_listing(
             listing,
             _known(one.source, reader),
             reader=reader,
-            fetch=_paced(fetcher, pacer, robots, clock),
+            fetch=paced(fetcher, pacer, robots, clock),
             max_pages=shop.settings.fetch.max_pages,
         )
         pacer.relax()
@@ -58,14 +58,14 @@ async def poll_listing(
         return _stored(one, answer, reader, pages)
     except Exception as error:
         failure = classify(error)
-        if (pause := _asked_pause(failure, clock.now())) is not None:
+        if (pause := asked_pause(failure, clock.now())) is not None:
             pacer.hold_off(pause.total_seconds())
         return PollFailure(
             task=one.task, source=one.source, error=failure, stack=traceback.format_exc(limit=-20)
         )
 
 
-def _asked_pause(failure: WorkError, now: datetime) -> timedelta | None:
+def asked_pause(failure: WorkError, now: datetime) -> timedelta | None:
     """How long the host wants to be left alone by everybody; None if it did not say so."""
     if isinstance(failure, Resource) and failure.code == "rate_limited":
         return failure.until - now
@@ -83,9 +83,11 @@ def _known(source: Source, reader: str) -> Known:
     )
 
 
-def _paced(
+def paced(
     fetcher: HttpFetcher, pacer: Pacer, robots: HostRobots | None, clock: SteadyClock
 ) -> Fetch:
+    """A way to fetch that waits for its turn, asks robots.txt, and tells the pacer of the end."""
+
     async def fetch(request: Request) -> Answer:
         if robots is not None:
             await robots.admit(request.url)

@@ -54,6 +54,7 @@ crawl_steps = Table(
     Column("parent_id", Id),
     Column("kind", String(20), nullable=False),
     Column("key", Text, nullable=False, comment="the way to it in the recipe: root/pages/links"),
+    Column("page_type", String(20), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     UniqueConstraint("extraction_id", "key"),
 )

@@ -54,6 +54,7 @@ def upgrade() -> None:
         sa.Column(
             "key", sa.Text, nullable=False, comment="the way to it in the recipe: root/pages/links"
         ),
+        sa.Column("page_type", sa.String(20), nullable=False),
         sa.Column("created_at", UtcDateTime, nullable=False),
         sa.PrimaryKeyConstraint("id", name="pk_crawl_steps"),
         sa.ForeignKeyConstraint(
