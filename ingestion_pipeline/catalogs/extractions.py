@@ -175,7 +175,7 @@ def end_extractions(
             ~is_open,
         )
     )
-    failures: dict[int, Any] = dict(connection.execute(root).tuples().all())
+    failures: dict[int, Any] = {row.id: row.failure for row in connection.execute(root)}
     ended: list[Ended] = []
     for id_, failure in sorted(failures.items()):
         status = ExtractionStatus.STALE if failure else ExtractionStatus.COMPLETE

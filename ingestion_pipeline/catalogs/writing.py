@@ -204,7 +204,7 @@ class _Spawner:
         statement = insert_into(self._connection, pages).from_select(list(values), missing)
         once = statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"])
         new = self._connection.execute(once.returning(pages.c.key, pages.c.id))
-        return dict(new.tuples().all())
+        return {row.key: row.id for row in new}
 
     def _count_unknown(self, keys: Collection[str]) -> int:
         if not keys:

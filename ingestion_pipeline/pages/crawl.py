@@ -115,7 +115,7 @@ class CrawlSlice:
             await self._visits.wait(timeout_seconds=1.0)
             is_much = len(self._results) >= FLUSH_AFTER
             if not self._visits or is_much or time.monotonic() >= self._flush_at:
-                await self._flush()
+                claimed += await self._flush()  # what was written may lead further
             if not self._visits and not claimed and not await self._rest():
                 return
 
@@ -261,17 +261,18 @@ class CrawlSlice:
         if len(self._results) >= FLUSH_AFTER or self._may_claim():
             self._visits.nudge()
 
-    async def _flush(self) -> None:
-        """Write what has come in, and free the hosts that were left."""
+    async def _flush(self) -> int:
+        """Write what has come in, and free the hosts that were left; how many pages that was."""
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         # Taken here and not in the thread, since visits go on while it writes.
         results, self._results = self._results, []
         left, self._hosts.left = self._hosts.left, {}
         if not results and not left:
-            return
+            return 0
         counts, again_at = await asyncio.to_thread(self._write, results, left)
         self._counts += counts
         self._again_at.update(again_at)
+        return len(results)
 
     def _write(
         self, results: Sequence[PageResult], left: Mapping[str, Visited]

@@ -48,6 +48,7 @@ def begin(
             update(sources)
             .where(sources.c.id == source.id)
             .values(
+                tier=case((sources.c.tier_pinned, sources.c.tier), else_=standing.tier.value),
                 next_check_at=next_check_at,
                 last_checked_at=now,
                 untold_polls=sources.c.untold_polls + 1,
@@ -55,7 +56,7 @@ def begin(
                 updated_at=now,
             )
         )
-        priority = source.tier.priority
+        priority = standing.tier.priority
         moves.append(rearmed(task, not_before=next_check_at, priority=priority))
     claims.apply(connection, moves, now=now)
 
