@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ingestion_pipeline.sources.status import Watched
     from ingestion_pipeline.store import Store
 
-LAST_LETTERS = 3
-
 
 @click.group()
 def sources() -> None:
@@ -156,11 +154,10 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.work.dead_letters import list_letters
 
     with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
-        watched = watched_source(connection, source_id)
+        now, watched = store.clock.now(connection), watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
-        letters = list_letters(connection, source_id=source_id, replayed=True, limit=LAST_LETTERS)
+        letters = list_letters(connection, source_id=source_id, replayed=True, limit=3)
         home = homes(connection, [source_id])[source_id]
         crawl = crawl_facts(connection, source_id)
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | crawl
