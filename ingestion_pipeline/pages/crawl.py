@@ -154,7 +154,8 @@ class CrawlSlice:
 
     async def _claim_more(self, wanted: CrawlWanted) -> int:
         """More pages, each in its host's queue; dead and unwanted ones are dealt with at once."""
-        opened = await asyncio.to_thread(self._claim, wanted)
+        # A copy, since pages are done while another thread claims.
+        opened = await asyncio.to_thread(self._claim, wanted, list(self._open.values()))
         self._claim_at = time.monotonic() + CLAIM_SECONDS
         by_host: dict[str, list[PageWork]] = {}
         for one in opened:
@@ -170,24 +171,28 @@ class CrawlSlice:
         await self._visits.assign(by_host, lambda work: work.source)
         return len(opened)
 
-    def _claim(self, wanted: CrawlWanted) -> Sequence[PageWork | PageGone]:
+    def _claim(
+        self, wanted: CrawlWanted, held: Sequence[PageWork]
+    ) -> Sequence[PageWork | PageGone]:
         with self._shop.store.read() as connection:
             now = self._shop.store.clock.now(connection)
             sources = self._system.waiting(connection, wanted, now=now, limit=MOST_SOURCES)
-        wishes = self._wishes(sources)
+        wishes = self._wishes(sources, held)
         tasks = self._worker.claim_all(wishes) if wishes else []
         if not tasks:
             return []
         with self._shop.store.begin() as connection:
             return self._system.open_pages(connection, tasks, archive=self._archive)
 
-    def _wishes(self, sources: Sequence[Source]) -> list[tuple[Wanted, int]]:
+    def _wishes(
+        self, sources: Sequence[Source], held: Sequence[PageWork]
+    ) -> list[tuple[Wanted, int]]:
         """How many pages of each source: all together fit, and none has more than its share."""
         size = self._shop.settings.crawl.batch_size
         share = max(1, min(self._shop.settings.crawl.per_source, size // max(len(sources), 1)))
-        room, now = size - len(self._open), self._clock.now()
-        held_by = Counter(work.source.id for work in self._open.values())
-        held_by.update(f"host:{host_of(work.visit.url)}" for work in self._open.values())
+        room, now = size - len(held), self._clock.now()
+        held_by = Counter(work.source.id for work in held)
+        held_by.update(f"host:{host_of(work.visit.url)}" for work in held)
         wishes: list[tuple[Wanted, int]] = []
         for source in sources:
             has = max(held_by[source.id], held_by[f"host:{source.host}"])
