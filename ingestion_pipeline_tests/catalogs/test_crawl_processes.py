@@ -119,7 +119,12 @@ def peak_of_a_crawl(folder: Path, web: FakeWeb, count: int) -> int:
     return peak
 
 
-def test_memory_is_flat_in_the_size_of_the_frontier(tmp_path: Path, web: FakeWeb) -> None:
-    small, large = (peak_of_a_crawl(tmp_path, web, count) for count in (300, 3_000))
+@pytest.mark.parametrize(
+    ("few", "many"), [(300, 900), pytest.param(2_000, 20_000, marks=pytest.mark.soak)]
+)
+def test_memory_is_flat_in_the_size_of_the_frontier(
+    tmp_path: Path, web: FakeWeb, few: int, many: int
+) -> None:
+    small, large = (peak_of_a_crawl(tmp_path, web, count) for count in (few, many))
 
-    assert large <= small * 1.2, f"{small:,} bytes at 300 pages, {large:,} at 3,000"
+    assert large <= small * 1.2, f"{small:,} bytes at {few} pages, {large:,} at {many}"
