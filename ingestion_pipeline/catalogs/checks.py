@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import ColumnElement, Connection, func, select
 
 from ingestion_pipeline.catalogs.states import ExtractionStatus, PageStatus
 from ingestion_pipeline.sources.findings import Finding
@@ -12,7 +12,7 @@ SHELLS = ("empty_shell", "no_browser")
 FLOOR = 3  # so few failed pages are an accident
 
 
-def _latest() -> list[object]:
+def _latest() -> list[ColumnElement[bool]]:
     """The condition that an extraction is its source's last one."""
     other = extractions.alias("other")
     newest = select(func.max(other.c.id)).where(other.c.source_id == extractions.c.source_id)

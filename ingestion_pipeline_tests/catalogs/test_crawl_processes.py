@@ -22,7 +22,7 @@ from ingestion_pipeline_tests.crawlers import (
     crawl_job,
     statuses,
 )
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import Asked, FakeWeb
 from ingestion_pipeline_tests.pollers import (
     Job,
     a_shop,
@@ -98,6 +98,13 @@ def test_four_processes_keep_three_hosts_at_their_pace(
         assert min(after - before for before, after in pairwise(times)) >= 0.39
 
 
+class Forgetful(list[Asked]):
+    """A server that remembers every request would be measured with the crawl."""
+
+    def append(self, one: Asked) -> None:
+        """It is forgotten."""
+
+
 def peak_of_a_crawl(folder: Path, web: FakeWeb, count: int) -> int:
     """The most bytes that Python held during a crawl of so many tiny pages."""
     url = f"sqlite:///{folder / str(count) / 'ingestion.db'}"
@@ -107,6 +114,7 @@ def peak_of_a_crawl(folder: Path, web: FakeWeb, count: int) -> int:
     for n, path in enumerate(lists):
         web.routes |= {path: a_page(*(f"/c/{m}" for m in range(n * 100, n * 100 + 100)))}
     web.routes |= {f"/c/{n}": b"<p>tiny</p>" for n in range(count)}
+    web.requests = Forgetful()
     recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "/list/", "links": LINKS}
     with closing(open_store(url)) as store:
         shop = a_shop(store, settings_of(folder / str(count), url))
