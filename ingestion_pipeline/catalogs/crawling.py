@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection
-from datetime import timedelta
+from datetime import datetime, timedelta
 
-from sqlalchemy import func, select, update
+from sqlalchemy import Connection, func, select, update
 
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.pages.crawl import CrawlSlice
@@ -50,18 +50,26 @@ def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
         for missing in set(source_ids) - known.keys():
             raise UnknownSource(missing)
         said = start_extractions(connection, list(known.values()), now=now)
-        connection.execute(
-            update(tasks)
-            .where(
-                FRONTIER,
-                tasks.c.kind == FETCH_PAGE,
-                tasks.c.source_id.in_(list(source_ids)),
-                tasks.c.status == TaskStatus.PENDING.value,
-                tasks.c.not_before > now,
-            )
-            .values(not_before=now)
-        )
+        _make_due(connection, source_ids, now=now)
     return said
+
+
+def _make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+    later = (
+        select(tasks.c.id)
+        .where(
+            FRONTIER,
+            tasks.c.kind == FETCH_PAGE,
+            tasks.c.source_id.in_(list(source_ids)),
+            tasks.c.status == TaskStatus.PENDING.value,
+            tasks.c.not_before > now,
+        )
+        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
+        .with_for_update()
+        .cte("later")
+    )
+    is_later = tasks.c.id.in_(select(later.c.id))
+    connection.execute(update(tasks).where(is_later).values(not_before=now))
 
 
 async def crawl_until_done(

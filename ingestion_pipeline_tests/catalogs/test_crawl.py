@@ -6,13 +6,11 @@ from collections import Counter
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import select
 
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
-    audit_log,
     dead_letters,
     extractions,
     hosts,
@@ -274,26 +272,38 @@ def test_a_disabled_source_is_not_walked_on(shop: Workshop, store: Store, web: F
     assert (web.paths, statuses(store)) == ([], {"WAITING": 1})
 
 
+def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    shop = changed(shop, work__backoff_base_seconds="600")
+    web.routes |= {"/": [503, a_page("/c/1")], "/c/1": a_page()}
+    given_sources(store, a_catalog())
+    begin(shop, web)
+    crawl(shop, web)
+
+    counts = crawl_all(shop, web.port)
+
+    assert (counts.new, len(rows(store, extractions))) == (2, 1)
+
+
 @ON_SQLITE
 def test_a_large_catalogue_does_not_starve_a_small_one(
     shop: Workshop, store: Store, web: FakeWeb
 ) -> None:
-    """A slow host with two hundred pages, and a small catalogue that comes later."""
-    shop = changed(shop, crawl__per_source="10", crawl__batch_size="40", polling__slice_seconds="3")
+    """Its two pages were asked for after all of the two hundred that were found before."""
+    shop = changed(shop, crawl__per_source="10", crawl__batch_size="40")
     web.routes |= {"a.test/": a_page(*(f"/c/{n}" for n in range(200)))}
-    web.routes |= {f"a.test/c/{n}": slowly(b"<p>slow</p>", 0.1) for n in range(200)}
+    web.routes |= {f"a.test/c/{n}": slowly(b"<p>slow</p>", 0.02) for n in range(200)}
     web.routes |= {"b.test/": a_page("/c/1"), "b.test/c/1": a_page()}
-    small = a_catalog(name="small", url="http://b.test/")
-    given_sources(store, a_catalog(), small)
+    given_sources(store, a_catalog(), a_catalog(name="small", url="http://b.test/"))
     begin(shop, web)
 
     crawl(shop, web)
 
-    by_source = {row.source_id: row.status for row in rows(store, extractions)}
-    assert by_source == {SHOP: "IN_PROGRESS", "catalog:small": "COMPLETE"}
-    waiting = statuses(store)
-    assert waiting["IN_PROGRESS"] == 0
-    assert waiting["WAITING"] > 100
+    asked = [one.host for one in web.requests]
+    assert Counter(asked) == {"a.test": 201, "b.test": 2}
+    assert asked.index("b.test") < 30
+    assert len(asked) - asked[::-1].index("b.test") < 150
 
 
 @ON_SQLITE
@@ -334,59 +344,3 @@ def test_claimed_pages_are_found_by_their_own_index(store: Store) -> None:
 def _in_order(statement: object, store: Store, given: dict[str, object]) -> tuple[object, ...]:
     names = statement.compile(store.engine).positiontup  # pyright: ignore[reportAttributeAccessIssue]
     return tuple(given.get(name, "x") for name in names)
-
-
-def refused(store: Store) -> list[tuple[str, str]]:
-    with store.read() as connection:
-        query = select(audit_log).where(audit_log.c.action == "spawn.refused")
-        return [(row.detail["reason"], row.detail["source"]) for row in connection.execute(query)]
-
-
-def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
-    shop: Workshop, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
-) -> None:
-    web.routes |= {"/": a_page("/day/0", "/", "/#top", "/?utm_source=x", "http://A.test/")}
-    web.routes |= {
-        f"/day/{n}": a_page(f"/day/{n + 1}", f"/day/{max(n - 1, 0)}", f"/day/{n + 1}/", "/")
-        for n in range(50)
-    }
-    given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
-    shop = changed(shop, work__spawn_depth="5")
-
-    crawl_all(shop, web.port)
-
-    assert Counter(web.paths) == dict.fromkeys(["/", *(f"/day/{n}" for n in range(5))], 1)
-    assert refused(store) == [("too_deep", SHOP)]
-    [extraction] = rows(store, extractions)
-    assert (extraction.status, extraction.too_deep) == ("COMPLETE", 1)
-    assert len([line for line in caplog.messages if "not followed" in line]) == 1
-
-
-def test_pages_beyond_the_budget_are_counted_and_told_once(
-    shop: Workshop, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"/": a_page(*(f"/x{n}" for n in range(6)))}
-    web.routes |= {f"/x{n}": a_page(f"/y{n}", "/x0") for n in range(6)}
-    web.routes |= {f"/y{n}": a_page() for n in range(6)}
-    given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
-    shop = changed(shop, crawl__max_pages="9")
-
-    crawl_all(shop, web.port)
-
-    [extraction] = rows(store, extractions)
-    assert (extraction.page_count, extraction.over_budget) == (9, 4)
-    assert len(web.paths) == len(set(web.paths)) == 9
-    assert refused(store) == [("over_budget", SHOP)]
-
-
-def test_two_pages_that_lead_to_each_other_are_each_visited_once(
-    shop: Workshop, store: Store, web: FakeWeb
-) -> None:
-    web.routes |= {"/": a_page("/a", "/b"), "/a": a_page("/b", "/"), "/b": a_page("/a/", "/A")}
-    web.routes |= {"/A": a_page("/a")}
-    given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
-
-    crawl_all(shop, web.port)
-
-    assert Counter(web.paths) == {"/": 1, "/a": 1, "/b": 1, "/A": 1}
-    assert refused(store) == []

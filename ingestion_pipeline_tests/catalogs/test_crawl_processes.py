@@ -127,9 +127,8 @@ def peak_of_a_crawl(folder: Path, web: FakeWeb, count: int) -> int:
     return peak
 
 
-@pytest.mark.parametrize(
-    ("few", "many"), [(300, 900), pytest.param(2_000, 20_000, marks=pytest.mark.soak)]
-)
+@pytest.mark.soak
+@pytest.mark.parametrize(("few", "many"), [(300, 3_000), (2_000, 20_000)])
 def test_memory_is_flat_in_the_size_of_the_frontier(
     tmp_path: Path, web: FakeWeb, few: int, many: int
 ) -> None:
