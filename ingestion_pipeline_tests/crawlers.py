@@ -120,3 +120,12 @@ def crawl_job(job: Job, source_ids: Sequence[str]) -> int:
                 return got
             time.sleep(0.05)
     return got
+
+
+def weight_of_a_crawl(job: Job) -> int:
+    """The most kilobytes that this process ever held, once the catalogue is crawled."""
+    import resource
+
+    with job.shop() as shop:
+        crawl_all(shop, job.port)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
