@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.demo.names import demo_resolver, published_port
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels
 from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
-from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer
+from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.overrides import overrides
-from ingestion_pipeline.systems import POLLED
+from ingestion_pipeline.systems import CRAWLED, POLLED
 
 
 def open_from_environment(
@@ -49,6 +50,7 @@ def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Wor
             settings=settings,
             content=ContentStore(settings.home / "content"),
             systems=POLLED,
+            crawlers=CRAWLED,
         )
     finally:
         store.close()
@@ -85,6 +87,17 @@ def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> Brows
         waits=_waits(settings),
     )
     return BrowserRenderer(settings, limits, _guard(settings), clock=clock)
+
+
+def renderer_if_any(
+    settings: Settings, *, clock: Callable[[], datetime]
+) -> AbstractAsyncContextManager[Renderer | None]:
+    """A renderer where this machine has a browser; else pages that need one are refused."""
+    try:
+        find_browser(settings)
+    except NoBrowser:
+        return nullcontext()
+    return open_renderer(settings, clock=clock)
 
 
 def open_channels(settings: Settings) -> Channels:

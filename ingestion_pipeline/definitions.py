@@ -3,7 +3,13 @@
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import chapters, sources
-from ingestion_pipeline.orchestration.checks import CHAPTER_CHECKS, NOTICE_CHECKS, SOURCE_CHECKS
+from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
+from ingestion_pipeline.orchestration.checks import (
+    CHAPTER_CHECKS,
+    NOTICE_CHECKS,
+    PAGE_CHECKS,
+    SOURCE_CHECKS,
+)
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -18,9 +24,9 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, chapters, notices],
-        asset_checks=[*SOURCE_CHECKS, *CHAPTER_CHECKS, *NOTICE_CHECKS],
-        jobs=JOBS,
+        assets=[sources, pages, chapters, notices],
+        asset_checks=[*SOURCE_CHECKS, *PAGE_CHECKS, *CHAPTER_CHECKS, *NOTICE_CHECKS],
+        jobs=[*JOBS, *CATALOG_JOBS],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

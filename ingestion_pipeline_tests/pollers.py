@@ -28,14 +28,14 @@ from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, sources, tasks
-from ingestion_pipeline.systems import POLLED
+from ingestion_pipeline.systems import CRAWLED, POLLED
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
 
 # Fast enough for tests: no spacing, and backoffs that a run waits for.
-FAST = {"hosts.delay_seconds": "0", "work.backoff_base_seconds": "0.05"}
+FAST = {"hosts.delay_seconds": "0", "crawl.delay_seconds": "0", "work.backoff_base_seconds": "0.05"}
 
 
 class GoingClock:
@@ -72,7 +72,12 @@ def settings_of(home: Path, url: str, **changes: str) -> Settings:
 def a_shop(store: Store, settings: Settings) -> Workshop:
     content = ContentStore(settings.home / "content")
     return Workshop(
-        store=store, settings=settings, content=content, systems=POLLED, random=Random(7)
+        store=store,
+        settings=settings,
+        content=content,
+        systems=POLLED,
+        crawlers=CRAWLED,
+        random=Random(7),
     )
 
 

@@ -24,6 +24,7 @@ ROOMS = (
     "pages",
     "series",
     "notices",
+    "catalogs",
     "systems",
     "demo",
     "assembly",
@@ -70,6 +71,13 @@ def test_a_room_imports_only_from_rooms_before_it(module: Path) -> None:
     later = {name for name in rooms_imported(module) if name in ROOMS} - {room}
 
     assert {name for name in later if ROOMS.index(name) > ROOMS.index(room)} == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
+def test_the_systems_do_not_import_each_other(module: Path) -> None:
+    systems = {"series", "catalogs"}
+
+    assert room_of(module) not in systems or rooms_imported(module) & systems <= {room_of(module)}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
@@ -135,7 +143,7 @@ def test_importing_a_room_loads_no_dagster() -> None:
 
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
     heavy = {"pandas", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
-    heavy |= {"apprise", "selectolax", "html_to_markdown"}
+    heavy |= {"apprise", "selectolax", "html_to_markdown", "re2"}
     code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
 
     done = subprocess.run(

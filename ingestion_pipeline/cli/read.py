@@ -34,7 +34,7 @@ COLUMNS = {
     Kind.CATALOG: ("title", "canonical_url", "language", "links"),
     Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
 }
-# Read as saved bodies; nothing polls them yet.
+# Read as saved bodies, as pages; what a catalogue's page says beyond that is not read yet.
 SAVED_ONLY = {Kind.WEBSITE: ("page",), Kind.CATALOG: ("page",)}
 FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url"}
 
@@ -88,7 +88,8 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     """The kind to read: the given one if the platform has it, else the platform's own."""
     from ingestion_pipeline.sources.platforms import READERS
 
-    readers = [*READERS.items(), *SAVED_ONLY.items()]
+    polled = [(one, names) for one, names in READERS.items() if one not in SAVED_ONLY]
+    readers = [*polled, *SAVED_ONLY.items()]
     kinds = [one for one, names in readers if platform in names]
     if not kinds:
         known = sorted({name for _, names in readers for name in names})

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from ingestion_pipeline.sources.status import Watched
     from ingestion_pipeline.store import Store
 
-LAST_LETTERS = 3
-
 
 @click.group()
 def sources() -> None:
@@ -149,19 +147,20 @@ def _say_sources(found: Sequence[Watched], now: datetime) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show all that is known of one source."""
+    from ingestion_pipeline.catalogs.reporting import crawl_facts
     from ingestion_pipeline.sources.belonging import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.status import watched_source
     from ingestion_pipeline.work.dead_letters import list_letters
 
     with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
-        watched = watched_source(connection, source_id)
+        now, watched = store.clock.now(connection), watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
-        letters = list_letters(connection, source_id=source_id, replayed=True, limit=LAST_LETTERS)
+        letters = list_letters(connection, source_id=source_id, replayed=True, limit=3)
         home = homes(connection, [source_id])[source_id]
-    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts)
+        crawl = crawl_facts(connection, source_id)
+    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | crawl
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}
     poll = asdict(watched.poll) if watched.poll else None
@@ -172,9 +171,9 @@ def show(*, source_id: str, as_json: bool) -> None:
         return
     say_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
     for letter in dead:
-        open_or_not = "replayed" if letter["replayed_at"] else "open"
-        say(f"\ndead letter {letter['id']} ({open_or_not}, {letter['failed_at']:%Y-%m-%d %H:%M})")
-        say(f"  {letter['error_code']}: {letter['error']}")
+        state, failed_at = "replayed" if letter["replayed_at"] else "open", letter["failed_at"]
+        said = f"\ndead letter {letter['id']} ({state}, {failed_at:%Y-%m-%d %H:%M})"
+        say(f"{said}\n  {letter['error_code']}: {letter['error']}")
 
 
 @sources.command()

@@ -4,15 +4,17 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import dagster as dg
 
+from ingestion_pipeline.catalogs import checks as catalog_checks
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series import checks
-from ingestion_pipeline.series.checks import Finding
 from ingestion_pipeline.sources.files import read_folder
+from ingestion_pipeline.sources.findings import Finding, summary
 from ingestion_pipeline.systems import check_definition
 
 CHAPTERS = dg.AssetKey("chapters")
+PAGES = dg.AssetKey("pages")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
 
@@ -42,6 +44,22 @@ def _bad_files(shop: Workshop) -> list[Finding]:
     ]
 
 
+def _failed_pages(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        share = shop.settings.crawl.failed_share
+        return catalog_checks.failed_pages(connection, failed_share=share)
+
+
+def _empty_shells(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return catalog_checks.empty_shells(connection)
+
+
+def _lost_pages(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return catalog_checks.lost_pages(connection, drop_share=shop.settings.crawl.drop_share)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -69,6 +87,18 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _stale,
         "Every source succeeded within three of its intervals.",
     ),
+    dg.AssetCheckKey(PAGES, "share_of_failures"): (
+        _failed_pages,
+        "No catalogue's last crawl had more failed pages than the setting crawl.failed_share.",
+    ),
+    dg.AssetCheckKey(PAGES, "no_empty_shells"): (
+        _empty_shells,
+        "No page of a last crawl was an empty shell that wants a browser.",
+    ),
+    dg.AssetCheckKey(PAGES, "no_drop_against_history"): (
+        _lost_pages,
+        "No complete crawl found far fewer pages than the complete one before it.",
+    ),
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
@@ -86,11 +116,13 @@ TOLD_BY_POLLS = [
     dg.AssetCheckKey(CHAPTERS, "sources_fresh"),
 ]
 
+TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
+
 
 def _result(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
     return {
         "findings": dg.MetadataValue.int(len(findings)),
-        "details": dg.MetadataValue.text(checks.summary(findings)[:2_000] or "nothing to report"),
+        "details": dg.MetadataValue.text(summary(findings)[:2_000] or "nothing to report"),
     }
 
 
@@ -109,6 +141,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
+PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]
 

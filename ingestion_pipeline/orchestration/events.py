@@ -61,7 +61,7 @@ def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:
 
 def run_numbers(counts: PollCounts, *, new: int, requests: int) -> dict[str, int]:
     """What a poll run did, for the page of the run."""
-    polled = counts.changed + counts.unchanged + counts.failed
+    polled = counts.changed + counts.unchanged + counts.begun + counts.failed
     return {"polled": polled, "new": new, **asdict(counts), "requests": requests}
 
 

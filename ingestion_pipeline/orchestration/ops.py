@@ -211,7 +211,8 @@ def _pass_verdict(shop: Workshop, batch: Batch) -> None:
     if asked and len(late) == len(asked):
         said = "; ".join(why_late(one, since=batch["started_at"]) for one in late[:5])
         raise dg.Failure(f"no source got through. {said}", allow_retries=False)
-    others = counts.changed + counts.unchanged + counts.retried + counts.given_back
+    got = counts.changed + counts.unchanged + counts.begun
+    others = got + counts.retried + counts.given_back
     if counts.failed and not others:
         said = f"all {counts.failed} polled sources failed; `ingest dead-letters list` shows why"
         raise dg.Failure(said, allow_retries=False)

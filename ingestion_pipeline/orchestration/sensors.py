@@ -8,14 +8,17 @@ from typing import Any
 
 import dagster as dg
 
+from ingestion_pipeline.catalogs.frontier import waiting_sources
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.catalogs import crawl_catalogs, crawl_run
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import run_for
+from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.arrivals import import_files, partition_keys
@@ -32,6 +35,7 @@ RUNNING = dg.DefaultSensorStatus.RUNNING
 # Counts do not tell everything (one enabled and one removed between two ticks, a key that was added
 # by hand): as often as this the partitions are compared in any case.
 MIRROR_MINUTES = 5
+MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
 
 
 @dg.sensor(
@@ -137,28 +141,38 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
 
 @dg.sensor(
     name="pending_work",
-    jobs=[*POLL_JOBS.values(), deliver_notices],
+    jobs=[*POLL_JOBS.values(), crawl_catalogs, deliver_notices],
     minimum_interval_seconds=5,
     default_status=RUNNING,
     description=(
-        "Claimable work no schedule will remember soon: retries, what dead runs held, and notices."
+        "Claimable work no schedule will remember soon: retries, what dead runs held, pages of"
+        " catalogues, and notices."
     ),
 )
 def pending_work(
     context: dg.SensorEvaluationContext, workshop: WorkshopResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """At most one run a minute for each tier and shard that has such work; one for notices."""
+    """At most one run a minute for each tier and shard that has such work; one for notices.
+
+    One crawls a shard at a time: it goes on with what comes while it works.
+    """
     with workshop.open() as shop, shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         waiting: list[tuple[Tier, int]] = unscheduled_shards(
             connection, now=now, shards=shop.settings.polling.shards
         )
         is_news_waiting = is_work_waiting(connection, now=now)
-    if not waiting and not is_news_waiting:
+        crawling = waiting_sources(connection, CrawlWanted(), now=now, limit=MOST_CRAWLED)
+        crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
+    if not waiting and not is_news_waiting and not crawl_shards:
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):
+            yield request
+    for shard in crawl_shards:
+        request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
+        if not _is_queued(context.instance, request.tags[tags.SHARD], *WORKING):
             yield request
     # One deliverer at a time finds all there is, also what comes while it works.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):

@@ -3,3 +3,4 @@
 TIER = "ingestion/tier"
 SHARD = "ingestion/shard"  # tier:number, so that a cold run never keeps a hot one waiting
 PRIORITY = "dagster/priority"
+CRAWL = "ingestion/crawl"  # a job that walks on wherever pages wait

@@ -10,18 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy
+from ingestion_pipeline.pages.host_visits import HostVisits
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
 from ingestion_pipeline.pages.listing import Listing
 from ingestion_pipeline.pages.poll import poll_listing
 from ingestion_pipeline.pages.poll_results import (
+    Begun,
     Claimed,
     Fetching,
     Missing,
@@ -67,9 +68,13 @@ class FetchSlice:
         self._counts = PollCounts()
         self._results: list[PollResult] = []
         self._open: dict[int, Claimed] = {}
-        self._queues: dict[str, deque[Item]] = {}
-        self._visits: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(shop.settings.polling.concurrency)
+        self._visits: HostVisits[Item] = HostVisits(
+            self._hosts,
+            concurrency=shop.settings.polling.concurrency,
+            serve=self._poll,
+            leave=self._leave,
+            reason_to_stop=self._reason_to_stop,
+        )
         self._retry_at: dict[str, datetime] = {}
         self._fatal: Fatal | None = None
 
@@ -96,7 +101,7 @@ class FetchSlice:
                 # A manual claim ignores due times: nobody is asked for twice.
                 rest = set(wanted.source_ids) - {task.source_id for task in tasks}
                 wanted = replace(wanted, source_ids=rest if len(tasks) == room else ())
-            await self._wait_for_a_visit()
+            await self._visits.wait(timeout_seconds=1.0)
             is_much = len(self._results) >= FLUSH_AFTER
             if not self._visits or is_much or time.monotonic() >= self._flush_at:
                 await self._flush()
@@ -108,21 +113,9 @@ class FetchSlice:
             if wanted.source_ids is not None:
                 wanted = replace(wanted, source_ids=again)
 
-    async def _wait_for_a_visit(self) -> None:
-        if not self._visits:
-            return
-        done, self._visits = await asyncio.wait(
-            self._visits, timeout=1.0, return_when=asyncio.FIRST_COMPLETED
-        )
-        for visit in done:
-            visit.result()
-
     async def _stop_visits(self) -> None:
         """Nobody is asked any more; what was not reached is given back, the hosts are left."""
-        for visit in self._visits:
-            visit.cancel()
-        await asyncio.gather(*self._visits, return_exceptions=True)
-        self._hosts.left |= self._hosts.visited
+        await self._visits.stop()
         stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
         for one in list(self._open.values()):
             self._settle(failure_of(one, stopped))
@@ -156,39 +149,25 @@ class FetchSlice:
                 self._results.append(Missing(task=task))
             elif task.attempts > self._shop.settings.work.max_attempts:
                 self._results.append(worker_lost(Claimed(task=task, source=source)))
+            elif source.kind in self._shop.crawlers:
+                self._results.append(self._begun(Claimed(task=task, source=source)))
             else:
                 usable.append(Claimed(task=task, source=source))
         self._open |= {one.task.id: one for one in usable}
-        await self._assign(usable)
+        await self._visits.assign(self._by_host(usable), lambda item: item[0].source)
         return tasks
+
+    def _begun(self, one: Claimed) -> PollResult:
+        try:
+            self._shop.crawlers[one.source.kind].check(one.source)
+        except ValueError as error:
+            return failure_of(one, Permanent(str(error), code="bad_config"))
+        return Begun(task=one.task, source=one.source)
 
     def _claim(self, wanted: Wanted, room: int) -> tuple[list[Task], dict[str, Source]]:
         tasks = self._worker.claim(wanted, limit=room)
         with self._shop.store.read() as connection:
             return tasks, sources_by_id(connection, {task.source_id or "" for task in tasks})
-
-    async def _assign(self, claimed: Sequence[Claimed]) -> None:
-        """Each poll waits in its host's queue; a host that another run has is left alone."""
-        by_host = self._by_host(claimed)
-        # Before anything is awaited: a visit that goes on may end meanwhile.
-        for host in by_host.keys() & self._queues.keys():
-            self._queues[host].extend(by_host.pop(host))
-        for host in list(by_host):
-            if (why := self._hosts.reason_to_leave(host)) is not None:
-                self._leave(by_host.pop(host), why)
-        for host in (
-            by_host.keys() & self._hosts.left.keys()
-        ):  # still ours, and its pacer knows more
-            self._start_visit(host, by_host.pop(host), self._hosts.left.pop(host))
-        first = {host: items[0][0].source for host, items in by_host.items()}
-        leases = await asyncio.to_thread(self._hosts.lease, first) if first else {}
-        for host, lease in leases.items():
-            match lease:
-                case Visited():  # a redirect may have led there meanwhile
-                    self._start_visit(host, by_host[host], self._hosts.known(host) or lease)
-                case Busy(until=until):
-                    said = f"{host} is being visited by another run"
-                    self._leave(by_host[host], Resource(said, until=until, code="host_busy"))
 
     def _by_host(self, claimed: Sequence[Claimed]) -> dict[str, list[Item]]:
         by_host: dict[str, list[Item]] = {}
@@ -207,42 +186,21 @@ class FetchSlice:
             raise ValueError(f"nothing polls sources of kind {source.kind}; disable {source.id}")
         return self._shop.systems[source.kind].listing(source)
 
-    def _leave(self, items: Sequence[Item], why: WorkError) -> None:
-        for one, _ in items:
-            self._settle(failure_of(one, why))
+    async def _poll(self, item: Item, host: Visited) -> None:
+        one, listing = item
+        result = await poll_listing(
+            self._shop, one, listing, fetcher=self._fetcher, host=host, clock=self._clock
+        )
+        self._settle(result)
 
-    def _start_visit(self, host: str, items: Sequence[Item], visited: Visited) -> None:
-        self._hosts.visited[host] = visited
-        self._queues[host] = deque(items)
-        self._visits.add(asyncio.create_task(self._visit(host)))
+    def _leave(self, item: Item, why: WorkError) -> None:
+        self._settle(failure_of(item[0], why))
 
-    async def _visit(self, host: str) -> None:
-        """Serve the host's queue, with as many requests at a time as its pace has a burst."""
-        async with self._room:
-            while self._queues[host]:  # again, for what was assigned while the last one ended
-                burst = self._hosts.visited[host].pacer.pace.burst
-                await asyncio.gather(*map(self._serve, [host] * burst))
-        self._hosts.left[host] = self._hosts.visited.pop(host)
-        del self._queues[host]
-
-    async def _serve(self, host: str) -> None:
-        queue, visited = self._queues[host], self._hosts.visited[host]
-        while queue:
-            one, listing = queue.popleft()
-            why = self._reason_to_leave(host)
-            if why is not None:
-                self._settle(failure_of(one, why))
-                continue
-            result = await poll_listing(
-                self._shop, one, listing, fetcher=self._fetcher, host=visited, clock=self._clock
-            )
-            self._settle(result)
-
-    def _reason_to_leave(self, host: str) -> WorkError | None:
-        if not self._has_time():
-            over = "the run's time was over"
-            return Resource(over, until=self._clock.now(), code="slice_over")
-        return self._hosts.reason_to_leave(host) or self._hosts.reason_to_wait(host)
+    def _reason_to_stop(self) -> WorkError | None:
+        if self._has_time():
+            return None
+        over = "the run's time was over"
+        return Resource(over, until=self._clock.now(), code="slice_over")
 
     def _settle(self, result: PollResult) -> None:
         self._open.pop(result.task.id, None)
@@ -285,6 +243,7 @@ class FetchSlice:
                 now=now,
                 settings=self._shop.settings,
                 random=self._shop.random,
+                crawlers=self._shop.crawlers,
             )
             self._hosts.release(connection, left, free, now=now)
         return written

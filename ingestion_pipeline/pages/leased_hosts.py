@@ -90,7 +90,7 @@ class LeasedHosts:
 
     def _opened(self, source: Source, lease: Leased) -> Visited:
         settings = self._shop.settings
-        pace = self._shop.systems[source.kind].pace(source, settings)
+        pace = self._shop.pace(source)
         pacer = Pacer(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
         robots = HostRobots(
             lease.robots,

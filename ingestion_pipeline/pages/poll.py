@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.elsewhere import asked_pause, turn_of
-from ingestion_pipeline.pages.host_robots import HostRobots
+from ingestion_pipeline.pages.elsewhere import asked_pause
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.listing import (
-    Fetch,
     Known,
     Listing,
     NewListing,
     SameListing,
     fetch_listing,
 )
+from ingestion_pipeline.pages.paced import PacedFetch
 from ingestion_pipeline.pages.poll_results import Claimed, PageRef, PollResult, StoredListing
-from ingestion_pipeline.pages.request import Answer, Fetched, Request
+from ingestion_pipeline.pages.request import Fetched
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
@@ -45,11 +43,12 @@ async def poll_listing(
         system = shop.systems[one.source.kind]
         reader = system.reader(one.source)
         robots = host.robots if system.honours_robots(one.source) else None
+        own = host_of(listing.first_request().url)
         answer = await fetch_listing(
             listing,
             _known(one.source, reader),
             reader=reader,
-            fetch=_paced(fetcher, host, robots, clock),
+            fetch=PacedFetch(fetcher, own, host, robots, clock),
             max_pages=shop.settings.fetch.max_pages,
         )
         pacer.relax()
@@ -73,36 +72,6 @@ def _known(source: Source, reader: str) -> Known:
     return Known(
         content_hash=source.content_hash, etag=source.etag, last_modified=source.last_modified
     )
-
-
-def _paced(
-    fetcher: HttpFetcher, host: Visited, robots: HostRobots | None, clock: SteadyClock
-) -> Fetch:
-    async def fetch(request: Request) -> Answer:
-        if robots is not None:
-            await robots.admit(request.url)
-        async with AsyncExitStack() as until:
-            await until.enter_async_context(turn_of(host, request.url, clock=clock))
-            follow = _followed(request.url, host, robots, until)
-            return await fetcher.fetch(request, now=clock.now(), check_redirect=follow)
-
-    return fetch
-
-
-def _followed(
-    asked: str, host: Visited, robots: HostRobots | None, until: AsyncExitStack
-) -> Callable[[str], Awaitable[None]]:
-    """Asks before each hop: of the host's own rules, or of the host that it leads to."""
-    own = host_of(asked)
-
-    async def follow(url: str) -> None:
-        if host_of(url) != own:
-            honours = robots is not None
-            await host.elsewhere.follow(url, honours_robots=honours, until=until)
-        elif robots is not None:
-            robots.check_redirect(url)
-
-    return follow
 
 
 def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageRef, ...]:

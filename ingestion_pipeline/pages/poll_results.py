@@ -6,16 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from random import Random
+from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, delete, insert, select
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source, outcomes
+from ingestion_pipeline.sources import Kind, Source, crawls, outcomes
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.pages.crawled import CrawledSystem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +62,15 @@ class StoredListing:
     pages: tuple[PageRef, ...]
 
 
-PollResult = PollSuccess | PollFailure | Missing | StoredListing
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A poll that begins a walk through the source's pages; other runs do the walking."""
+
+    task: Task
+    source: Source
+
+
+PollResult = PollSuccess | PollFailure | Missing | StoredListing | Begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +79,7 @@ class PollCounts:
 
     changed: int = 0
     unchanged: int = 0
+    begun: int = 0
     retried: int = 0
     given_back: int = 0
     failed: int = 0
@@ -109,6 +122,7 @@ def write_results(
     now: datetime,
     settings: Settings,
     random: Random,
+    crawlers: Mapping[Kind, CrawledSystem] | None = None,
 ) -> tuple[PollCounts, Mapping[str, datetime]]:
     """Everything that is still ours takes effect, what another worker took meanwhile does not.
 
@@ -120,6 +134,8 @@ def write_results(
     failures = [one for one in kept if isinstance(one, PollFailure)]
     listings = [one for one in kept if isinstance(one, StoredListing)]
     gone = [one for one in kept if isinstance(one, Missing)]
+    begun = [one for one in kept if isinstance(one, Begun)]
+    _begin(connection, begun, crawlers or {}, now=now, settings=settings, random=random)
     outcomes.succeed(connection, unchanged, now=now, settings=settings, random=random)
     failed = outcomes.fail(connection, failures, now=now, settings=settings, random=random)
     _keep_listings(connection, listings, batch_id=batch_id, now=now)
@@ -128,6 +144,7 @@ def write_results(
     counts = PollCounts(
         changed=len(listings),
         unchanged=len(unchanged),
+        begun=len(begun),
         retried=len(failed.retry_at),
         given_back=failed.given_back,
         failed=failed.given_up,
@@ -135,6 +152,22 @@ def write_results(
         lost=len(results) - len(kept),
     )
     return counts, failed.retry_at
+
+
+def _begin(
+    connection: Connection,
+    polls: Sequence[Begun],
+    crawlers: Mapping[Kind, CrawledSystem],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> None:
+    for kind in sorted({one.source.kind for one in polls}):
+        some = [one for one in polls if one.source.kind is kind]
+        said = crawlers[kind].start(connection, [one.source for one in some], now=now)
+        begun = [(one.task, one.source, said[one.source.id]) for one in some]
+        crawls.begin(connection, begun, now=now, settings=settings, random=random)
 
 
 def _source_deleted(task: Task) -> Move:

@@ -73,16 +73,16 @@ _COLUMNS: Mapping[str, TypeEngine[Any]] = {
 
 
 def store_pages(
-    content: ContentStore, pages: Sequence[NewPage], *, now: datetime, source_id: str | None = None
+    content: ContentStore, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime
 ) -> list[KeptPage]:
-    """Every form of every page is on disk afterwards; a disk that takes no more is `Fatal`."""
-    forms = [_forms(page) for page in pages]
+    """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
+    forms = [_forms(page) for _, page in pages]
     with our_own_disk():
         put = iter(content.put_many(one for of_page in forms for one in of_page if one is not None))
     names = [[None if one is None else next(put) for one in of_page] for of_page in forms]
     return [
         _stored(page, of_page, now=now, source_id=source_id)
-        for page, of_page in zip(pages, names, strict=True)
+        for (source_id, page), of_page in zip(pages, names, strict=True)
     ]
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
+from typing import TYPE_CHECKING
 
 from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.system import Systems
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work.errors import FATAL_ERRNOS, Fatal
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.pages.crawled import CrawledSystem
 
 # A file where a folder should be, a limit on the size of files: it would be so for any object. One
 # that alone cannot be read (EACCES, EISDIR, EIO) is its poll's trouble, not the run's.
@@ -21,13 +27,22 @@ _BROKEN_STORE = FATAL_ERRNOS | {errno.EEXIST, errno.ENOTDIR, errno.EFBIG}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workshop:
-    """Database, settings, content store and systems; `random` only spreads due times."""
+    """Database, settings, content store and systems; `random` only spreads due times.
+
+    `crawlers` are the systems whose sources are walked through page by page.
+    """
 
     store: Store
     settings: Settings
     content: ContentStore
     systems: Systems
+    crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
     random: Random = field(default_factory=Random)
+
+    def pace(self, source: Source) -> Pace:
+        """How fast a host may be asked for the source."""
+        system = self.crawlers.get(source.kind) or self.systems[source.kind]
+        return system.pace(source, self.settings)
 
 
 @contextmanager

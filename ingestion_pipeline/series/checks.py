@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -13,19 +11,10 @@ from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.series.reporting import chapter_numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
+from ingestion_pipeline.sources.findings import SHOWN, Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.polling import is_stale
 from ingestion_pipeline.store.tables import sources
-
-SHOWN = 20  # findings written out; their number tells of the rest
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
-    """One thing that is not as it should be."""
-
-    subject: str
-    message: str
 
 
 def gaps(connection: Connection, series_id: str | None = None) -> list[Finding]:
@@ -69,10 +58,3 @@ def _since(source: Source) -> str:
     last = source.last_success_at
     success = f"last success {last:%Y-%m-%d %H:%M} UTC" if last else "never succeeded"
     return f"{success}; {source.last_outcome or 'not polled yet'}"
-
-
-def summary(findings: Sequence[Finding]) -> str:
-    """The first findings, a line each."""
-    lines = [f"{one.subject}: {one.message}" for one in findings[:SHOWN]]
-    more = len(findings) - SHOWN
-    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])

@@ -121,6 +121,29 @@ class Hosts(Group):
     )
 
 
+class Crawl(Group):
+    """How a run walks through catalogues, and how far one goes."""
+
+    delay_seconds: float = Field(
+        default=3.0, ge=0, le=3_600, description="between two requests to a catalogue's host"
+    )
+    batch_size: int = Field(
+        default=500, ge=1, le=5_000, description="pages a run holds at the most, of all sources"
+    )
+    per_source: int = Field(
+        default=100, ge=1, le=5_000, description="pages a run holds of one source or host"
+    )
+    max_pages: int = Field(
+        default=100_000, ge=1, description="pages of one extraction; the rest is not followed"
+    )
+    failed_share: float = Field(
+        default=0.1, ge=0, le=1, description="the check fails above this share of failed pages"
+    )
+    drop_share: float = Field(
+        default=0.2, ge=0, le=1, description="the check fails if a crawl lost more of its pages"
+    )
+
+
 class Fetch(Group):
     """Limits of one exchange with a stranger's server."""
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validat
 
 from ingestion_pipeline.settings.groups import (
     Breaker,
+    Crawl,
     Fetch,
     Group,
     Hosts,
@@ -73,6 +74,7 @@ class Settings(Group):
     breaker: Breaker = Breaker()
     work: Work = Work()
     hosts: Hosts = Hosts()
+    crawl: Crawl = Crawl()
     fetch: Fetch = Fetch()
     snapshots: Snapshots = Snapshots()
     rendering: Rendering = Rendering()

@@ -9,7 +9,10 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.sources.source import Kind
 
 # The platforms with a reader, by kind; each system's registry is compared with this by a test.
-READERS: dict[Kind, tuple[str, ...]] = {Kind.SERIES: ("mangadex", "rss", "json", "html")}
+READERS: dict[Kind, tuple[str, ...]] = {
+    Kind.SERIES: ("mangadex", "rss", "json", "html"),
+    Kind.CATALOG: ("catalog", "page"),
+}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
 _MANGADEX_ID = re.compile(

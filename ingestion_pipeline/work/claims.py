@@ -37,7 +37,7 @@ from sqlalchemy.sql.selectable import CTE, FromClause
 
 from ingestion_pipeline.store.prepared import prepared
 from ingestion_pipeline.store.rows import row_document, row_source, row_table
-from ingestion_pipeline.store.tables import ACTIVE, tasks
+from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.work.task import Move, Task, TaskStatus
 
@@ -48,13 +48,17 @@ class LostClaim(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Which tasks a worker asks for; with `source_ids` by hand, whether they are due or not."""
+    """Which tasks a worker asks for; with `source_ids` by hand, whether they are due or not.
+
+    `frontier_of` asks for one source's due tasks, of which there may be very many.
+    """
 
     kind: str
     priority: int | None = None
     shard: int | None = None
     shards: int = 1
     source_ids: Collection[str] | None = None
+    frontier_of: str | None = None
 
 
 _TASK_FIELDS = tuple(one.name for one in fields(Task))
@@ -103,6 +107,8 @@ def _narrowed(wanted: Wanted) -> dict[str, Any]:
     asked: dict[str, Any] = {}
     if wanted.source_ids is not None:
         asked["wanted_sources"] = list(wanted.source_ids)
+    if wanted.frontier_of is not None:
+        asked["frontier_source"] = wanted.frontier_of
     if wanted.priority is not None:
         asked["wanted_priority"] = wanted.priority
     if wanted.shard is not None:
@@ -113,6 +119,8 @@ def _narrowed(wanted: Wanted) -> dict[str, Any]:
 _MOMENT = bindparam("moment", type_=UtcDateTime())
 _NARROWING: dict[str, ColumnElement[bool]] = {
     "wanted_sources": tasks.c.source_id.in_(bindparam("wanted_sources", expanding=True)),
+    # By FRONTIER's own words the index is found that has one source's tasks in their order.
+    "frontier_source": and_(FRONTIER, tasks.c.source_id == bindparam("frontier_source")),
     "wanted_priority": tasks.c.priority == bindparam("wanted_priority"),
     "wanted_shard": tasks.c.shard % bindparam("shards", type_=Integer())
     == bindparam("wanted_shard"),

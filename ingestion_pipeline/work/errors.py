@@ -18,7 +18,8 @@ from enum import StrEnum
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 # What stands between us and a page and is never evaded: a source behind one is disabled at once.
-WALL_CODES = frozenset({"bot_wall", "login_wall"})
+BOT_WALL = "bot_wall"
+WALL_CODES = frozenset({BOT_WALL, "login_wall"})
 
 CODE_LENGTH = 40  # the width of the columns; a longer one would fail a whole batch
 TEXT_LENGTH = 2_000

@@ -14,12 +14,14 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import uuid4
 
-from sqlalchemy import Connection, func, select, union_all
+from sqlalchemy import Connection, Integer, String, Text, and_, exists, func, or_, select, union_all
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, tasks
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
 
@@ -83,6 +85,100 @@ def spawn(
             detail=detail,
         )
     return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawning:
+    """A child that a task wants; a sibling continues what its parent is, and is no deeper."""
+
+    parent: Task
+    child: NewTask
+    is_sibling: bool = False
+
+    @property
+    def depth(self) -> int:
+        """The child's generation."""
+        return self.parent.spawn_depth + (0 if self.is_sibling else 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spawned:
+    """How many were made, how many were too deep, and how many the lineage already had.
+
+    Those are the ancestors, the active and the ended ones of the same kind and URL together: in a
+    crawl nearly every link is one of them, and no line of a log is worth that.
+    """
+
+    made: int = 0
+    too_deep: int = 0
+    known: int = 0
+
+
+_SPAWN_COLUMNS = {
+    "kind": String(40),
+    "dedupe_key": Text(),
+    "source_id": String(120),
+    "url": Text(),
+    "payload": Json,
+    "status": String(10),
+    "priority": Integer(),
+    "shard": Integer(),
+    "not_before": UtcDateTime(),
+    "tracking_id": String(36),
+    "parent_id": Id,
+    "ancestry": Json,
+    "spawn_depth": Integer(),
+    "created_at": UtcDateTime(),
+    "updated_at": UtcDateTime(),
+}
+
+
+def spawn_all(
+    connection: Connection, wanted: Sequence[Spawning], *, now: datetime, policy: Work
+) -> Spawned:
+    """Every child that its lineage does not have is a task, by one statement however many.
+
+    The same guard as `spawn`; but `queue_limit` is not asked: it keeps a phase from being flooded
+    by events, and a frontier has a budget of its own, which its system keeps.
+    """
+    fit = [one for one in wanted if one.depth <= policy.spawn_depth]
+    by_page = {(one.parent.tracking_id, one.child.kind, one.child.url): one for one in fit[::-1]}
+    if any(url is None for _, _, url in by_page):
+        raise ValueError("a spawned task needs a URL: the loop guard judges by it")
+    made = _insert_new(connection, list(by_page.values())[::-1], now=now) if by_page else 0
+    return Spawned(made=made, too_deep=len(wanted) - len(fit), known=len(fit) - made)
+
+
+def _insert_new(connection: Connection, wanted: Sequence[Spawning], *, now: datetime) -> int:
+    rows = [_spawned_row(one, now=now) for one in wanted]
+    values = [
+        (*(row[name] for name in _SPAWN_COLUMNS), (*one.parent.ancestry, one.parent.id)[0])
+        for one, row in zip(wanted, rows, strict=True)
+    ]
+    given = row_source(connection, _SPAWN_COLUMNS | {"root_id": Id}, values, "given")
+    same = and_(tasks.c.url == given.c.url, tasks.c.kind == given.c.kind)
+    # As in `_lineage`: the root alone was not spawned.
+    is_root = exists().where(tasks.c.id == given.c.root_id, same)
+    is_spawned = exists().where(SPAWNED, tasks.c.tracking_id == given.c.tracking_id, same)
+    columns = [given.c[name] for name in _SPAWN_COLUMNS]
+    statement = insert_into(connection, tasks).from_select(
+        list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
+    )
+    once = statement.on_conflict_do_nothing(
+        index_elements=["kind", "dedupe_key"], index_where=ACTIVE
+    )
+    return connection.execute(once).rowcount
+
+
+def _spawned_row(one: Spawning, *, now: datetime) -> dict[str, object]:
+    row = _row(one.child, now=now, parent=one.parent)
+    if one.is_sibling:
+        row |= {
+            "parent_id": one.parent.parent_id or one.parent.id,
+            "ancestry": list(one.parent.ancestry) or [one.parent.id],
+            "spawn_depth": one.depth,
+        }
+    return row
 
 
 def enqueue(

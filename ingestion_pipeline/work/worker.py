@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from uuid import uuid4
 
@@ -47,13 +47,19 @@ class Worker:
 
     def claim(self, wanted: Wanted, *, limit: int) -> list[Task]:
         """At most `limit` tasks, now leased to this worker."""
+        return self.claim_all([(wanted, limit)])
+
+    def claim_all(self, wishes: Sequence[tuple[Wanted, int]]) -> list[Task]:
+        """Of each wish at most so many tasks, now leased to this worker, in one transaction."""
+        found: list[Task] = []
         with self.store.begin() as connection:
             now, renewed_at = self.store.clock.now(connection), self._monotonic()
             # Those claimed before are renewed as well, since `may_start` speaks of all of them.
             self._renew(connection, now)
-            found = claims.claim(
-                connection, wanted, owner=self.owner, now=now, lease=self.lease, limit=limit
-            )
+            for wanted, limit in wishes:
+                found += claims.claim(
+                    connection, wanted, owner=self.owner, now=now, lease=self.lease, limit=limit
+                )
         self._renewed_at = renewed_at
         with self._lock:
             self._claims = (self._claims or {}) | {task.id: task.fence for task in found}

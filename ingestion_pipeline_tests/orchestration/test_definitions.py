@@ -21,7 +21,7 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "chapters", "notices"]
+ASSETS = ["sources", "pages", "chapters", "notices"]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -35,6 +35,7 @@ def test_everything_loads() -> None:
 
     assert {key.to_user_string() for key in REPOSITORY.asset_graph.get_all_asset_keys()} == {
         "sources",
+        "pages",
         "chapters",
         "notices",
     }
@@ -44,7 +45,9 @@ def test_the_jobs_bear_their_names() -> None:
     names = {job.name for job in REPOSITORY.get_all_jobs() if not job.name.startswith("__")}
 
     polls = {"poll_hot", "poll_warm", "poll_cold"}
-    assert names == polls | {"maintain", "add_source", "ingest_series", "deliver_notices"}
+    crawls = {"crawl_catalogs", "ingest_catalog"}
+    others = {"maintain", "add_source", "ingest_series", "deliver_notices"}
+    assert names == polls | crawls | others
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -57,6 +60,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
 
     assert found == {
         "sources": "sources",
+        "pages": "catalogs",
         "chapters": "series_sources",
         "notices": "not partitioned",
     }
@@ -112,7 +116,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert len(one.description or "") > 40
     assert one.owners == ["team:ingestion"]
     assert one.kinds
-    assert one.group_name in {"sources", "series", "notices"}
+    assert one.group_name in {"sources", "catalogs", "series", "notices"}
 
 
 @pytest.mark.parametrize("name", ASSETS)

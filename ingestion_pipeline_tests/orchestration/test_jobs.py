@@ -87,6 +87,7 @@ def test_a_poll_run_bears_its_own_numbers(
         "new": 10,
         "changed": 1,
         "unchanged": 0,
+        "begun": 0,
         "retried": 0,
         "given_back": 0,
         "failed": 1,
@@ -278,6 +279,7 @@ def test_maintain_keeps_house_and_tells_every_check(
     first, second = run_job("maintain", instance), run_job("maintain", instance)
 
     names = {"no_gaps", "not_empty_after_full", "sources_fresh", "files_readable", "all_delivered"}
+    names |= {"share_of_failures", "no_empty_shells", "no_drop_against_history"}
     assert first.success
     assert checked(first) == dict.fromkeys(names, True)
     assert checked(second) == {}

@@ -42,7 +42,7 @@ def a_page(url: str = URL, text: str = "Baker", **changes: Any) -> NewPage:
 
 def kept(shop: Workshop, *pages: NewPage, hours: int = 0) -> list[int]:
     now = NOON + hours * HOUR
-    stored = store_pages(shop.content, pages, now=now, source_id="catalog:a")
+    stored = store_pages(shop.content, [("catalog:a", page) for page in pages], now=now)
     with shop.store.begin() as connection:
         return keep_pages(connection, stored, now=now)
 
@@ -92,7 +92,7 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
 def test_hundreds_of_pages_are_one_statement_each_way(shop: Workshop, store: Store) -> None:
     urls = [f"https://a.test/{number}?q=" + "x" * 5_000 for number in range(300)]
     pages = [a_page(url, text=str(number)) for number, url in enumerate(urls)]
-    stored = store_pages(shop.content, [*pages, pages[7]], now=NOON)
+    stored = store_pages(shop.content, [(None, page) for page in (*pages, pages[7])], now=NOON)
     said: list[str] = []
     with store.begin() as connection:
         event.listen(connection, "before_cursor_execute", lambda *a: said.append(a[2]))

@@ -350,9 +350,15 @@ def test_a_host_that_was_lost_is_not_asked_any_more(
 class ClaimsAtTheEnd(FetchSlice):
     """Its next claim comes when a host's queue has been served and the visit has not ended yet."""
 
-    async def _serve(self, host: str) -> None:
-        await super()._serve(host)
-        await self._claim_more(POLLS, 1)
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        serve = self._visits._serve_queue
+
+        async def serve_and_claim(host: str) -> None:
+            await serve(host)
+            await self._claim_more(POLLS, 1)
+
+        self._visits._serve_queue = serve_and_claim
 
 
 @ON_SQLITE

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.series import checks
-from ingestion_pipeline.series.checks import Finding
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.findings import Finding, summary
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases
@@ -102,7 +102,7 @@ def test_a_source_is_stale_after_three_intervals_without_success(
 def test_a_summary_writes_out_the_first_twenty(count: int, last: str) -> None:
     findings = [Finding(subject=f"s{number}", message="m") for number in range(count)]
 
-    lines = checks.summary(findings).splitlines()
+    lines = summary(findings).splitlines()
 
     assert (lines[0], lines[-1]) == ("s0: m", last)
     assert len(lines) == count

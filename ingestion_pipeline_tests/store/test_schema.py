@@ -112,6 +112,7 @@ def test_partial_indexes_and_checks_are_in_the_database(store: Store) -> None:
     assert partial == {
         "ix_tasks_due",
         "ix_tasks_ended",
+        "ix_tasks_frontier",
         "ix_tasks_source",
         "ix_tasks_spawned",
         "uq_tasks_active",

@@ -3,6 +3,7 @@
 Columns, keys and indexes are stated here; a statement on them does not belong here.
 """
 
+from ingestion_pipeline.store.tables.catalogs import CRAWLING, crawl_steps, extractions, pages
 from ingestion_pipeline.store.tables.fetching import hosts, snapshots
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.tables.operating import audit_log, settings
@@ -19,6 +20,7 @@ from ingestion_pipeline.store.tables.telling import (
 from ingestion_pipeline.store.tables.watching import (
     ACTIVE,
     ENDED,
+    FRONTIER,
     OPEN,
     SPAWNED,
     batch_items,
@@ -30,7 +32,9 @@ from ingestion_pipeline.store.tables.watching import (
 
 __all__ = [
     "ACTIVE",
+    "CRAWLING",
     "ENDED",
+    "FRONTIER",
     "GIVEN_UP",
     "OPEN",
     "SPAWNED",
@@ -40,12 +44,15 @@ __all__ = [
     "batch_items",
     "chapter_sources",
     "chapters",
+    "crawl_steps",
     "dead_letters",
+    "extractions",
     "follows",
     "hosts",
     "metadata",
     "notices",
     "outbox",
+    "pages",
     "recipients",
     "runs",
     "series",

@@ -25,6 +25,8 @@ ENDED = text("ended_at IS NOT NULL")
 OPEN = text("replayed_at IS NULL")
 SPAWNED = text("parent_id IS NOT NULL")
 OF_A_SOURCE = text("source_id IS NOT NULL")
+# Polls are taken by tier and there is one of each source: what is taken by source is the rest.
+FRONTIER = text("ended_at IS NULL AND kind <> 'poll'")
 
 _ENDED_AT = "CASE WHEN status NOT IN ('PENDING', 'PROCESSING') THEN updated_at END"
 
@@ -133,7 +135,17 @@ tasks = Table(
         postgresql_where=OF_A_SOURCE,
         sqlite_where=OF_A_SOURCE,
     ),
-    Index("ix_tasks_spawned", "tracking_id", postgresql_where=SPAWNED, sqlite_where=SPAWNED),
+    Index(
+        "ix_tasks_frontier",
+        "kind",
+        "source_id",
+        "priority",
+        "not_before",
+        "created_at",
+        postgresql_where=FRONTIER,
+        sqlite_where=FRONTIER,
+    ),
+    Index("ix_tasks_spawned", "tracking_id", "url", postgresql_where=SPAWNED, sqlite_where=SPAWNED),
     Index("ix_tasks_ended", "ended_at", postgresql_where=ENDED, sqlite_where=ENDED),
 )
 

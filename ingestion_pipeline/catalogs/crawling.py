@@ -1,0 +1,111 @@
+"""A walk through catalogues, put together: one slice of a run, or one source to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, func, select, update
+
+from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.pages.archive import SnapshotArchive
+from ingestion_pipeline.pages.crawl import CrawlSlice
+from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawlCounts, Crawled, CrawlWanted
+from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.polite_visits import PoliteVisitor
+from ingestion_pipeline.pages.rendering import Renderer
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, tasks
+from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.work.worker import Worker
+
+
+async def crawl_slice(
+    shop: Workshop,
+    worker: Worker,
+    fetcher: HttpFetcher,
+    wanted: CrawlWanted,
+    *,
+    renderer: Renderer | None = None,
+) -> Crawled:
+    """One run's part of the walk; without a renderer, pages that need a browser are refused."""
+    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
+    crawl = CrawlSlice(
+        shop,
+        worker,
+        fetcher,
+        kind=Kind.CATALOG,
+        visitor=PoliteVisitor(fetcher, renderer, clock, shop.settings),
+        archive=SnapshotArchive(shop.store, shop.content),
+        clock=clock,
+    )
+    return await crawl.run(wanted)
+
+
+def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
+    """Each source is crawled now, due or not; its extraction, in a word for people.
+
+    Pages that wait for a retry or a pause are due as well; what their host asked for still holds.
+    """
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        known = sources_by_id(connection, source_ids)
+        for missing in set(source_ids) - known.keys():
+            raise UnknownSource(missing)
+        said = start_extractions(connection, list(known.values()), now=now)
+        _make_due(connection, source_ids, now=now)
+    return said
+
+
+def _make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+    later = (
+        select(tasks.c.id)
+        .where(
+            FRONTIER,
+            tasks.c.kind == FETCH_PAGE,
+            tasks.c.source_id.in_(list(source_ids)),
+            tasks.c.status == TaskStatus.PENDING.value,
+            tasks.c.not_before > now,
+        )
+        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
+        .with_for_update()
+        .cte("later")
+    )
+    is_later = tasks.c.id.in_(select(later.c.id))
+    connection.execute(update(tasks).where(is_later).values(not_before=now))
+
+
+async def crawl_until_done(
+    shop: Workshop,
+    source_ids: Collection[str],
+    fetcher: HttpFetcher,
+    *,
+    renderer: Renderer | None = None,
+) -> CrawlCounts:
+    """The sources' extractions are begun and walked to their end, without Dagster.
+
+    By slices, as runs do it; returns when no page waits, or when none is due within a minute.
+    """
+    await asyncio.to_thread(ask_for, shop, source_ids)
+    worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+    counts, wanted = CrawlCounts(), CrawlWanted(source_ids=source_ids)
+    while await asyncio.to_thread(_is_work_soon, shop, source_ids):
+        before = counts
+        counts += (await crawl_slice(shop, worker, fetcher, wanted, renderer=renderer)).counts
+        if counts == before:
+            await asyncio.sleep(0.2)  # another process has the pages, or they are due in a moment
+    return counts
+
+
+def _is_work_soon(shop: Workshop, source_ids: Collection[str]) -> bool:
+    with shop.store.read() as connection:
+        soon = shop.store.clock.now(connection) + timedelta(minutes=1)
+        query = select(func.min(tasks.c.not_before)).where(
+            ACTIVE, tasks.c.kind == FETCH_PAGE, tasks.c.source_id.in_(list(source_ids))
+        )
+        first = connection.execute(query).scalar_one()
+    return first is not None and first <= soon

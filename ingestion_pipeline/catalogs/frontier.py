@@ -1,0 +1,171 @@
+"""The pages that wait: which sources have some, and what is to be done with those claimed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from sqlalchemy import Connection, and_, exists, or_, select, update
+
+from ingestion_pipeline.catalogs.recipe import recipe_of
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    OPEN_PAGES,
+    ExtractionStatus,
+    PageStatus,
+)
+from ingestion_pipeline.catalogs.steps import Step, steps_of
+from ingestion_pipeline.pages.crawled import (
+    FETCH_PAGE,
+    CrawlWanted,
+    PageArchive,
+    PageGone,
+    PageWork,
+)
+from ingestion_pipeline.pages.page import KnownPage, PageVisit
+from ingestion_pipeline.sources import Source, SourceStatus
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    FRONTIER,
+    crawl_steps,
+    extractions,
+    pages,
+    tasks,
+)
+from ingestion_pipeline.work.task import Task, TaskStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePlan:
+    """Where a page stands in its catalogue; `steps` are all steps of its extraction, by key."""
+
+    page_id: int
+    extraction_id: int
+    step: Step
+    position: int | None
+    known_as: str
+
+
+def waiting_sources(
+    connection: Connection, wanted: CrawlWanted, *, now: datetime, limit: int
+) -> list[Source]:
+    """The sources with a page to be claimed, the longest untouched first; none that is disabled."""
+    is_claimable = or_(
+        tasks.c.status == TaskStatus.PENDING.value,
+        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
+    )
+    has_work = exists().where(
+        FRONTIER,
+        tasks.c.kind == FETCH_PAGE,
+        tasks.c.source_id == extractions.c.source_id,
+        tasks.c.not_before <= now,
+        is_claimable,
+    )
+    query = select(extractions.c.source_id).where(CRAWLING, has_work)
+    if wanted.source_ids is not None:
+        query = query.where(extractions.c.source_id.in_(list(wanted.source_ids)))
+    ids = list(connection.execute(query.order_by(extractions.c.updated_at)).scalars())
+    known = sources_by_id(connection, ids)
+    found = [known[id_] for id_ in ids if id_ in known and _is_wanted(known[id_], wanted)]
+    return found[:limit]
+
+
+def _is_wanted(source: Source, wanted: CrawlWanted) -> bool:
+    is_ours = wanted.shard is None or source.shard % wanted.shards == wanted.shard
+    return is_ours and source.status is not SourceStatus.DISABLED
+
+
+def open_pages(
+    connection: Connection, claimed: Sequence[Task], *, archive: PageArchive
+) -> list[PageWork | PageGone]:
+    """What is to be done with each page, which is in progress from now on."""
+    rows = _rows(connection, [task.payload.get("page") for task in claimed])
+    sources = sources_by_id(connection, {task.source_id or "" for task in claimed})
+    known = archive.known(connection, {row["url"] for row in rows.values()})
+    opened = [_opened(task, rows, sources, known) for task in claimed]
+    _mark_in_progress(connection, [one for one in opened if isinstance(one, PageWork)])
+    return opened
+
+
+def _rows(connection: Connection, ids: Sequence[Any]) -> dict[int, Mapping[str, Any]]:
+    query = (
+        select(
+            pages.c.id,
+            pages.c.url,
+            pages.c.position,
+            pages.c.extraction_id,
+            crawl_steps.c.key.label("step"),
+            extractions.c.recipe,
+        )
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .join(extractions, extractions.c.id == pages.c.extraction_id)
+        .where(
+            pages.c.id.in_([id_ for id_ in ids if id_ is not None]),
+            pages.c.status.in_(OPEN_PAGES),
+            extractions.c.status.in_(CRAWLING_STATES),
+        )
+    )
+    return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+
+
+def _opened(
+    task: Task,
+    rows: Mapping[int, Mapping[str, Any]],
+    sources: Mapping[str, Source],
+    known: Mapping[str, KnownPage],
+) -> PageWork | PageGone:
+    row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
+    if row is None or source is None:
+        return PageGone(task=task, why="its extraction has ended, or its source is gone")
+    step = extraction_steps(json.dumps(row["recipe"], sort_keys=True))[row["step"]]
+    url: str = row["url"]
+    return PageWork(
+        task=task,
+        source=source,
+        visit=PageVisit(
+            url=url,
+            known=known.get(url),
+            render=step.recipe.render,
+            rendering=step.recipe.rendering,
+        ),
+        plan=PagePlan(
+            page_id=row["id"],
+            extraction_id=row["extraction_id"],
+            step=step,
+            position=row["position"],
+            known_as=url,
+        ),
+    )
+
+
+@lru_cache(maxsize=500)
+def extraction_steps(recipe: str) -> dict[str, Step]:
+    """The steps of a recipe as the extraction's row keeps it, by key."""
+    return {step.key: step for step in steps_of(recipe_of({"recipe": json.loads(recipe)}))}
+
+
+def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> None:
+    """Also the extraction, with its first page."""
+    if not opened:
+        return
+    connection.execute(
+        update(pages)
+        .where(
+            pages.c.id.in_([work.plan.page_id for work in opened]),
+            pages.c.status == PageStatus.WAITING.value,
+        )
+        .values(status=PageStatus.IN_PROGRESS.value)
+    )
+    connection.execute(
+        update(extractions)
+        .where(
+            extractions.c.id.in_({work.plan.extraction_id for work in opened}),
+            extractions.c.status == ExtractionStatus.WAITING.value,
+        )
+        .values(status=ExtractionStatus.IN_PROGRESS.value)
+    )

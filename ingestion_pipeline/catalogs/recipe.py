@@ -1,0 +1,218 @@
+"""A catalogue's recipe as `config.recipe` writes it, checked: every problem at once, by its key.
+
+A recipe is a level: what kind of page it speaks of, how the list goes on (`pagination`), which
+links are followed (`link_selector`, `link_pattern`), and in `links` the level they lead to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, cast
+
+from ingestion_pipeline.catalogs.fields import Fields, as_mapping
+from ingestion_pipeline.catalogs.patterns import LinkPattern
+from ingestion_pipeline.pages.rendering import Rendering
+from ingestion_pipeline.pages.rendering_config import KEYS, rendering_of
+
+MAX_LEVELS = 5  # three of categories, then DETAIL_LINKS, then DETAIL
+MAX_LIST_PAGES = 10_000  # of one list; a recipe may ask for fewer
+DEFAULT_LIST_PAGES = 1_000
+MAX_WAIT_SECONDS = 600
+
+
+class PageType(StrEnum):
+    """What a page is for: `DETAIL` holds records, the others lead to further pages."""
+
+    DETAIL = "DETAIL"
+    DETAIL_LINKS = "DETAIL_LINKS"
+    CATEGORY_LINKS = "CATEGORY_LINKS"
+    EXPLORATORY = "EXPLORATORY"
+
+
+class BadRecipe(ValueError):
+    """A recipe that cannot be followed; `problems` names every key with what is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numbered:
+    """The pages of a list by their URLs: `{page_num}`, or `{offset}` with `limit` records each."""
+
+    url_pattern: str
+    total_pages: int
+    start_page: int = 1
+    limit: int | None = None
+    max_pages: int = DEFAULT_LIST_PAGES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chained:
+    """The pages of a list one after the other: by `rel=next` or its like, or by a selector."""
+
+    selector: str | None
+    max_pages: int = DEFAULT_LIST_PAGES
+
+
+Pagination = Numbered | Chained
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """One level of a catalogue; `links` is the level that its links lead to."""
+
+    page_type: PageType
+    pagination: Pagination | None = None
+    link_selector: str | None = None
+    link_pattern: LinkPattern | None = None
+    links: Recipe | None = None
+    render: bool = False
+    rendering: Rendering = field(default_factory=Rendering)
+
+    @property
+    def follows_links(self) -> bool:
+        """Whether its pages lead to further ones; a `DETAIL` page never does."""
+        return self.page_type is not PageType.DETAIL
+
+    @property
+    def target(self) -> Recipe:
+        """The level its links lead to: exploring goes on by the same rules."""
+        return self if self.page_type is PageType.EXPLORATORY else cast("Recipe", self.links)
+
+
+_KEYS = (
+    "page_type",
+    "pagination",
+    "link_selector",
+    "link_pattern",
+    "exact_link_match",
+    "links",
+    "render",
+    *KEYS,
+)
+_LOAD_WAIT = "load_wait_seconds"
+_WITH_LINKS = ("link_selector", "link_pattern", "exact_link_match", "links")
+
+
+def recipe_of(config: Mapping[str, Any]) -> Recipe:
+    """The recipe of a source's configuration.
+
+    Raises:
+        BadRecipe: with every problem there is.
+    """
+    problems: list[str] = []
+    raw = as_mapping(config.get("recipe"))
+    if raw is None:
+        cure = "write page_type, and link_selector or link_pattern for pages that lead to others"
+        raise BadRecipe([f"recipe: is missing or no mapping; {cure}"])
+    recipe = _level(Fields(raw, "recipe", problems), level=1)
+    if problems:
+        raise BadRecipe(problems)
+    return recipe
+
+
+def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
+    given.refuse_unknown(_KEYS)
+    page_type = given.choice("page_type", PageType)
+    pattern = given.pattern("link_pattern", is_exact=given.flag("exact_link_match"))
+    selector = given.selector("link_selector")
+    _check_links(given, page_type)
+    loading = root or given  # the root's waiting time holds for all levels
+    return Recipe(
+        page_type=page_type or PageType.DETAIL,
+        pagination=_pagination(given),
+        link_selector=selector,
+        link_pattern=pattern,
+        links=_target(given, page_type, level=level, root=loading),
+        render=given.flag("render"),
+        rendering=_rendering(given, loading),
+    )
+
+
+def _check_links(given: Fields, page_type: PageType | None) -> None:
+    has_rule = given.has("link_selector") or given.has("link_pattern")
+    match page_type:
+        case PageType.DETAIL:
+            for key in _WITH_LINKS:
+                given.refuse_key(key, "a DETAIL page never follows links; remove it")
+        case PageType.DETAIL_LINKS | PageType.CATEGORY_LINKS if not has_rule:
+            given.refuse("link_selector", "is missing: name it or link_pattern, or both")
+        case PageType.EXPLORATORY:
+            given.refuse_key("links", "exploring goes on by its own rules; remove it")
+        case _:
+            pass
+    if given.has("exact_link_match") and not given.has("link_pattern"):
+        given.refuse("exact_link_match", "belongs to link_pattern, which is missing")
+
+
+def _target(
+    given: Fields, page_type: PageType | None, *, level: int, root: Fields
+) -> Recipe | None:
+    if level == MAX_LEVELS:
+        given.refuse_key("links", f"a recipe has at most {MAX_LEVELS} levels; remove it")
+        return None
+    if page_type not in {PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS}:
+        return None
+    inner = given.inner("links")
+    if inner is None:
+        if page_type is PageType.CATEGORY_LINKS:
+            given.refuse("links", "is missing: say what the categories' pages are")
+        return Recipe(page_type=PageType.DETAIL)
+    found = _level(inner, level=level + 1, root=root)
+    if page_type is PageType.DETAIL_LINKS and found.page_type is not PageType.DETAIL:
+        inner.refuse("page_type", "DETAIL_LINKS leads to DETAIL; else write CATEGORY_LINKS above")
+    return found
+
+
+_PAGINATION_KEYS = ("url_pattern", "total_pages", "start_page", "limit", "next", "max_pages")
+
+
+def _pagination(given: Fields) -> Pagination | None:
+    inner = given.inner("pagination")
+    if inner is None:
+        return None
+    inner.refuse_unknown(_PAGINATION_KEYS)
+    max_pages = inner.number("max_pages", DEFAULT_LIST_PAGES, least=1, most=MAX_LIST_PAGES)
+    if inner.has("url_pattern") == inner.has("next"):
+        inner.refuse("url_pattern", "name it or next, and not both")
+        return None
+    if inner.has("next"):
+        for key in ("total_pages", "start_page", "limit"):
+            inner.refuse_key(key, "belongs to url_pattern; remove it")
+        text = inner.text("next")
+        selector = None if text == "rel" else inner.selector("next")
+        return Chained(selector=selector, max_pages=int(max_pages))
+    return _numbered(inner, int(max_pages))
+
+
+def _numbered(inner: Fields, max_pages: int) -> Numbered:
+    pattern = inner.text("url_pattern") or ""
+    is_offset = inner.url_template("url_pattern", pattern)
+    if not inner.has("total_pages"):
+        inner.refuse("total_pages", "is missing: how many pages the list has, as far as known")
+    if is_offset and not inner.has("limit"):
+        inner.refuse("limit", "is missing: how many records a page has, for {offset}")
+    if not is_offset:
+        inner.refuse_key("limit", "belongs to {offset}; remove it")
+    return Numbered(
+        url_pattern=pattern,
+        total_pages=int(inner.number("total_pages", 1, least=1, most=MAX_LIST_PAGES)),
+        start_page=int(inner.number("start_page", 1, least=0, most=1)),
+        limit=int(inner.number("limit", 1, least=1, most=10_000)) if is_offset else None,
+        max_pages=max_pages,
+    )
+
+
+def _rendering(given: Fields, loading: Fields) -> Rendering:
+    asked = {key: given.value(key) for key in KEYS if given.has(key)}
+    if loading.has(_LOAD_WAIT):
+        asked[_LOAD_WAIT] = loading.value(_LOAD_WAIT)
+    given.selector("content_selector")  # it cuts out the content of pages without a browser, too
+    rendering, bad = rendering_of(asked)
+    for one in bad:
+        given.refuse(one.field, one.message)
+    return rendering or Rendering()

@@ -1,0 +1,106 @@
+"""A page whose content is at hand, asked for its links; parsed only if a question needs it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, page_links
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.pagination import Clue, following_pages
+from ingestion_pipeline.work.errors import Permanent
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+_ANCHORS = "a[href], area[href]"
+
+
+def identity(url: str) -> str:
+    """Under what a page is known in a crawl: its canonical URL without a slash at the path's end.
+
+    No catalogue shows two things under `/a` and `/a/`, and links write both.
+    """
+    path, mark, query = url.partition("?")
+    shorter = path.rstrip("/")
+    return f"{path if shorter.endswith(':') else shorter}{mark}{query}"
+
+
+class SeenPage:
+    """A page as it was fetched or stored; `url` is where its redirects led."""
+
+    def __init__(
+        self,
+        *,
+        url: str,
+        body: bytes,
+        content_type: str | None = None,
+        known_as: str | None = None,
+        position: int | None = None,
+        links: Sequence[str] | None = None,
+        is_restricted: bool = False,
+    ) -> None:
+        self.url = url
+        self.key = identity(canonical_or_none(known_as or url) or url)
+        self.position = position
+        self._body = body
+        self._content_type = content_type
+        self._links = links
+        self._is_restricted = is_restricted  # a browser has already cut out the content
+        self._parsed: LexborHTMLParser | None = None
+
+    def check_content(self, selector: str | None) -> None:
+        """Raise if the part of the page that holds the content is not there, or empty."""
+        if selector is not None and not self._is_restricted:
+            self._content(selector)
+
+    def links(self, selector: str | None = None, *, within: str | None = None) -> Sequence[str]:
+        """The canonical URLs that the page links to, in page order.
+
+        With a selector those of the elements that match, or of what is in them; `within` the first
+        element that matches.
+        """
+        within = None if self._is_restricted else within
+        if selector is None and within is None:
+            if self._links is None:
+                self._links = tuple(page_links(self._tree, self.url))
+            return self._links
+        content = self._content(within) if within else self._tree.root
+        chosen = [] if content is None else content.css(selector or _ANCHORS)
+        return self._targets(chosen)
+
+    def next_url(self, selector: str | None) -> str | None:
+        """Where the page's list goes on: by the selector, else by what pages say themselves."""
+        if selector is not None:
+            return next(iter(self._targets(self._tree.css(selector))), None)
+        following = following_pages(self._tree, self.url)
+        urls = (canonical_or_none(one.url) for one in following if one.clue <= Clue.NEXT_TEXT)
+        return next(filter(None, urls), None)
+
+    @property
+    def _tree(self) -> LexborHTMLParser:
+        if self._parsed is None:
+            self._parsed = parse_html(decode(self._body, self._content_type))
+        return self._parsed
+
+    def _content(self, selector: str) -> LexborNode:
+        found = self._tree.css_first(selector)
+        if found is None or not (found.text().strip() or found.css_first("a[href], img")):
+            said = "matches nothing" if found is None else "matches an empty element"
+            raise Permanent(
+                f"content_selector {selector!r} {said} on the page: the layout changed, or the"
+                " recipe is wrong",
+                code="content_selector",
+            )
+        return found
+
+    def _targets(self, chosen: Sequence[LexborNode]) -> list[str]:
+        base = base_of(self._tree, self.url)
+        hrefs: dict[str | None, None] = {}
+        for node in chosen:
+            anchors = [node] if "href" in node.attrs else node.css(_ANCHORS)
+            hrefs |= dict.fromkeys(anchor.attrs.get("href") for anchor in anchors)
+        addresses = dict.fromkeys(linked_page(base, href) for href in hrefs)
+        found = (canonical_or_none(address) for address in addresses if address)
+        return list(dict.fromkeys(filter(None, found)))

@@ -1,0 +1,222 @@
+"""Which pages follow from a page: pure, in the order pagination, DETAIL, links.
+
+A step is a part of the recipe that pages belong to: the root, the further pages of a list, the
+pages that a level's links lead to. Each page is asked once what follows from it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ingestion_pipeline.catalogs.recipe import Chained, Numbered, PageType, Recipe
+from ingestion_pipeline.catalogs.seen import SeenPage, identity
+from ingestion_pipeline.reading.links import canonical_or_none, linked_page
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.errors import Permanent
+
+_ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
+
+
+class StepKind(StrEnum):
+    """How a step's pages are come by."""
+
+    FETCH_ROOT = "FETCH_ROOT"
+    FETCH_PAGINATED = "FETCH_PAGINATED"
+    FETCH_LINKS = "FETCH_LINKS"
+    FETCH_VIA_API = "FETCH_VIA_API"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A part of the recipe; `key` is the way to it, such as `root/pages/links`."""
+
+    key: str
+    kind: StepKind
+    parent: str | None
+    recipe: Recipe
+
+    @property
+    def pages_key(self) -> str:
+        """The step of its list's further pages."""
+        return self.key if self.kind is StepKind.FETCH_PAGINATED else f"{self.key}/pages"
+
+    @property
+    def links_key(self) -> str:
+        """The step of the pages that its links lead to; exploring stays where it is."""
+        level = self.key.removesuffix("/pages")
+        if self.recipe.page_type is PageType.EXPLORATORY and self.kind is StepKind.FETCH_LINKS:
+            return level
+        return f"{level}/links"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A page that follows: `key` is its identity, `position` its place in a list.
+
+    A `is_sibling` belongs to the same list as the page it was found on, and is no deeper.
+    """
+
+    url: str
+    key: str
+    step: str
+    position: int | None = None
+    is_sibling: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What a page leads to; `is_detail` if it holds records, `beyond` counts pages past a limit."""
+
+    pages: tuple[Found, ...] = ()
+    is_detail: bool = False
+    beyond: int = 0
+
+
+def steps_of(recipe: Recipe) -> list[Step]:
+    """Every step of the recipe, parents first."""
+    root = Step(key="root", kind=StepKind.FETCH_ROOT, parent=None, recipe=recipe)
+    return list(_steps(root))
+
+
+def _steps(step: Step) -> Iterator[Step]:
+    yield step
+    level = step.recipe
+    if level.pagination is not None:
+        kind = StepKind.FETCH_PAGINATED
+        yield Step(key=step.pages_key, kind=kind, parent=step.key, recipe=level)
+    if level.follows_links and step.links_key != step.key:
+        kind = StepKind.FETCH_LINKS
+        yield from _steps(Step(key=step.links_key, kind=kind, parent=step.key, recipe=level.target))
+
+
+def what_follows(step: Step, page: SeenPage) -> Followed:
+    """The pages that follow, each once, never the page itself.
+
+    A page that is the first of its own list goes on as its list's pages do: nobody else would.
+
+    Raises:
+        Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows.
+    """
+    level = step.recipe
+    page.check_content(level.rendering.content_selector)
+    listed, beyond, is_in_list = _list_pages(step, page)
+    if not is_in_list:
+        return Followed(pages=_each_once(page, listed), beyond=beyond)
+    if not level.follows_links:
+        return Followed(pages=_each_once(page, listed), is_detail=True, beyond=beyond)
+    found = _each_once(page, [*listed, *_linked(step, page)])
+    if not found and not _may_lead_nowhere(step):
+        raise _nothing_to_do(level)
+    return Followed(pages=found, beyond=beyond)
+
+
+def _list_pages(step: Step, page: SeenPage) -> tuple[list[Found], int, bool]:
+    """Further pages of the list, how many are past its limit, and whether this page is in it."""
+    match step.recipe.pagination:
+        case None:
+            return [], 0, True
+        case Numbered() as numbered:
+            if step.kind is StepKind.FETCH_PAGINATED:
+                return [], 0, True
+            pages, beyond = _numbered_pages(numbered, step, page)
+            return pages, beyond, any(one.key == page.key for one in pages)
+        case Chained() as chained:
+            return *_next_page(chained, step, page), True
+
+
+def _numbered_pages(numbered: Numbered, step: Step, page: SeenPage) -> tuple[list[Found], int]:
+    """The list by its pattern; a page that links further than the recipe knows is believed."""
+    count = max(numbered.total_pages, _highest(numbered, page))
+    kept = min(count, numbered.max_pages)
+    urls = [_numbered_url(numbered, index, page) for index in range(kept)]
+    pages = [
+        _found(url, step.pages_key, position=position)
+        for position, url in enumerate(urls, start=1)
+        if url is not None
+    ]
+    return pages, count - kept
+
+
+def _numbered_url(numbered: Numbered, index: int, page: SeenPage) -> str | None:
+    number = index + numbered.start_page if numbered.limit is None else index * numbered.limit
+    return canonical_or_none(linked_page(page.url, _filled(numbered, str(number))) or "")
+
+
+def _filled(numbered: Numbered, number: str) -> str:
+    text = numbered.url_pattern.replace("{limit}", str(numbered.limit))
+    return text.replace("{page_num}", number).replace("{offset}", number)
+
+
+def _highest(numbered: Numbered, page: SeenPage) -> int:
+    """How many pages the list has by the highest number that the page links to; 0 if to none."""
+    template = canonical_or_none(linked_page(page.url, _filled(numbered, _ANY_NUMBER)) or "")
+    if template is None:
+        return 0
+    shape = re.compile(re.escape(template).replace(_ANY_NUMBER, "([0-9]{1,7})"))
+    numbers = [int(found[1]) for link in page.links() if (found := shape.fullmatch(link))]
+    if not numbers:
+        return 0
+    highest = max(numbers)
+    if numbered.limit is None:
+        return highest - numbered.start_page + 1
+    return highest // numbered.limit + 1
+
+
+def _next_page(chained: Chained, step: Step, page: SeenPage) -> tuple[list[Found], int]:
+    """The page after this one, unless the list is as long as it may be."""
+    url = page.next_url(chained.selector)
+    if url is None:
+        return [], 0
+    position = (page.position or 1) + 1
+    if position > chained.max_pages:
+        return [], 1
+    is_sibling = step.kind is StepKind.FETCH_PAGINATED
+    return [_found(url, step.pages_key, position=position, is_sibling=is_sibling)], 0
+
+
+def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
+    level = step.recipe
+    links = page.links(level.link_selector, within=level.rendering.content_selector)
+    if level.page_type is PageType.EXPLORATORY:
+        own = host_of(page.url)
+        links = [link for link in links if host_of(link) == own]
+    for link in links:
+        url = link
+        if level.link_pattern is not None:
+            part = level.link_pattern.find(link)
+            if part is None:
+                continue
+            url = link if part == link else canonical_or_none(linked_page(page.url, part) or "")
+        if url is not None:
+            yield _found(url, step.links_key)
+
+
+def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:
+    return Found(url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling)
+
+
+def _each_once(page: SeenPage, found: Sequence[Found]) -> tuple[Found, ...]:
+    by_key: dict[str, Found] = {}
+    for one in found:
+        by_key.setdefault(one.key, one)
+    by_key.pop(page.key, None)
+    return tuple(by_key.values())
+
+
+def _may_lead_nowhere(step: Step) -> bool:
+    """The end of a list may be empty, and exploring ends somewhere."""
+    is_exploring = step.recipe.page_type is PageType.EXPLORATORY
+    return step.kind is StepKind.FETCH_PAGINATED or is_exploring
+
+
+def _nothing_to_do(level: Recipe) -> Permanent:
+    rules = [level.link_selector, level.link_pattern and level.link_pattern.text]
+    said = " and ".join(repr(rule) for rule in rules if rule)
+    return Permanent(
+        f"nothing to do: no link of the page matches {said}; the layout changed, or the recipe's"
+        f" rule for {level.page_type} is wrong",
+        code="nothing_to_do",
+    )

@@ -1,0 +1,192 @@
+"""The asset `pages` and the job `crawl_catalogs`: one op that walks through catalogues."""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
+from ingestion_pipeline.catalogs.crawling import ask_for, crawl_slice
+from ingestion_pipeline.catalogs.reporting import CrawlReport, crawl_report, crawled_since
+from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.checks import TOLD_BY_CRAWLS, changed_checks
+from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.crawled import Crawled, CrawlWanted
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.work.worker import Worker
+
+CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
+
+
+@dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "crawl"})
+def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Walk on where pages wait, or through the partitions asked for; then tell of it."""
+    keys = _asked_keys(context)
+    gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
+    with workshop.open() as shop:
+        since = shop.store.now()
+        wanted = _wanted(context, shop, keys)
+        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            crawled = asyncio.run(_crawl(shop, worker, wanted))
+        heartbeat.end(shop.store, run_id=context.run_id)
+        numbers = asdict(crawled.counts)
+        context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+        limit = shop.settings.polling.reported_events
+        with shop.store.read() as connection:
+            told = crawled_since(connection, since=since, source_ids=keys, limit=limit)
+            found = [crawl_report(connection, key, since=since) for key in told]
+        reports = [one for one in found if one is not None]
+        register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in reports])
+        for report in reports:
+            if keys is not None or report.new or report.failed or not report.waiting:
+                yield _materialization(report)
+        yield from changed_checks(context.instance, shop, TOLD_BY_CRAWLS)
+        _pass_verdict(reports, keys)
+    if keys is None:
+        yield dg.Output(None, metadata=numbers)
+
+
+async def _crawl(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> Crawled:
+    async with (
+        open_fetcher(shop.settings) as fetcher,
+        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+    ):
+        return await crawl_slice(shop, worker, fetcher, wanted, renderer=renderer)
+
+
+def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
+    """The partitions the run was asked for; None for the job that walks on wherever pages wait."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    if context.has_partition_key_range:
+        return list(context.partition_keys)
+    if tags.CRAWL in context.run.tags:
+        return None
+    raise dg.Failure(
+        f"{context.job_name} works on one source: name it with"
+        """ --tags '{"dagster/partition": "catalog:..."}'""",
+        allow_retries=False,
+    )
+
+
+def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> CrawlWanted:
+    if keys is not None:
+        with shop.store.read() as connection:
+            known = sources_by_id(connection, keys)
+        refuse_unusable(keys, known)
+        for name in (SOURCES.name, CATALOGS.name):
+            register_keys(context.instance, name or "", keys)
+        for key, said in ask_for(shop, keys).items():
+            context.log.info("%s: %s", key, said)
+        return CrawlWanted(source_ids=keys)
+    shard = context.run.tags.get(tags.SHARD)
+    return CrawlWanted(
+        shard=None if shard is None else int(shard.rpartition(":")[2]),
+        shards=shop.settings.polling.shards,
+    )
+
+
+def _materialization(report: CrawlReport) -> dg.AssetMaterialization:
+    """The source's last extraction as it stands, and what this run did for it."""
+    counts = {
+        "fetched": report.fetched,
+        "new": report.new,
+        "unchanged": report.unchanged,
+        "failed": sum(report.failed.values()),
+        "waiting": report.waiting,
+        "pages": report.total,
+        "bytes": report.size_bytes,
+        "too_deep": report.too_deep,
+        "over_budget": report.over_budget,
+    }
+    counts |= {f"failed_{name}": count for name, count in report.failed.items()}
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.int(count) for name, count in counts.items()
+    }
+    metadata["extraction"] = dg.MetadataValue.text(f"{report.extraction_id}, {report.status}")
+    if (slowest := report.slowest) is not None:
+        metadata["p50_ms"] = dg.MetadataValue.int(slowest.p50_ms)
+        metadata["p95_ms"] = dg.MetadataValue.int(slowest.p95_ms)
+        metadata["slowest_host"] = dg.MetadataValue.text(slowest.host[:200])
+    return dg.AssetMaterialization("pages", partition=report.source_id, metadata=metadata)
+
+
+def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:
+    """A failing source does not fail a run; if all that was asked for got nothing, it does."""
+    if keys is None or any(report.fetched for report in reports):
+        return
+    said = ", ".join(keys[:5])
+    raise dg.Failure(
+        f"not one page of {said} was got: another run has the host, robots.txt forbids it, or the"
+        " root failed; `ingest sources show ID` says which",
+        allow_retries=False,
+    )
+
+
+@dg.graph_asset(
+    name="pages",
+    partitions_def=CATALOGS,
+    backfill_policy=MANY,
+    group_name="catalogs",
+    kinds={"http", "sql"},
+    owners=OWNERS,
+    ins={
+        "sources": dg.AssetIn(
+            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
+        )
+    },
+    description=(
+        "The pages of a catalogue, one partition a source. Materializing begins an extraction now,"
+        " or goes on with the one under way, and walks until it is done or the run's time is over."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("extraction_id", "integer", description="the walk it belongs to"),
+                dg.TableColumn("url", "string", description="canonical, once in an extraction"),
+                dg.TableColumn("status", "string", description="WAITING to SUCCESS or ERROR"),
+                dg.TableColumn("page_type", "string", description="DETAIL holds records"),
+                dg.TableColumn("snapshot_id", "integer", description="where its content is kept"),
+                dg.TableColumn("failure", "json", description="class, code and message"),
+            ]
+        )
+    },
+)
+def pages(sources: None) -> None:
+    """Crawl the partitions asked for."""
+    return crawl(sources)
+
+
+@dg.job(
+    tags={tags.CRAWL: "catalogs"},
+    description="Walk on through the catalogues whose pages wait, politely, for a slice of time.",
+)
+def crawl_catalogs() -> None:
+    """One op."""
+    crawl()
+
+
+ingest_catalog = dg.define_asset_job(
+    "ingest_catalog",
+    # The checks would be planned and then skipped: `crawl` logs its events itself.
+    selection=dg.AssetSelection.assets("pages").without_checks(),
+    description="Crawl one catalogue now; needs the tag dagster/partition.",
+)
+
+CATALOG_JOBS: list[Any] = [crawl_catalogs, ingest_catalog]
+
+
+def crawl_run(shard: int, *, key: str) -> dg.RunRequest:
+    """The run that walks on in one shard."""
+    return dg.RunRequest(
+        job_name=crawl_catalogs.name,
+        run_key=f"{CRAWL_SHARD}:{shard}:{key}",
+        tags={tags.SHARD: f"{CRAWL_SHARD}:{shard}"},
+    )

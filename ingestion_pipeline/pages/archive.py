@@ -1,0 +1,59 @@
+"""The pages that were seen: kept as snapshots, known by them at the next visit, read from them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.crawled import StoredPage
+from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage
+from ingestion_pipeline.pages.snapshots import (
+    KeptPage,
+    keep_pages,
+    known_pages,
+    renew_pages,
+    store_pages,
+)
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import snapshots
+
+
+class SnapshotArchive:
+    """Rows of `snapshots`, and their objects in the content store."""
+
+    def __init__(self, store: Store, content: ContentStore) -> None:
+        self._store = store
+        self._content = content
+
+    def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
+        """What the newest snapshot of each URL left; those never seen are not in it."""
+        return known_pages(connection, urls)
+
+    def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[KeptPage]:
+        """Every form of every (source, page) is on disk; the answer is what `keep` takes."""
+        return store_pages(self._content, pages, now=now)
+
+    def keep(
+        self, connection: Connection, kept: Sequence[KeptPage], *, now: datetime
+    ) -> Sequence[int]:
+        """Each is a snapshot; their ids, in the same order."""
+        return keep_pages(connection, kept, now=now)
+
+    def renew(self, connection: Connection, pages: Collection[SamePage]) -> None:
+        """What says the same by other validators will be recognised by these."""
+        renew_pages(connection, pages)
+
+    def stored(self, known: KnownPage) -> StoredPage:
+        """The page as it was kept."""
+        with self._store.read() as connection:
+            query = select(snapshots).where(snapshots.c.id == known.snapshot_id)
+            row = connection.execute(query).one()
+        return StoredPage(
+            url=row.final_url or row.url,
+            body=self._content.get(row.body_hash),
+            content_type=row.content_type,
+            is_rendered=row.rendered_at is not None,
+        )

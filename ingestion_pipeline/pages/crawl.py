@@ -1,0 +1,333 @@
+"""The loop of one run over pages: claim a few of each source, visit their hosts, write, go on.
+
+The frontier is in the database. A run holds a bounded number of pages, fairly: of one source or
+host never more than its share, so that a large catalogue starves nobody. What follows from a page
+is written with the page, in one fenced transaction per flush. What could not be got to is given
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from ingestion_pipeline.pages.crawl_results import write_pages
+from ingestion_pipeline.pages.crawled import (
+    FETCH_PAGE,
+    CrawlCounts,
+    Crawled,
+    CrawledSystem,
+    CrawlWanted,
+    PageArchive,
+    PageDone,
+    PageFailed,
+    PageGone,
+    PageResult,
+    PageWork,
+    StoredPage,
+    Visitor,
+)
+from ingestion_pipeline.pages.elsewhere import asked_pause
+from ingestion_pipeline.pages.host_visits import HostVisits
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT
+from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.page import NewPage, PageAnswer
+from ingestion_pipeline.pages.page_visits import LARGE_BYTES
+from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
+from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.work.worker import Worker
+
+FLUSH_AFTER = 100  # pages written in one transaction
+FLUSH_BYTES = 16_000_000  # or so much of them, since they wait in memory
+FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
+CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
+MOST_SOURCES = 200  # asked at a time; the others are longer untouched the next time
+
+# What concerns the whole host and not one page of it: until then it is not claimed for.
+_OF_THE_HOST = frozenset(
+    {"host_busy", "host_yielded", "rate_limited", "crawl_delay", "robots_unavailable"}
+)
+
+
+class CrawlSlice:
+    """One run's walk through the pages of one kind of source, under one worker identity."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        worker: Worker,
+        fetcher: HttpFetcher,
+        *,
+        kind: Kind,
+        visitor: Visitor,
+        archive: PageArchive,
+        clock: SteadyClock,
+    ) -> None:
+        self._shop = shop
+        self._worker = worker
+        self._system: CrawledSystem = shop.crawlers[kind]
+        self._visitor = visitor
+        self._archive = archive
+        self._clock = clock
+        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
+        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._claim_at = self._flush_at = time.monotonic()
+        self._refill_at = 0  # pages held
+        self._counts = CrawlCounts()
+        self._results: list[PageResult] = []
+        self._unwritten_bytes = 0
+        self._open: dict[int, PageWork] = {}
+        self._again_at: set[datetime] = set()
+        self._held: dict[str, datetime] = {}
+        self._fatal: Fatal | None = None
+        self._visits: HostVisits[PageWork] = HostVisits(
+            self._hosts,
+            concurrency=shop.settings.polling.concurrency,
+            serve=self._visit,
+            leave=self._leave,
+            reason_to_stop=self._reason_to_stop,
+        )
+
+    async def run(self, wanted: CrawlWanted) -> Crawled:
+        """Walk on as long as there is work and time; a fatal error is raised at the end."""
+        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
+        try:
+            await self._drain(wanted)
+        finally:
+            alive.cancel()
+            await self._stop_visits()
+            await self._flush()
+        if self._fatal is not None:
+            raise self._fatal
+        is_over = time.monotonic() >= self._ends
+        return Crawled(owner=self._worker.owner, counts=self._counts, is_time_over=is_over)
+
+    async def _drain(self, wanted: CrawlWanted) -> None:
+        while True:
+            claimed = await self._claim_more(wanted) if self._may_claim() else 0
+            await self._visits.wait(timeout_seconds=1.0)
+            if not self._visits or self._has_much() or time.monotonic() >= self._flush_at:
+                claimed += await self._flush()  # what was written may lead further
+            if not self._visits and not claimed and not await self._rest():
+                return
+
+    async def _rest(self) -> bool:
+        """Whether something of this run is due again soon; then it is, when this returns."""
+        now = self._clock.now()
+        ahead = {at for at in (*self._again_at, *self._held.values()) if at > now}
+        self._again_at &= ahead
+        if not ahead or not self._has_time() or min(ahead) - now > LONGEST_WAIT:
+            return False
+        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
+        return True
+
+    async def _stop_visits(self) -> None:
+        """Nobody is asked any more; what was not reached is given back, the hosts are left."""
+        await self._visits.stop()
+        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        for work in list(self._open.values()):
+            self._leave(work, stopped)
+
+    def _has_time(self) -> bool:
+        is_early = time.monotonic() < self._ends
+        return self._fatal is None and is_early and self._worker.may_start()
+
+    def _reason_to_stop(self) -> WorkError | None:
+        if self._has_time():
+            return None
+        over = "the run's time was over"
+        return Resource(over, until=self._clock.now(), code="slice_over")
+
+    def _may_claim(self) -> bool:
+        """When half of what was held is done, or after a second; not if there is no room."""
+        is_soon = len(self._open) > self._refill_at and time.monotonic() < self._claim_at
+        has_room = len(self._open) < self._shop.settings.crawl.batch_size
+        return has_room and not (self._visits and is_soon) and self._has_time()
+
+    async def _claim_more(self, wanted: CrawlWanted) -> int:
+        """More pages, each in its host's queue; dead and unwanted ones are dealt with at once."""
+        # A copy, since pages are done while another thread claims.
+        opened = await asyncio.to_thread(self._claim, wanted, list(self._open.values()))
+        self._claim_at = time.monotonic() + CLAIM_SECONDS
+        by_host: dict[str, list[PageWork]] = {}
+        for one in opened:
+            if isinstance(one, PageGone):
+                self._results.append(one)
+                continue
+            self._open[one.task.id] = one
+            if one.task.attempts > self._shop.settings.work.max_attempts:
+                self._leave(one, _worker_lost(one.task))
+            else:
+                by_host.setdefault(host_of(one.visit.url), []).append(one)
+        self._refill_at = len(self._open) // 2 if opened else -1
+        await self._visits.assign(by_host, lambda work: work.source)
+        return len(opened)
+
+    def _claim(
+        self, wanted: CrawlWanted, held: Sequence[PageWork]
+    ) -> Sequence[PageWork | PageGone]:
+        with self._shop.store.read() as connection:
+            now = self._shop.store.clock.now(connection)
+            sources = self._system.waiting(connection, wanted, now=now, limit=MOST_SOURCES)
+        wishes = self._wishes(sources, held)
+        tasks = self._worker.claim_all(wishes) if wishes else []
+        if not tasks:
+            return []
+        with self._shop.store.begin() as connection:
+            return self._system.open_pages(connection, tasks, archive=self._archive)
+
+    def _wishes(
+        self, sources: Sequence[Source], held: Sequence[PageWork]
+    ) -> list[tuple[Wanted, int]]:
+        """How many pages of each source: all together fit, and none has more than its share."""
+        size = self._shop.settings.crawl.batch_size
+        share = max(1, min(self._shop.settings.crawl.per_source, size // max(len(sources), 1)))
+        room, now = size - len(held), self._clock.now()
+        held_by = Counter(work.source.id for work in held)
+        held_by.update(f"host:{host_of(work.visit.url)}" for work in held)
+        wishes: list[tuple[Wanted, int]] = []
+        for source in sources:
+            has = max(held_by[source.id], held_by[f"host:{source.host}"])
+            count = min(room, share - has)
+            if count <= 0 or self._held.get(source.host, now) > now:
+                continue
+            held_by[f"host:{source.host}"] += count
+            room -= count
+            wishes.append((Wanted(kind=FETCH_PAGE, frontier_of=source.id), count))
+        return wishes
+
+    async def _visit(self, work: PageWork, host: Visited) -> None:
+        wait = host.pacer.wait_seconds()
+        started = time.monotonic()
+        try:
+            answer = await self._visitor.visit(
+                work.visit, host=host, honours_robots=self._system.honours_robots(work.source)
+            )
+            host.pacer.relax()
+            elapsed = time.monotonic() - started - wait
+            done = await self._done(work, answer, max(elapsed, 0.0))
+        except Exception as error:
+            failure = classify(error)
+            if (pause := asked_pause(failure, self._clock.now())) is not None:
+                host.pacer.hold_off(pause.total_seconds())
+            stack = traceback.format_exc(limit=-20)
+            self._settle(PageFailed(work=work, error=failure, stack=stack))
+        else:
+            self._settle(done)
+
+    async def _done(self, work: PageWork, answer: PageAnswer, elapsed: float) -> PageDone:
+        """What follows from the page is known; what may take long is done in a thread."""
+        if isinstance(answer, NewPage) and len(answer.body) <= LARGE_BYTES:
+            followed = self._followed(work, answer)
+        else:
+            followed = await asyncio.to_thread(self._followed, work, answer)
+        return PageDone(
+            work=work, answer=answer, followed=followed, elapsed_ms=round(elapsed * 1_000)
+        )
+
+    def _followed(self, work: PageWork, answer: PageAnswer) -> Any:  # noqa: ANN401 - the system's
+        with our_own_disk():
+            page = self._page(work, answer)
+        return self._system.follow(work, page)
+
+    def _page(self, work: PageWork, answer: PageAnswer) -> StoredPage | None:
+        """What can be looked into; an unchanged page is read from the store, if at all."""
+        if isinstance(answer, NewPage):
+            return StoredPage(
+                url=answer.final_url,
+                body=answer.body,
+                content_type=answer.content_type,
+                links=(*answer.links, *answer.discovered),
+                is_rendered=answer.is_rendered,
+            )
+        return self._archive.stored(answer.known) if self._system.reads_content(work) else None
+
+    def _leave(self, work: PageWork, why: WorkError) -> None:
+        self._settle(PageFailed(work=work, error=why))
+
+    def _settle(self, result: PageDone | PageFailed) -> None:
+        self._open.pop(result.task.id, None)
+        self._results.append(result)
+        self._unwritten_bytes += result.size_bytes if isinstance(result, PageDone) else 0
+        error = result.error if isinstance(result, PageFailed) else None
+        if isinstance(error, Fatal):
+            self._fatal = error
+        if isinstance(error, Resource) and error.code in _OF_THE_HOST:
+            host = host_of(result.work.visit.url)
+            self._held[host] = max(error.until, self._held.get(host, error.until))
+        if self._has_much() or self._may_claim():
+            self._visits.nudge()
+
+    def _has_much(self) -> bool:
+        is_large = self._unwritten_bytes >= FLUSH_BYTES
+        return is_large or len(self._results) >= FLUSH_AFTER
+
+    async def _flush(self) -> int:
+        """Write what has come in, and free the hosts that were left; how many pages that was."""
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+        # Taken here and not in the thread, since visits go on while it writes.
+        results, self._results, self._unwritten_bytes = self._results, [], 0
+        left, self._hosts.left = self._hosts.left, {}
+        if not results and not left:
+            return 0
+        counts, again_at = await asyncio.to_thread(self._write, results, left)
+        self._counts += counts
+        self._again_at.update(again_at)
+        return len(results)
+
+    def _write(
+        self, results: Sequence[PageResult], left: Mapping[str, Visited]
+    ) -> tuple[CrawlCounts, list[datetime]]:
+        try:
+            stored = self._stored(results)
+        except Fatal as error:
+            # Nothing is lost but the visit: the pages go back, and then the run ends.
+            self._fatal = error
+            results = [_put_back(one, error) for one in results]
+            stored = {}
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            free = next_allowed_at(left, now)
+            written = write_pages(
+                connection,
+                self._shop,
+                self._system,
+                results,
+                stored,
+                archive=self._archive,
+                now=now,
+            )
+            self._hosts.release(connection, left, free, now=now)
+        return written
+
+    def _stored(self, results: Sequence[PageResult]) -> dict[int, Any]:
+        """What the archive has of each new page, by its task."""
+        new = [
+            (one.task.id, one.work.source.id, one.answer)
+            for one in results
+            if isinstance(one, PageDone) and isinstance(one.answer, NewPage)
+        ]
+        kept = self._archive.store(
+            [(source, page) for _, source, page in new], now=self._clock.now()
+        )
+        return dict(zip((task_id for task_id, _, _ in new), kept, strict=True))
+
+
+def _put_back(result: PageResult, error: Fatal) -> PageResult:
+    return PageFailed(work=result.work, error=error) if isinstance(result, PageDone) else result
+
+
+def _worker_lost(task: Task) -> Permanent:
+    said = f"the worker died {task.attempts - 1} times over this page; last stage: {task.stage}"
+    return Permanent(said, code="worker_lost")

@@ -1,0 +1,227 @@
+"""What a system brings to crawling, and what passes between it and the loop: pages, as work."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from random import Random
+from typing import Any, Protocol
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.pages.hosts import Pace
+from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.task import Task
+
+FETCH_PAGE = "fetch_page"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlWanted:
+    """Whose pages a run walks through: those of a shard, or of the sources it was asked for."""
+
+    shard: int | None = None
+    shards: int = 1
+    source_ids: Collection[str] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageWork:
+    """A page that is ours to visit; `plan` is the system's own word on it."""
+
+    task: Task
+    source: Source
+    visit: PageVisit
+    plan: Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredPage:
+    """A page whose content is in the store; `url` is where its redirects led.
+
+    `links` are known if the page was just read; `is_rendered` if a browser made the body.
+    """
+
+    url: str
+    body: bytes
+    content_type: str | None
+    links: Sequence[str] | None = None
+    is_rendered: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageDone:
+    """A page that was visited, and what follows from it, in the system's own words."""
+
+    work: PageWork
+    answer: PageAnswer
+    followed: Any
+    elapsed_ms: int
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        return self.work.task
+
+    @property
+    def is_new(self) -> bool:
+        """Whether it is to be a snapshot; else the known one still holds."""
+        return isinstance(self.answer, NewPage)
+
+    @property
+    def size_bytes(self) -> int:
+        """Of what was sent."""
+        return len(self.answer.body) if isinstance(self.answer, NewPage) else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFailed:
+    """A page that was not got."""
+
+    work: PageWork
+    error: WorkError
+    stack: str | None = None
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        return self.work.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageGone:
+    """A page that nobody wants any more."""
+
+    task: Task
+    why: str
+
+
+PageResult = PageDone | PageFailed | PageGone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrawlCounts:
+    """How many visits ended how; `lost` were taken over by another worker meanwhile."""
+
+    new: int = 0
+    same: int = 0
+    retried: int = 0
+    given_back: int = 0
+    failed: int = 0
+    skipped: int = 0
+    lost: int = 0
+    size_bytes: int = 0
+
+    def __add__(self, other: CrawlCounts) -> CrawlCounts:
+        """Counted together."""
+        names = [one.name for one in fields(CrawlCounts)]
+        return CrawlCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOutcomes:
+    """What a transaction writes of its pages: those got, those that wait again, those given up."""
+
+    done: Sequence[tuple[PageDone, int]] = ()
+    waiting: Sequence[PageFailed] = ()
+    failed: Sequence[PageFailed] = ()
+
+
+class Visitor(Protocol):
+    """Looks at one page, politely; whatever goes wrong leaves as a `WorkError`."""
+
+    async def visit(self, visit: PageVisit, *, host: Visited, honours_robots: bool) -> PageAnswer:
+        """The page, or that it is as it was; at the host's pace."""
+        ...
+
+
+class PageArchive(Protocol):
+    """Where pages are kept; safe to be used from several threads."""
+
+    def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
+        """What the newest snapshot of each URL left; those never seen are not in it."""
+        ...
+
+    def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[Any]:
+        """Each (source, page) is on disk; the answer is what `keep` takes."""
+        ...
+
+    def keep(self, connection: Connection, kept: Sequence[Any], *, now: datetime) -> Sequence[int]:
+        """Each is a snapshot; their ids, in the same order."""
+        ...
+
+    def renew(self, connection: Connection, pages: Collection[SamePage]) -> None:
+        """What says the same by other validators will be recognised by these."""
+        ...
+
+    def stored(self, known: KnownPage) -> StoredPage:
+        """The page as it was kept."""
+        ...
+
+
+class CrawledSystem(Protocol):
+    """A kind of source whose pages are walked through."""
+
+    def pace(self, source: Source, settings: Settings) -> Pace:
+        """How fast a host may be asked for the source."""
+        ...
+
+    def honours_robots(self, source: Source) -> bool:
+        """Whether the host's robots.txt governs what is fetched for the source."""
+        ...
+
+    def check(self, source: Source) -> None:
+        """Raise ValueError if the source's configuration cannot work."""
+        ...
+
+    def start(
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime
+    ) -> Mapping[str, str]:
+        """Each source's walk has begun, unless one is under way; a word for people on each."""
+        ...
+
+    def waiting(
+        self, connection: Connection, wanted: CrawlWanted, *, now: datetime, limit: int
+    ) -> Sequence[Source]:
+        """The sources that have pages to be claimed, the longest untouched first."""
+        ...
+
+    def open_pages(
+        self, connection: Connection, tasks: Sequence[Task], *, archive: PageArchive
+    ) -> Sequence[PageWork | PageGone]:
+        """What is to be done with each claimed page; it is in progress from now on."""
+        ...
+
+    def reads_content(self, work: PageWork) -> bool:
+        """Whether `follow` looks into the page; else an unchanged one is not read again."""
+        ...
+
+    def follow(self, work: PageWork, page: StoredPage | None) -> Any:  # noqa: ANN401
+        """What follows from the page, pure; a `WorkError` if nothing can."""
+        ...
+
+    def write(
+        self,
+        connection: Connection,
+        outcomes: PageOutcomes,
+        *,
+        now: datetime,
+        settings: Settings,
+        random: Random,
+    ) -> None:
+        """The pages' rows say what became of them; what follows from them waits to be claimed."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crawled:
+    """What a slice of a crawl came to."""
+
+    owner: str
+    counts: CrawlCounts = field(default_factory=CrawlCounts)
+    is_time_over: bool = False

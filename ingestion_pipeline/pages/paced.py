@@ -1,0 +1,68 @@
+"""A fetch with manners: the host's rules asked, its pace kept, on every hop of its redirects."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from datetime import datetime
+
+from ingestion_pipeline.pages.elsewhere import turn_of
+from ingestion_pipeline.pages.host_robots import HostRobots
+from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.request import Answer, Request
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.urls import host_of
+
+Check = Callable[[str], Awaitable[None] | None]
+
+
+class PacedFetch:
+    """Fetches for the visit of the host `own`; whatever leaves it needs the other host's lease."""
+
+    def __init__(
+        self,
+        fetcher: HttpFetcher,
+        own: str,
+        host: Visited,
+        robots: HostRobots | None,
+        clock: SteadyClock,
+    ) -> None:
+        self._fetcher = fetcher
+        self._own = own
+        self._host = host
+        self._robots = robots
+        self._clock = clock
+
+    async def __call__(
+        self,
+        request: Request,
+        *,
+        now: datetime | None = None,
+        check_redirect: Check | None = None,
+    ) -> Answer:
+        """The answer, after waiting for our turn; `check_redirect` has the first word on a hop."""
+        async with AsyncExitStack() as until:
+            if host_of(request.url) == self._own:
+                if self._robots is not None:
+                    await self._robots.admit(request.url)
+                await until.enter_async_context(turn_of(self._host, request.url, clock=self._clock))
+            else:
+                await self._leave(request.url, until)
+
+            async def follow(url: str) -> None:
+                if check_redirect is not None and inspect.isawaitable(said := check_redirect(url)):
+                    await said
+                if host_of(url) != self._own:
+                    await self._leave(url, until)
+                elif self._robots is not None:
+                    self._robots.check_redirect(url)
+
+            return await self._fetcher.fetch(
+                request, now=now or self._clock.now(), check_redirect=follow
+            )
+
+    async def _leave(self, url: str, until: AsyncExitStack) -> None:
+        honours = self._robots is not None
+        await self._host.elsewhere.follow(url, honours_robots=honours, until=until)

@@ -1,0 +1,150 @@
+"""What a source's walk comes to, written to its row: begun by a poll, ended by its last page.
+
+A poll that begins a walk proves nothing about the source: only the end closes the breaker, or is
+one strike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from random import Random
+
+from sqlalchemy import Connection, case, func, null, update
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import polling
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls
+from ingestion_pipeline.sources.source import Source, SourceStatus
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.task import Task, TaskStatus, rearmed
+
+
+def begin(
+    connection: Connection,
+    polls: Sequence[tuple[Task, Source, str]],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> None:
+    """The polls wait for their next time; each source says what was begun."""
+    moves: list[claims.Move] = []
+    for task, source, said in polls:
+        newest = source.last_new_at
+        standing = polling.after_success(
+            source, last_new_at=newest, now=now, settings=settings, random=random
+        )
+        # While the breaker is open, the next walk is the next probe and no sooner.
+        next_check_at = (
+            polling.after_failure(source, now=now, settings=settings, random=random).next_check_at
+            if source.status is SourceStatus.OPEN
+            else standing.next_check_at
+        )
+        connection.execute(
+            update(sources)
+            .where(sources.c.id == source.id)
+            .values(
+                tier=case((sources.c.tier_pinned, sources.c.tier), else_=standing.tier.value),
+                next_check_at=next_check_at,
+                last_checked_at=now,
+                untold_polls=sources.c.untold_polls + 1,
+                last_outcome=said,
+                updated_at=now,
+            )
+        )
+        priority = standing.tier.priority
+        moves.append(rearmed(task, not_before=next_check_at, priority=priority))
+    claims.apply(connection, moves, now=now)
+
+
+def complete(
+    connection: Connection,
+    source_id: str,
+    *,
+    outcome: str,
+    pages: int,
+    has_news: bool,
+    now: datetime,
+) -> None:
+    """The walk got through: the breaker is closed, and the source is as it was found."""
+    news = now if has_news else null()
+    connection.execute(
+        update(sources)
+        .where(sources.c.id == source_id)
+        .values(
+            status=case(
+                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status),
+                else_=SourceStatus.ACTIVE.value,
+            ),
+            status_reason=case(
+                (sources.c.status == SourceStatus.DISABLED.value, sources.c.status_reason),
+                else_=null(),
+            ),
+            failure_count=0,
+            last_success_at=now,
+            last_changed_at=func.coalesce(news, sources.c.last_changed_at),
+            untold_changes=sources.c.untold_changes + int(has_news),
+            last_new_at=func.coalesce(news, sources.c.last_new_at),
+            synced_at=func.coalesce(sources.c.synced_at, now),
+            last_outcome=outcome,
+            last_error_class=None,
+            record_count=pages,
+            updated_at=now,
+        )
+    )
+
+
+def fail(
+    connection: Connection,
+    source_id: str,
+    *,
+    outcome: str,
+    error_class: str,
+    is_strike: bool,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+    wall: str | None = None,
+) -> None:
+    """The walk did not get through: one strike, unless nobody is to blame; a `wall` disables."""
+    lock_polls(connection, [source_id])  # tasks before sources, as all do it
+    source = sources_by_id(connection, [source_id])[source_id]
+    values: dict[str, object] = {"last_outcome": outcome[:500], "last_error_class": error_class}
+    if is_strike and source.status is not SourceStatus.DISABLED:
+        standing = (
+            polling.after_failure(source, now=now, settings=settings, random=random)
+            if wall is None
+            else polling.after_wall(source, wall, now=now, settings=settings)
+        )
+        values |= {
+            "status": standing.status.value,
+            "status_reason": standing.status_reason,
+            "failure_count": standing.failure_count,
+            "next_check_at": standing.next_check_at,
+        }
+        if standing.status is not source.status:
+            audit(
+                connection,
+                actor="system",
+                action=f"source.{standing.status.value}",
+                subject=source_id,
+                now=now,
+                detail={"reason": standing.status_reason},
+            )
+        connection.execute(
+            update(tasks)
+            .where(
+                tasks.c.kind == POLL,
+                tasks.c.source_id == source_id,
+                tasks.c.status == TaskStatus.PENDING.value,
+            )
+            .values(not_before=standing.next_check_at)
+        )
+    connection.execute(
+        update(sources).where(sources.c.id == source_id).values(**values, updated_at=now)
+    )
+    ensure_polls(connection, [source_id], now=now)  # none, if it is disabled now

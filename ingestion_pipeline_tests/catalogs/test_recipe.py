@@ -1,0 +1,182 @@
+"""Recipes as people write them: read, or refused with every problem and its key."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.catalogs.recipe import (
+    BadRecipe,
+    Chained,
+    Numbered,
+    PageType,
+    Recipe,
+    recipe_of,
+)
+from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, Rendering, Wait
+
+WHOLE = {
+    "page_type": "CATEGORY_LINKS",
+    "link_selector": "ul.departments a",
+    "load_wait_seconds": 2,
+    "links": {
+        "page_type": "DETAIL_LINKS",
+        "link_pattern": "/courses/[0-9]+",
+        "exact_link_match": True,
+        "pagination": {"url_pattern": "?from={offset}&n={limit}", "total_pages": 4, "limit": 20},
+        "links": {"page_type": "DETAIL", "content_selector": "#main", "render": True},
+    },
+}
+
+
+def problems(recipe: object) -> list[str]:
+    with pytest.raises(BadRecipe) as refused:
+        recipe_of({"recipe": recipe})
+    return list(refused.value.problems)
+
+
+def test_a_recipe_is_read_level_by_level() -> None:
+    found = recipe_of({"recipe": WHOLE})
+
+    departments, courses = found.links, found.links and found.links.links
+    assert departments is not None
+    assert courses is not None
+    assert (found.page_type, found.link_selector) == (PageType.CATEGORY_LINKS, "ul.departments a")
+    assert departments.pagination == Numbered(
+        url_pattern="?from={offset}&n={limit}", total_pages=4, limit=20
+    )
+    assert departments.link_pattern is not None
+    assert departments.link_pattern.is_exact
+    assert (courses.page_type, courses.render) == (PageType.DETAIL, True)
+    assert courses.rendering == Rendering(load_wait_seconds=2, content_selector="#main")
+
+
+def test_what_follows_from_detail_links_is_detail_unless_told_otherwise() -> None:
+    found = recipe_of({"recipe": {"page_type": "DETAIL_LINKS", "link_selector": "a"}})
+
+    assert found.links == Recipe(page_type=PageType.DETAIL)
+
+
+def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
+    steps = [{"click": "#accept"}, {"wait": 1.5}, {"click": ".more"}]
+    discovery = {"selector": "#tree", "limit": 50, "wait": 5}
+    recipe = {"page_type": "DETAIL", "setup": steps, "click_discovery": discovery}
+
+    rendering = recipe_of({"recipe": recipe}).rendering
+
+    clicks = Click(selector="#accept"), Wait(seconds=1.5), Click(selector=".more")
+    assert rendering.setup == clicks
+    assert rendering.discovery == ClickDiscovery(selector="#tree", limit=50, wait_seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("given_next", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"]
+)
+def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str | None) -> None:
+    pagination = {"next": given_next, "max_pages": 7}
+
+    found = recipe_of({"recipe": {"page_type": "DETAIL", "pagination": pagination}})
+
+    assert found.pagination == Chained(selector=selector, max_pages=7)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "said"),
+    [
+        (None, "recipe: is missing"),
+        ([], "recipe: is missing or no mapping"),
+        ({}, "recipe.page_type: is missing; there are: DETAIL, DETAIL_LINKS"),
+        ({"page_type": "API_REQUEST"}, "recipe.page_type: 'API_REQUEST' is none"),
+        ({"page_type": "DETAIL", "pagetype": 1}, "recipe.pagetype: unknown key"),
+        ({"page_type": "DETAIL", "link_selector": "a"}, "a DETAIL page never follows links"),
+        ({"page_type": "DETAIL_LINKS"}, "recipe.link_selector: is missing"),
+        ({"page_type": "CATEGORY_LINKS", "link_selector": "a"}, "recipe.links: is missing"),
+        ({"page_type": "DETAIL_LINKS", "link_selector": "a["}, "'a[' is no CSS selector"),
+        (
+            {"page_type": "DETAIL_LINKS", "link_pattern": "x(?=y)"},
+            "recipe.link_pattern: 'x(?=y)' is no RE2 pattern at character 2",
+        ),
+        (
+            {"page_type": "DETAIL_LINKS", "link_pattern": "courses/["},
+            "recipe.link_pattern: 'courses/[' is no RE2 pattern at character 9: missing ]",
+        ),
+        (
+            {"page_type": "DETAIL", "pagination": {"url_pattern": "/p"}},
+            "recipe.pagination.url_pattern: must have one {page_num} or one {offset}",
+        ),
+        (
+            {"page_type": "DETAIL", "pagination": {"url_pattern": " ", "total_pages": 2}},
+            "recipe.pagination.url_pattern: must be text, not ' '",
+        ),
+        (
+            {"page_type": "DETAIL", "pagination": {"url_pattern": "/?o={offset}"}},
+            "recipe.pagination.limit: is missing",
+        ),
+        ({"page_type": "DETAIL", "pagination": {}}, "name it or next, and not both"),
+        ({"page_type": "DETAIL", "setup": [{"wait": 0}]}, "recipe.setup[1].wait: must be a number"),
+        ({"page_type": "DETAIL", "render": "yes"}, "must be true or false, not 'yes'"),
+    ],
+)
+def test_a_recipe_that_cannot_be_followed_is_refused_with_the_key(recipe: Any, said: str) -> None:
+    assert said in "\n".join(problems(recipe))
+
+
+def test_every_problem_is_told_at_once_wherever_it_stands() -> None:
+    inner = {"page_type": "DETAIL", "content_selector": "[", "setup": "click"}
+    recipe = {
+        "page_type": "CATEGORY_LINKS",
+        "link_pattern": "(",
+        "load_wait_seconds": -1,
+        "links": inner,
+    }
+
+    keys = [problem.partition(": ")[0] for problem in problems(recipe)]
+
+    assert sorted(keys) == [
+        "recipe.link_pattern",
+        "recipe.links.content_selector",
+        "recipe.links.setup",
+        "recipe.load_wait_seconds",
+    ]
+
+
+def test_levels_without_end_are_refused() -> None:
+    recipe: dict[str, Any] = {"page_type": "DETAIL"}
+    for _ in range(9):
+        recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": recipe}
+
+    assert problems(recipe) == [
+        "recipe.links.links.links.links.links: a recipe has at most 5 levels; remove it"
+    ]
+
+
+TEXTS = st.text("abx[(?={}<>#. ", max_size=8)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    [
+        "page_type",
+        "pagination",
+        "link_selector",
+        "link_pattern",
+        "links",
+        "setup",
+        "load_wait_seconds",
+    ]
+)
+
+
+@given(st.dictionaries(KEYS, VALUES | st.sampled_from(["DETAIL", "DETAIL_LINKS"])))
+def test_no_configuration_is_too_strange_to_be_refused(recipe: dict[str, Any]) -> None:
+    try:
+        found: Recipe | BadRecipe = recipe_of({"recipe": recipe})
+    except BadRecipe as error:
+        found = error
+
+    assert isinstance(found, Recipe) or all(one.startswith("recipe") for one in found.problems)

@@ -1,0 +1,254 @@
+"""Which pages follow from a page: pure tables, and what holds for every page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.catalogs.recipe import recipe_of
+from ingestion_pipeline.catalogs.seen import SeenPage, identity
+from ingestion_pipeline.catalogs.steps import Followed, Step, steps_of, what_follows
+from ingestion_pipeline.work.errors import Permanent
+
+HOME = "https://a.test/list"
+LINKS = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
+
+
+def step(key: str, **recipe: Any) -> Step:
+    steps = {one.key: one for one in steps_of(recipe_of({"recipe": recipe}))}
+    return steps[key]
+
+
+def page(*hrefs: str, url: str = HOME, html: str = "", position: int | None = None) -> SeenPage:
+    links = "".join(f"<a href='{href}'>x</a>" for href in hrefs)
+    return SeenPage(url=url, body=f"<body>{links}{html}".encode(), position=position)
+
+
+def found(followed: Followed) -> list[tuple[str, str]]:
+    return [(one.step, one.url.removeprefix("https://a.test")) for one in followed.pages]
+
+
+def test_the_steps_are_the_recipes_parts_with_their_parents() -> None:
+    pagination = {"next": "rel"}
+    inner = {**LINKS, "pagination": pagination}
+    recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": inner}
+
+    steps = steps_of(recipe_of({"recipe": recipe}))
+
+    assert [(one.key, one.kind.value, one.parent) for one in steps] == [
+        ("root", "FETCH_ROOT", None),
+        ("root/links", "FETCH_LINKS", "root"),
+        ("root/links/pages", "FETCH_PAGINATED", "root/links"),
+        ("root/links/links", "FETCH_LINKS", "root/links"),
+    ]
+
+
+def test_exploring_has_one_step_that_leads_to_itself() -> None:
+    steps = steps_of(recipe_of({"recipe": {"page_type": "EXPLORATORY"}}))
+
+    assert [one.key for one in steps] == ["root", "root/links"]
+    assert {one.links_key for one in steps} == {"root/links"}
+
+
+def test_links_that_match_are_followed_once_each_and_never_the_page_itself() -> None:
+    seen = page("/c/1", "/c/2?utm_source=x", "c/3#top", "/c/1/", "/other", HOME, "mailto:a@b")
+
+    followed = what_follows(step("root", **LINKS), seen)
+
+    assert found(followed) == [
+        ("root/links", "/c/1"),
+        ("root/links", "/c/2"),
+        ("root/links", "/c/3"),
+    ]
+    assert not followed.is_detail
+
+
+def test_a_selector_and_a_pattern_hold_together() -> None:
+    html = "<ul class=l><li><a href=/c/1>1</a><li><a href=/d/2>2</a></ul><a href=/c/9>9</a>"
+
+    followed = what_follows(step("root", **LINKS, link_selector="ul.l"), page(html=html))
+
+    assert found(followed) == [("root/links", "/c/1")]
+
+
+def test_only_the_matched_part_of_a_link_is_followed_if_the_recipe_says_so() -> None:
+    """Relative links that repeat a path segment, as on some old sites."""
+    recipe = {**LINKS, "link_pattern": "/c/[0-9]+", "exact_link_match": True}
+
+    followed = what_follows(step("root", **recipe), page("https://a.test/x/c/c/7/extra"))
+
+    assert found(followed) == [("root/links", "/c/7")]
+
+
+def test_a_detail_page_never_follows_links() -> None:
+    followed = what_follows(step("root/links", **LINKS), page("/c/1", url="https://a.test/c/9"))
+
+    assert followed == Followed(is_detail=True)
+
+
+NUMBERED = {"url_pattern": "/list?page={page_num}", "total_pages": 3}
+
+
+def test_a_list_by_numbers_comes_before_everything_else() -> None:
+    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), page("/c/1"))
+
+    pages = [("root/pages", f"/list?page={number}") for number in (1, 2, 3)]
+    assert found(followed) == pages
+    assert [one.position for one in followed.pages] == [1, 2, 3]
+    assert not followed.is_detail
+
+
+def test_a_page_of_the_list_does_not_begin_the_list_again() -> None:
+    seen = page("/c/1", "/list?page=3", url="https://a.test/list?page=2")
+
+    followed = what_follows(step("root/pages", **LINKS, pagination=NUMBERED), seen)
+
+    assert found(followed) == [("root/links", "/c/1")]
+
+
+def test_a_page_that_is_the_first_of_its_own_list_goes_on_as_the_others_do() -> None:
+    seen = page("/c/1", url="https://a.test/list?page=1")
+
+    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), seen)
+
+    pages = [("root/pages", "/list?page=2"), ("root/pages", "/list?page=3")]
+    assert found(followed) == [*pages, ("root/links", "/c/1")]
+
+
+def test_a_list_that_has_grown_is_followed_to_the_number_it_links_to() -> None:
+    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), page("/list?page=12"))
+
+    assert len(followed.pages) == 12
+
+
+@pytest.mark.parametrize(
+    ("pagination", "urls"),
+    [
+        (
+            {"url_pattern": "?o={offset}&n={limit}", "total_pages": 3, "limit": 20},
+            ["/list?n=20&o=0", "/list?n=20&o=20", "/list?n=20&o=40"],
+        ),
+        (
+            {"url_pattern": "/p/{page_num}", "total_pages": 2, "start_page": 0},
+            ["/p/0", "/p/1"],
+        ),
+    ],
+    ids=["offset", "from zero"],
+)
+def test_a_list_counts_as_its_site_does(pagination: dict[str, Any], urls: list[str]) -> None:
+    followed = what_follows(step("root", page_type="DETAIL", pagination=pagination), page())
+
+    assert [url for _, url in found(followed)] == urls
+
+
+def test_no_list_is_longer_than_its_limit_and_the_rest_is_counted() -> None:
+    short = {**NUMBERED, "max_pages": 2}
+
+    followed = what_follows(step("root", **LINKS, pagination=short), page("/list?page=50"))
+
+    assert (len(followed.pages), followed.beyond) == (2, 48)
+
+
+def test_a_list_by_next_goes_on_from_page_to_page_on_one_level() -> None:
+    recipe = {"page_type": "DETAIL", "pagination": {"next": "rel", "max_pages": 3}}
+    html = "<a rel=next href='?page=2'>more</a>"
+
+    first = what_follows(step("root", **recipe), page(html=html))
+    second = what_follows(
+        step("root/pages", **recipe), page(html=html, url="https://a.test/", position=2)
+    )
+    last = what_follows(step("root/pages", **recipe), page(html=html, position=3))
+
+    assert (first.is_detail, first.pages[0].position, first.pages[0].is_sibling) == (True, 2, False)
+    assert (second.pages[0].position, second.pages[0].is_sibling) == (3, True)
+    assert (last.pages, last.beyond) == ((), 1)
+
+
+def test_a_next_button_may_be_named_by_a_selector() -> None:
+    recipe = {"page_type": "DETAIL", "pagination": {"next": "li.weiter"}}
+    html = "<ul><li class=weiter><a href='/list/2'>Seite 2</a></ul>"
+
+    followed = what_follows(step("root", **recipe), page(html=html))
+
+    assert found(followed) == [("root/pages", "/list/2")]
+
+
+@pytest.mark.parametrize("key", ["root", "root/links"])
+def test_a_page_that_leads_nowhere_is_an_error_with_the_rule(key: str) -> None:
+    recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": LINKS}
+
+    with pytest.raises(Permanent, match="nothing to do") as refused:
+        what_follows(step(key, **recipe), page())
+
+    assert refused.value.code == "nothing_to_do"
+
+
+def test_the_end_of_a_list_and_of_exploring_may_be_empty() -> None:
+    listed = step("root/pages", **LINKS, pagination=NUMBERED)
+    exploring = step("root/links", page_type="EXPLORATORY")
+
+    assert what_follows(listed, page()) == what_follows(exploring, page()) == Followed()
+
+
+def test_exploring_stays_on_its_host() -> None:
+    seen = page("/x", "https://b.test/y")
+
+    assert found(what_follows(step("root", page_type="EXPLORATORY"), seen)) == [
+        ("root/links", "/x")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("html", "said"), [("<p>x", "matches nothing"), ("<div id=m> ", "matches an empty element")]
+)
+def test_content_that_is_not_there_is_an_error_and_no_empty_page(html: str, said: str) -> None:
+    detail = step("root", page_type="DETAIL", content_selector="#m")
+
+    with pytest.raises(Permanent, match=said):
+        what_follows(detail, page(html=html))
+
+
+def test_links_outside_the_content_are_not_followed() -> None:
+    html = "<div id=m><a href=/c/1>x</a></div>"
+
+    followed = what_follows(step("root", **LINKS, content_selector="#m"), page("/c/9", html=html))
+
+    assert found(followed) == [("root/links", "/c/1")]
+
+
+@pytest.mark.parametrize(
+    ("url", "same"),
+    [
+        ("https://a.test/x/", "https://a.test/x"),
+        ("https://a.test/x/?b=1", "https://a.test/x?b=1"),
+        ("https://a.test/", "https://a.test"),
+        ("https://a.test/X", "https://a.test/X"),
+    ],
+)
+def test_a_slash_at_the_end_makes_no_other_page(url: str, same: str) -> None:
+    assert identity(url) == same
+    assert identity(same) == same
+
+
+HREFS = st.lists(
+    st.sampled_from(
+        ["/c/1", "/c/1/", "/c/2?utm_x=1", "/c/2", "//a.test/c/1", "/list", "#x", "?page=9"]
+    )
+    | st.text(max_size=12),
+    max_size=12,
+)
+
+
+@given(hrefs=HREFS)
+def test_whatever_a_page_links_to_each_page_follows_once_and_not_itself(hrefs: list[str]) -> None:
+    body = "".join(f'<a href="{href}">x</a>' for href in hrefs if '"' not in href)
+    seen = SeenPage(url=HOME, body=body.encode(errors="replace"))
+
+    followed = what_follows(step("root", page_type="EXPLORATORY", pagination=NUMBERED), seen)
+
+    keys = [one.key for one in followed.pages]
+    assert len(keys) == len(set(keys))
+    assert seen.key not in keys

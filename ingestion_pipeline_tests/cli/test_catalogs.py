@@ -1,0 +1,62 @@
+"""A catalogue on the command line: declared with its recipe, refused with every problem, shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ingestion_pipeline.sources.files import read_file
+from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.crawlers import LINKS
+
+ROOT = Path(__file__).parents[2]
+LINE = ("sources", "add", "https://a.test/", "--id", "catalog:shop", "--kind", "catalog")
+
+
+def config(**recipe: Any) -> tuple[str, str]:
+    return "--config", json.dumps({"recipe": recipe})
+
+
+def test_a_catalogue_is_added_with_its_recipe(ingest: Ingest) -> None:
+    ingest.done(*LINE, "--platform", "catalog", *config(**LINKS))
+
+    shown = ingest.json("sources", "show", "catalog:shop")
+
+    assert (shown["platform"], shown["config"]["recipe"]) == ("catalog", LINKS)
+    assert "pages" not in shown
+
+
+def test_every_problem_of_a_recipe_is_told_with_the_source_and_the_place(ingest: Ingest) -> None:
+    bad = config(page_type="DETAIL_LINKS", link_pattern="/c/(?!x)", render="yes")
+
+    said = ingest.refused(*LINE, "--platform", "page", *bad)
+
+    assert "recipe.link_pattern: '/c/(?!x)' is no RE2 pattern at character 4" in said
+    assert "recipe.render: must be true or false" in said
+    assert said.count("(catalog:shop)") == 2
+
+
+def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> None:
+    entry = {"id": "catalog:x", "kind": "catalog", "platform": "page", "url": "https://a.test/"}
+    recipe = {"page_type": "DETAIL_LINKS", "link_pattern": "(a+"}
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump({"sources": [{**entry, "config": {"recipe": recipe}}]}))
+
+    [problem] = read_file(file, check=check_definition).problems
+
+    assert (problem.field, problem.line) == ("config", 2)
+    assert "catalog:x" in problem.message
+
+
+def test_the_catalogue_of_the_readme_and_of_the_example_can_be_followed() -> None:
+    example = read_file(ROOT / "sources" / "example.yaml", check=check_definition)
+    readme = (ROOT / "README.md").read_text().partition("## Add a catalogue")[2]
+    block = yaml.safe_load(readme.partition("```yaml\n")[2].partition("```")[0])
+
+    assert example.problems == ()
+    [declared] = [one for one in example.definitions if one.id == "catalog:example"]
+    assert declared.config["recipe"] == block["sources"][0]["config"]["recipe"]

@@ -1,0 +1,128 @@
+"""Catalogues through Dagster: polled, crawled by the job or by hand, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline_tests.crawlers import LINKS, a_page
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.orchestration.house import (
+    PARTITION,
+    House,
+    a_file,
+    checked,
+    run_job,
+    tick_sensor,
+    told,
+    why_it_failed,
+)
+
+SHOP = "catalog:shop"
+
+
+@pytest.fixture
+def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
+    """A catalogue of a root and two courses, one of which is gone."""
+    with FakeWeb({"/": a_page("/c/1", "/c/2"), "/c/1": a_page()}) as web:
+        monkeypatch.setenv("INGESTION_ALLOW_HOSTS", web.host_port)
+        monkeypatch.setenv("INGESTION_CRAWL__DELAY_SECONDS", "0")
+        entry = {
+            "id": SHOP,
+            "kind": "catalog",
+            "platform": "catalog",
+            "url": web.url("/"),
+            "config": {"recipe": dict(LINKS)},
+        }
+        (house.sources / "mine.yaml").write_text(a_file([entry]))
+        yield web
+
+
+def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor_asks_for(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    arrived = tick_sensor("new_sources", instance)
+    polled = run_job("poll_warm", instance)
+    asked = tick_sensor("pending_work", instance)
+    [request] = [one for one in asked.run_requests if one.job_name == "crawl_catalogs"]
+    crawled = run_job("crawl_catalogs", instance, tags=request.tags)
+
+    assert [one.job_name for one in arrived.run_requests] == ["poll_warm"]
+    assert polled.success
+    assert instance.get_dynamic_partitions("catalogs") == [SHOP]
+    assert request.tags["ingestion/shard"].startswith("crawl:")
+    shop = told(crawled)[SHOP]
+    assert {name: shop[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
+        "fetched": 2,
+        "new": 2,
+        "failed": 1,
+        "waiting": 0,
+        "pages": 3,
+    }
+    assert shop["failed_permanent"] == 1
+    assert shop["slowest_host"] == web.host_port
+    assert shop["p95_ms"] >= shop["p50_ms"] >= 0
+    assert checked(crawled) == {
+        "share_of_failures": True,
+        "no_empty_shells": True,
+        "no_drop_against_history": True,
+    }
+    assert not tick_sensor("pending_work", instance).run_requests
+
+
+def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    tick_sensor("new_sources", instance)
+
+    first = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    second = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+
+    assert (told(first)[SHOP]["new"], told(second)[SHOP]["new"]) == (2, 0)
+    assert told(second)[SHOP]["unchanged"] == 2
+    assert len(house.rows("snapshots")) == 2
+    assert [row["status"] for row in house.rows("extractions")] == ["COMPLETE", "COMPLETE"]
+
+
+def test_a_crawl_that_found_far_fewer_pages_is_seen(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    tick_sensor("new_sources", instance)
+    run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    web.routes["/"] = a_page("/c/1")
+
+    again = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+
+    assert checked(again)["no_drop_against_history"] is False
+
+
+@pytest.mark.parametrize(
+    ("tags", "cure"),
+    [
+        ({}, """--tags '{"dagster/partition": "catalog:..."}'"""),
+        ({PARTITION: "catalog:nobody"}, "`ingest sources list` shows all"),
+    ],
+    ids=["without a partition", "with an unknown key"],
+)
+def test_one_catalogue_refuses_and_names_the_cure(
+    house: House, instance: dg.DagsterInstance, tags: dict[str, str], cure: str
+) -> None:
+    assert cure in why_it_failed(run_job("ingest_catalog", instance, tags=tags))
+    assert instance.get_dynamic_partitions("catalogs") == []
+
+
+def test_a_catalogue_of_which_no_page_is_got_fails_its_run(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    web.routes["/"] = 404
+    tick_sensor("new_sources", instance)
+
+    said = why_it_failed(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))
+
+    assert f"not one page of {SHOP} was got" in said
+
+
+def test_nothing_to_crawl_is_a_quiet_success(house: House, instance: dg.DagsterInstance) -> None:
+    assert run_job("crawl_catalogs", instance).success
