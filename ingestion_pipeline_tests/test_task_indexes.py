@@ -23,18 +23,22 @@ from ingestion_pipeline_tests.builders import NOON, a_new_task
 
 LEASE = timedelta(minutes=5)
 POLLS = Wanted(kind="poll")
+FRONTIER = Wanted(kind="fetch_page", frontier_of="catalog:1")
 ON_POSTGRES = pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
 )
 
 
-# Polls, half of them due; every fiftieth row is a page that was spawned, and read.
+# Polls, half of them due; every tenth row is a page that waits, of one of three catalogues, every
+# tenth a delivery, and every fiftieth a page that was spawned, and read.
 MANY = text(
     """
     INSERT INTO tasks (kind, dedupe_key, source_id, url, payload, status, priority, shard,
                        not_before, tracking_id, parent_id, ancestry, created_at, updated_at)
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 6000)
-    SELECT CASE WHEN n % 50 = 0 THEN 'page' ELSE 'poll' END, n, 'series:' || n, n, '{}',
+    SELECT CASE WHEN n % 50 = 0 THEN 'page' WHEN n % 10 = 1 THEN 'fetch_page'
+                WHEN n % 10 = 2 THEN 'deliver' ELSE 'poll' END, n,
+           CASE WHEN n % 10 = 1 THEN 'catalog:' || n % 3 ELSE 'series:' || n END, n, '{}',
            CASE WHEN n % 50 = 0 THEN 'SUCCESS' ELSE 'PENDING' END, n % 3, n,
            CASE WHEN n % 2 = 0 THEN :now ELSE :later END, n,
            CASE WHEN n % 50 = 0 THEN 1 END, '[]', :now, :now
@@ -70,6 +74,7 @@ def finish(connection: Connection) -> None:
 USED_BY: dict[str, Callable[[Connection], object]] = {
     "ix_tasks_due": claim,
     "uq_tasks_active": lambda c: delivering.cancel(c, "ann", now=NOON),
+    "ix_tasks_frontier": lambda c: claim(c, FRONTIER),
     "ix_tasks_source": lambda c: lock_polls(c, ["series:7"]),
     "ix_tasks_spawned": spawn_one,
     "ix_tasks_ended": lambda c: SWEEPS["finished_tasks"](c, Settings(), NOON),
@@ -110,10 +115,18 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
     assert index in plans(store, USED_BY[index])
 
 
-def test_due_tasks_are_taken_in_the_order_of_their_index(store: Store) -> None:
-    plan = plans(store, claim)
+@pytest.mark.parametrize(
+    ("wanted", "index"),
+    [(POLLS, "ix_tasks_due"), (FRONTIER, "ix_tasks_frontier")],
+    ids=["polls", "a frontier"],
+)
+def test_due_tasks_are_taken_in_the_order_of_their_index(
+    store: Store, wanted: Wanted, index: str
+) -> None:
+    """A frontier of 100,000 pages must not be sorted for each claim."""
+    plan = plans(store, lambda connection: claim(connection, wanted))
 
-    assert "ix_tasks_due" in plan
+    assert index in plan
     assert "Sort" not in plan
     assert "FOR ORDER BY" not in plan
 

@@ -214,5 +214,5 @@ def _rendering(given: Fields, loading: Fields) -> Rendering:
     given.selector("content_selector")  # it cuts out the content of pages without a browser, too
     rendering, bad = rendering_of(asked)
     for one in bad:
-        given.refuse(one.field, one.message)
+        (loading if one.field == _LOAD_WAIT else given).refuse(one.field, one.message)
     return rendering or Rendering()

@@ -39,7 +39,7 @@ from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, crawls
 from ingestion_pipeline.store.tables import pages
-from ingestion_pipeline.work.errors import BOT_WALL, WALL_CODES, ErrorClass, WorkError
+from ingestion_pipeline.work.errors import BOT_WALL, WALL_CODES, ErrorClass
 from ingestion_pipeline.work.task import Task
 
 
@@ -123,11 +123,10 @@ def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
 
     A form for a password is a wall in front of its own page; only at the root is it the source's.
     """
-    plans: list[tuple[PagePlan, WorkError]] = [
-        (one.work.plan, one.error) for one in outcomes.failed
-    ]
+    met = [one for one in outcomes.failed if one.error.code == BOT_WALL]
+    plans: list[PagePlan] = [one.work.plan for one in met]
     return {
-        plan.extraction_id: failure_reason(error) for plan, error in plans if error.code == BOT_WALL
+        plan.extraction_id: failure_reason(one.error) for plan, one in zip(plans, met, strict=True)
     }
 
 
@@ -138,18 +137,15 @@ def _tell_source(
     if (failure := ended.failure) is not None:
         is_wall = failure["code"] in WALL_CODES
         kind = str(failure["code"]).replace("_", " ")
-        crawls.fail(
-            connection,
-            ended.source_id,
+        walk = crawls.FailedWalk(
+            source_id=ended.source_id,
             outcome=f"extraction {ended.id} failed: {failure['message']}",
-            wall=f"behind a {kind}: {failure['message']}" if is_wall else None,
             error_class=failure["class"],
             # what robots.txt forbids, or a pause that was asked for, is nobody's fault
             is_strike=failure["class"] != ErrorClass.RESOURCE.value,
-            now=now,
-            settings=settings,
-            random=random,
+            wall=f"behind a {kind}: {failure['message']}" if is_wall else None,
         )
+        crawls.fail(connection, walk, now=now, settings=settings, random=random)
         return
     new, failed = _counts(connection, ended.id)
     crawls.complete(

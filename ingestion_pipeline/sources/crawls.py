@@ -7,6 +7,7 @@ one strike.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 
@@ -98,27 +99,33 @@ def complete(
     )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedWalk:
+    """A walk that did not get through: one strike, unless nobody is to blame; a `wall` disables."""
+
+    source_id: str
+    outcome: str
+    error_class: str
+    is_strike: bool = True
+    wall: str | None = None
+
+
 def fail(
-    connection: Connection,
-    source_id: str,
-    *,
-    outcome: str,
-    error_class: str,
-    is_strike: bool,
-    now: datetime,
-    settings: Settings,
-    random: Random,
-    wall: str | None = None,
+    connection: Connection, walk: FailedWalk, *, now: datetime, settings: Settings, random: Random
 ) -> None:
-    """The walk did not get through: one strike, unless nobody is to blame; a `wall` disables."""
+    """The source's row says so, and its next poll waits accordingly."""
+    source_id = walk.source_id
     lock_polls(connection, [source_id])  # tasks before sources, as all do it
     source = sources_by_id(connection, [source_id])[source_id]
-    values: dict[str, object] = {"last_outcome": outcome[:500], "last_error_class": error_class}
-    if is_strike and source.status is not SourceStatus.DISABLED:
+    values: dict[str, object] = {
+        "last_outcome": walk.outcome[:500],
+        "last_error_class": walk.error_class,
+    }
+    if walk.is_strike and source.status is not SourceStatus.DISABLED:
         standing = (
             polling.after_failure(source, now=now, settings=settings, random=random)
-            if wall is None
-            else polling.after_wall(source, wall, now=now, settings=settings)
+            if walk.wall is None
+            else polling.after_wall(source, walk.wall, now=now, settings=settings)
         )
         values |= {
             "status": standing.status.value,

@@ -161,7 +161,7 @@ def test_a_catalogue_whose_root_fails_is_never_complete_and_has_a_strike(
     assert (extraction.status, extraction.failure["code"]) == ("STALE", "http_404")
     source = source_row(store, SHOP)
     assert (source.failure_count, source.last_success_at) == (1, None)
-    assert "failed at its root: http://a.test/ answered 404" in source.last_outcome
+    assert "failed: http://a.test/ answered 404" in source.last_outcome
 
 
 def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(
@@ -322,25 +322,3 @@ def test_a_page_that_killed_its_workers_is_given_up(
     [root] = found_pages(store)
     assert (root.status, root.failure and root.failure["code"]) == ("ERROR", "worker_lost")
     assert web.paths == []
-
-
-@ON_SQLITE
-def test_claimed_pages_are_found_by_their_own_index(store: Store) -> None:
-    """A frontier of 100,000 pages must not be sorted for each claim."""
-    from ingestion_pipeline.work.claims import _claim_statement
-
-    statement = _claim_statement("frontier_source")
-    text = str(statement.compile(store.engine))
-    given = {"frontier_source": "x", "wanted_kind": "fetch_page", "moment": "2", "at_most": 1}
-    with store.read() as connection:
-        plan = connection.exec_driver_sql(
-            f"EXPLAIN QUERY PLAN {text}", _in_order(statement, store, given)
-        ).all()
-
-    assert any("ix_tasks_frontier" in str(row) for row in plan)
-    assert not any("TEMP B-TREE FOR ORDER BY" in str(row) for row in plan)
-
-
-def _in_order(statement: object, store: Store, given: dict[str, object]) -> tuple[object, ...]:
-    names = statement.compile(store.engine).positiontup  # pyright: ignore[reportAttributeAccessIssue]
-    return tuple(given.get(name, "x") for name in names)

@@ -61,8 +61,8 @@ def test_what_follows_from_detail_links_is_detail_unless_told_otherwise() -> Non
 
 
 def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
-    steps = [{"click": "#accept"}, {"wait": 1.5}, {"click": ".more"}]
-    discovery = {"selector": "#tree", "limit": 50, "wait": 5}
+    steps = [{"click": "#accept"}, {"wait_seconds": 1.5}, {"click": ".more"}]
+    discovery = {"selector": "#tree", "limit": 50, "wait_seconds": 5}
     recipe = {"page_type": "DETAIL", "setup": steps, "click_discovery": discovery}
 
     rendering = recipe_of({"recipe": recipe}).rendering
@@ -116,7 +116,10 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
             "recipe.pagination.limit: is missing",
         ),
         ({"page_type": "DETAIL", "pagination": {}}, "name it or next, and not both"),
-        ({"page_type": "DETAIL", "setup": [{"wait": 0}]}, "recipe.setup[1].wait: must be a number"),
+        (
+            {"page_type": "DETAIL", "setup": [{"wait_seconds": 0}]},
+            "recipe.setup[0].wait_seconds: must be seconds above 0",
+        ),
         ({"page_type": "DETAIL", "render": "yes"}, "must be true or false, not 'yes'"),
     ],
 )
