@@ -99,15 +99,23 @@ def has_text(tree: LexborHTMLParser) -> bool:
 
 def visible_text(tree: LexborHTMLParser) -> str:
     """The text of a tree that was cleaned, one line for each block."""
-    one_line = body_html(tree).replace("\n", " ")  # a line end in the markup is a blank
+    return fragment_text((tree.body.html if tree.body is not None else None) or "")
+
+
+def fragment_text(html: str) -> str:
+    """The text of a piece of a cleaned tree, one line for each block."""
+    one_line = _apart(html).replace("\n", " ")  # a line end in the markup is a blank
     with_lines = _TAG.sub("\n", _INLINE_TAG.sub("", one_line))
     return readable(unescape(with_lines))
 
 
 def body_html(tree: LexborHTMLParser) -> str:
     """The body as HTML, words kept apart that only a style sheet keeps apart."""
-    html = tree.body.html if tree.body is not None else None
-    return _TOUCHING.sub("</span> ", html or "")
+    return _apart((tree.body.html if tree.body is not None else None) or "")
+
+
+def _apart(html: str) -> str:
+    return _TOUCHING.sub("</span> ", html)
 
 
 def readable(text: str) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from html import unescape
 from typing import cast
 
@@ -25,7 +26,7 @@ _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
 _PLAIN = {'"': re.compile(r'[^"\\]*'), "'": re.compile(r"[^'\\]*"), "`": re.compile(r"[^`\\]*")}
 _AFTER_STRING = re.compile(r"\s*(?:[,:}\]]|\Z|//|/\*|\"[@\w:.-]{1,60}\"\s*:)")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "0": "", "\n": ""}
-_WORDS: dict[str, object] = {"true": True, "false": False} | dict.fromkeys(
+_WORDS: Mapping[str, object] = {"true": True, "false": False} | dict.fromkeys(
     ("null", "undefined", "NaN", "Infinity")
 )
 

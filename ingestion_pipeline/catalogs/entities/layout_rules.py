@@ -1,0 +1,111 @@
+"""Courses by layout alone: a line that begins with a course code, and the lines under it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.catalogs.entities.course_code import Heading, read_heading
+from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
+from ingestion_pipeline.catalogs.entities.course_parts import label_of
+from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
+from ingestion_pipeline.catalogs.entities.record import Found
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
+
+MAX_COURSES = 5_000
+MAX_LINES = 200_000
+MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
+CONFIDENCE = 0.75
+LEAST_DESCRIPTION_WORDS = 6
+# Of the courses that layout finds, so many must state credits or prerequisites, or it is no catalogue.
+LEAST_STATED_SHARE = 0.5
+LEAST_DESCRIBED_SHARE = 0.5
+
+_ASIDE = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], .breadcrumb"
+
+
+@dataclass(slots=True)
+class _Course:
+    heading: Line
+    is_lead: bool
+    body: list[str]
+
+
+def courses_by_layout(tree: LexborHTMLParser) -> list[Found]:
+    """The courses that repeated lines show; none where the page does not look like a catalogue.
+
+    The tree is a cleaned one, and loses its navigation.
+    """
+    for node in tree.css(_ASIDE):
+        node.decompose()
+    if tree.body is None:
+        return []
+    found = [one for course in _split(list(lines_of(tree.body))[:MAX_LINES]) if (one := _read(course))]
+    return found if _is_catalogue(found) else []
+
+
+def _split(lines: list[Line]) -> list[_Course]:
+    courses: list[_Course] = []
+    is_open = False
+    for line in lines:
+        heading = _as_heading(line)
+        if heading is not None:
+            courses.append(_Course(line, heading, []))
+            is_open = True
+        elif line.is_heading and label_of(line.text)[0] is None and courses and courses[-1].body:
+            is_open = False
+        elif is_open and len(courses[-1].body) < MAX_BODY_LINES:
+            courses[-1].body.append(line.text)
+        if len(courses) > MAX_COURSES:
+            break
+    return courses
+
+
+def _as_heading(line: Line) -> bool | None:
+    """Whether the bold beginning of the line is the first line of a course; None if nothing is."""
+    if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
+        return True
+    heading = read_heading(line.text)
+    if heading is None:
+        return None
+    has_place = line.is_heading or bool(line.lead) or heading.credits is not None
+    return False if has_place or _is_short(heading) else None
+
+
+def _names(heading: Heading | None) -> bool:
+    return heading is not None and bool(heading.title)
+
+
+def _is_short(heading: Heading) -> bool:
+    return bool(heading.title) and not heading.title.rstrip().endswith((".", ",", ";"))
+
+
+def _read(course: _Course) -> Found | None:
+    line = course.heading
+    body = course.body
+    first = line.text
+    if course.is_lead:
+        first = line.lead
+        body = [line.text.removeprefix(line.lead).lstrip(" .:–—-"), *body]
+    found = course_found(Slots(heading=first), body, confidence=CONFIDENCE)
+    return found if found is not None and found.fields.get("course_name") else None
+
+
+def _is_catalogue(found: list[Found]) -> bool:
+    described = [one for one in found if _is_described(one)]
+    if not described or len(described) < LEAST_DESCRIBED_SHARE * len(found):
+        return False
+    stated = sum(_states_something(one) for one in described)
+    return stated >= LEAST_STATED_SHARE * len(described)
+
+
+def _is_described(found: Found) -> bool:
+    description = found.fields.get("course_description")
+    return isinstance(description, str) and len(description.split()) >= LEAST_DESCRIPTION_WORDS
+
+
+def _states_something(found: Found) -> bool:
+    names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
+    return any(found.fields.get(name) is not None for name in (*names, "course_prerequisites"))
