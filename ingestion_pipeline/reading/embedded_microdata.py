@@ -66,7 +66,7 @@ def _below(node: LexborNode) -> Iterator[LexborNode]:
 
 def _children(node: LexborNode) -> list[LexborNode]:
     """Its elements, last first."""
-    return list(node.iter(include_text=False))[::-1]
+    return [child for child in node.iter() if child.is_element_node][::-1]
 
 
 def _value(tree: LexborHTMLParser, node: LexborNode, depth: int) -> object:

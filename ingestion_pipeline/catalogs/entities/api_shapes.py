@@ -13,7 +13,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from ingestion_pipeline.catalogs.entities.course_found import credit_fields
-from ingestion_pipeline.catalogs.entities.course_parts import read_parts
+from ingestion_pipeline.catalogs.entities.course_parts import read_parts, stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import Credits, slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
@@ -92,7 +92,7 @@ def _course(item: Item, shape: ApiShape) -> Found | None:
             "course_id": code,
             "course_name": " ".join(title.split()),
             "course_description": parts.text(),
-            "course_prerequisites": _prerequisites(item, shape) or parts.required_before(),
+            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites)) or parts.required_before(),
             **credit_fields(stated),
         }
     )
@@ -126,14 +126,6 @@ def _number(item: Item, paths: tuple[str, ...]) -> Decimal | None:
     except InvalidOperation:
         return None
     return number if number is not None and number.is_finite() else None
-
-
-def _prerequisites(item: Item, shape: ApiShape) -> str | None:
-    stated = _text(item, shape.prerequisites)
-    if stated is None:
-        return None
-    text = " ".join(stated.split())
-    return read_parts([text if re.match("pre", text, re.I) else f"Prerequisites: {text}"]).required_before()
 
 
 def _text(item: Item, paths: tuple[str, ...]) -> str | None:

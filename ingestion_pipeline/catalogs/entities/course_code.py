@@ -11,8 +11,8 @@ MAX_TITLE_CHARACTERS = 200
 MAX_TITLE_WORDS = 25
 
 # COMP SCI 400, CIS*1500, MATH& 151, BUS-A 100, EN.601.226, I&C SCI 31, A&EP 110
-_SUBJECT = r"[A-Z][A-Z&]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,2}"
-_NUMBER = r"[A-Z]{0,2}[0-9]{1,5}(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])(?:-[0-9A-Z]{1,3}\b)?"
+_SUBJECT = r"[A-Z][A-Z&]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
+_NUMBER = r"[A-Z]{0,2}[0-9]{1,5}(?:[A-Z][0-9]{1,3})?(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])(?:-[0-9A-Z]{1,3}\b)?"
 _LETTERED = rf"{_SUBJECT}(?:\s{{0,3}}[-*.:_]?\s{{0,3}}){_NUMBER}"
 _FIGURES = r"[0-9]{1,2}\.[A-Z]{0,3}[0-9]{2,4}[A-Z]{0,2}|[0-9]{2}-[0-9]{3}|[A-Z]{2}\.[0-9]{3}\.[0-9]{3}"
 _ONE = rf"(?:{_FIGURES}|{_LETTERED})"
@@ -23,6 +23,7 @@ _LOOSE_CODE = re.compile(rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_
 
 _MARKS = re.compile(r"^[\s*+†‡§#•·►▸▶▼»>–—-]+")
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡–—-]+")
+_HOURS = re.compile(r"\s*\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # of lectures and laboratory
 _AT_END = re.compile(r"[\s,:;|*†‡–—-]+$")
 # Words that stand before a number and name no subject.
 _NO_SUBJECTS = frozenset(
@@ -35,7 +36,7 @@ _NO_SUBJECTS = frozenset(
     CREDIT CREDITS HOUR HOURS TOTAL AND FOR WITH MINIMUM COURSE LESSON QUESTION TABLE EXHIBIT
     APPENDIX""".split()
 )
-_TITLE_START = re.compile(r"[\"'“‘(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:st|nd|rd|th|-|\b))")
+_TITLE_START = re.compile(r"[\"'“‘(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))")
 # What goes on like a sentence about a course is no title.
 _SENTENCE = re.compile(
     r"(?:is|are|was|were|will|may|must|should|can|has|have|or|and|with|in|to|at|as|from|for|by|if|on"
@@ -59,8 +60,9 @@ def read_heading(line: str) -> Heading | None:
     if code is None or not is_subject(code[0]):
         return None
     rest = line[code.end() :]
+    has_stop = rest.startswith(".")
     stated, rest = heading_credits(rest)
-    title = clean_title(rest)
+    title = clean_title(rest, has_stop=has_stop or stated is not None)
     if not is_title(title):
         return None
     return Heading(code=clean_code(code[0]), title=title, credits=stated)
@@ -78,10 +80,11 @@ def clean_code(code: str) -> str:
     return " ".join(code.split()).rstrip(".:- ")
 
 
-def clean_title(text: str) -> str:
-    """The title without the signs that part it from code and credits."""
-    text = _AT_END.sub("", _BETWEEN.sub("", text)).strip()
-    return text[:-1].rstrip() if re.search(r"(?<!\b[A-Z])(?<!\.\.)\.$", text) else text
+def clean_title(text: str, *, has_stop: bool = True) -> str:
+    """The title without the signs that part it from code and credits, a full stop among them."""
+    text = _HOURS.sub("", _AT_END.sub("", _BETWEEN.sub("", text)).strip())
+    is_sign = has_stop and re.search(r"(?<!\b[A-Z])(?<!\.\.)\.$", text)
+    return text[:-1].rstrip() if is_sign else text
 
 
 def is_title(text: str) -> bool:

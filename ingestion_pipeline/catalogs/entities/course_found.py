@@ -34,8 +34,13 @@ class Slots:
     prerequisites: str | None = None
 
 
-def course_found(slots: Slots, lines: Iterable[str], *, confidence: float) -> Found | None:
-    """The course that slots and lines describe; None if they name none."""
+def course_found(
+    slots: Slots, lines: Iterable[str], *, confidence: float, otherwise: Credits | None = None
+) -> Found | None:
+    """The course that slots and lines describe; None if they name none.
+
+    `otherwise` are credits that the description mentions, for want of better ones.
+    """
     rest = list(lines)
     parts = read_parts(rest)
     heading = _heading(slots, parts)
@@ -47,7 +52,7 @@ def course_found(slots: Slots, lines: Iterable[str], *, confidence: float) -> Fo
         if is_title(first) and not first.endswith("."):
             title, parts.description = clean_title(first), parts.description[1:]
     description = slots.description or parts.text()
-    stated = slots.credits or heading.credits or parts.credits
+    stated = slots.credits or heading.credits or parts.credits or otherwise
     return Found(
         fields={
             "course_id": heading.code,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from ingestion_pipeline.catalogs.entities.course_code import ONE_CODE
+from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.credits import Credits, read_credits, slot_credits
 
 MAX_LABEL_CHARACTERS = 60
@@ -34,20 +35,20 @@ _LABELS: tuple[tuple[Part, str], ...] = (
     (Part.DESCRIPTION, r"(?:course |catalog |full |bulletin )*descriptions?|course (?:content|overview|summary)|overview|summary"
                        r"|about(?: this course)?|content|synopsis"),
     (Part.CREDITS, r"(?:total |course |semester |quarter |max(?:imum)? |min(?:imum)? )*(?:credits?|credit[ -](?:hours?|units?|value)"
-                   r"|units?|ects(?: credits?)?|ceus?)(?:\s?\(s\)|s)?(?:\s?\((?:min|max|sch)\))?|hours"),
+                   r"|units?|ects(?: credits?)?|ceus?)(?:\s?\(s\)|s)?(?:\s?\(?(?:min(?:imum)?|max(?:imum)?|sch)\)?)?|hours"),
     (Part.TITLE, r"(?:course |long )?(?:title|name)"),
     (Part.CODE, r"(?:course |catalog )?(?:code|number|id|no\.?|#)"),
-    (Part.OTHER, r"restrictions?|grad(?:e|ing)[a-z/ ]*|(?:typically |usually |when |terms? |semesters? |course )?offered[a-z ]*"
+    (Part.OTHER, r"(?:course |class )?(?:restrictions?|grad(?:e|ing)[a-z/ ]*|(?:typically |usually |when |terms? |semesters? |course )?offered[a-z ]*"
                  r"|offerings?|terms?(?: offered)?|semesters?(?: offered)?|repeat[a-z ]*|attributes?|cross-?\s?list[a-z ]*"
-                 r"|(?:also )?(?:same|offered|listed) as|equivalen[a-z ]*|notes?|fees?|(?:course |lab )fees?|lec(?:ture)?[a-z /]*"
+                 r"|(?:also )?(?:same|offered|listed) as|equivalen[a-z ]*|notes?|fees?|(?:course |lab |additional )?fees?(?: type)?|lec(?:ture)?[a-z /]*"
                  r"|lab(?:oratory)?[a-z /]*|(?:weekly |total )?contact hours?|clock hours?|clinical[a-z /]*|departments?(?:\(s\))?"
                  r"|division|college|school|campus(?:es)?|locations?(?:\(s\))?|levels?|schedule types?|instruct[a-z]*(?: type| method| mode)?"
                  r"|component[s]?|formats?|delivery[a-z ]*|mode[a-z ]*|designations?|course designation|breadth[a-z ]*"
                  r"|general education[a-z ]*|gen ed[a-z ]*|ge [a-z]+|core[a-z ]*|distribution[a-z ]*|(?:student |course )?learning"
                  r" (?:outcomes?|objectives?|hours?)|outcomes?|(?:course )?objectives?|textbooks?|last taught|sections?|faculty"
-                 r"|additional information|comments?|corequisite.*|transfer[a-z ]*|cip(?: code)?|toefl.*|language[a-z ]*|duration"
+                 r"|additional information|comments?|transfer[a-z ]*|cip(?: code)?|toefl[a-z /]*|language[a-z ]*|duration"
                  r"|subject(?: area)?|type|typical[a-z ]*|recommended[a-z ]*|advisory[a-z ]*|enrollment limit|information|keywords?"
-                 r"|prior learning.*|credit by exam.*|may be repeated.*|topics?|equate.*|acgm.*|tccns.*|uc/csu|csu|uc\b.*|degree applicable"),
+                 r"|prior learning[a-z /]*|credit by exam[a-z ]*|topics?|equate[a-z /]*|acgm[a-z /]*|tccns[a-z /]*|uc/csu|csu|degree applicable)"),
 )
 _PATTERNS = tuple((part, re.compile(rf"(?:{pattern})", re.IGNORECASE)) for part, pattern in _LABELS)
 _LABELLED = re.compile(rf"([^:.\n]{{2,{MAX_LABEL_CHARACTERS}}}?)\s*:\s*(.*)", re.DOTALL)
@@ -65,7 +66,7 @@ _NOISE = re.compile(
     r"|\[?(?:add to|remove from).*|view (?:sections|catalog entry|course sections|schedule).*|all sections for this course"
     r"|dept/.*|.{0,60} department|facebook.*|tweet.*|(?:opens|open) (?:a|in a) new window.*|expand all.*|collapse.*|skip to.*"
     r"|(?:course )?schedule\s*|.{0,40}\(opens (?:a|in a) new (?:window|tab)\).*|show(?: more| less).*|more info.*|read more.*"
-    r"|search.*|see (?:section|schedule)s?.*|register.*|hide.*|[|•·\-–—_*]+)",
+    r"|search.*|see (?:section|schedule)s?.*|register.*|hide.*|formerly .{0,80}|[|•·\-–—_*]+)",
     re.IGNORECASE,
 )
 _NOTHING = re.compile(r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no)\.?", re.IGNORECASE)
@@ -75,6 +76,7 @@ _OF_PREREQUISITES = re.compile(
     r"|score|approval|completion|enrolled|better|waived|majors? only|or higher|credits? (?:of|in)|required|department)\b",
     re.IGNORECASE,
 )
+_OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
 _HOURS_LINE = re.compile(
     r"[0-9.]+(?:\s*(?:to|or|-)\s*[0-9.]+)?\s*(?:lecture|lab|laboratory|other|contact|clinical|studio|seminar|discussion)[a-z ]*hours?.*",
     re.IGNORECASE,
@@ -90,7 +92,6 @@ class Parts:
     credits: Credits | None = None
     title: str | None = None
     code: str | None = None
-    label_count: int = 0
     _label: Part | None = None
     _is_open: bool = True
 
@@ -109,7 +110,10 @@ class Parts:
         if not line or _NOISE.fullmatch(line):
             return
         part, rest = label_of(line)
-        if part is not None:
+        if part is Part.CREDITS and rest and (stated := read_credits(line)):
+            self.credits = self.credits or stated
+            self._begin(Part.OTHER, rest)
+        elif part is not None:
             self._begin(part, rest)
         elif self._label is not None:
             self._add(self._label, line)
@@ -117,7 +121,8 @@ class Parts:
             self._unlabelled(line)
 
     def _begin(self, part: Part, rest: str) -> None:
-        self.label_count += 1
+        if part is Part.DESCRIPTION:  # what stood before was something else
+            self.description = []
         self._is_open = not self.description
         self._label = None if rest else part
         if rest:
@@ -148,6 +153,8 @@ class Parts:
         first, *others = _SENTENCE_END.split(text)
         self.prerequisites.append(first)
         for number, sentence in enumerate(others):
+            if _OFFERED.match(sentence):
+                continue
             if not _OF_PREREQUISITES.search(sentence) and not ONE_CODE.search(sentence):
                 self.description.extend(others[number:])
                 return
@@ -172,6 +179,22 @@ def read_parts(lines: Iterable[str]) -> Parts:
         for piece in _pieces(line):
             parts.read(piece)
     return parts
+
+
+def stated_prerequisites(text: str | None) -> str | None:
+    """What an element or key made for prerequisites says, without the label it may repeat."""
+    if text is None:
+        return None
+    line = " ".join(text.split())
+    return read_parts([line if label_of(line)[0] else f"Prerequisites: {line}"]).required_before()
+
+
+def labelled_text(line: Line) -> str:
+    """The line's text; a label that is only set in bold gets its colon."""
+    if not line.lead or not line.rest or ":" in line.lead or line.rest.startswith(":"):
+        return line.text
+    is_label = _part(line.lead.strip(" .*")) is not None
+    return f"{line.lead.rstrip(' .')}: {line.rest}" if is_label else line.text
 
 
 def label_of(line: str) -> tuple[Part | None, str]:

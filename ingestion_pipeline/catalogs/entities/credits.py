@@ -104,6 +104,8 @@ def slot_credits(text: str) -> Credits | None:
     bare = re.fullmatch(rf"\s*[(\[]?\s*{_RANGE}\s*[)\]]?\s*\.?\s*", text, re.IGNORECASE)
     if bare:
         return _range(bare, text.strip())
+    if triple := _TRIPLE.match(text.strip()):
+        return _unnamed(triple)
     return read_credits(text) or _first_number(text)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from ingestion_pipeline.catalogs.entities.course_found import credit_fields
+from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
@@ -34,7 +35,7 @@ def _course(thing: Thing) -> Found | None:
             "course_id": code,
             "course_name": name.removeprefix(code).lstrip(" :.–—-") or name,
             "course_description": _text(thing.get("description")),
-            "course_prerequisites": _text(thing.get("coursePrerequisites")),
+            "course_prerequisites": stated_prerequisites(_text(thing.get("coursePrerequisites"))),
             **credit_fields(credits_),
         },
         quotes={"course_credits_type": credits_.quote if credits_ else ""},

@@ -20,6 +20,7 @@ from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PROBLEMS = 50
+NEARLY_ALL = 0.8  # of the courses that the best rung finds; then the cheaper one is taken
 COURSE = "course"
 
 
@@ -38,8 +39,7 @@ class NoRules(ValueError):
 def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) -> Reading[Record]:
     """Every record that rules find in a page or an API's answer; none is no error.
 
-    Of the rungs that find records, the one counts that finds most complete ones; of equals the
-    cheapest.
+    Of the rungs, the cheapest counts that finds nearly as many complete ones as any.
 
     Raises:
         NoRules: no rules read this entity.
@@ -51,8 +51,8 @@ def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) ->
     if not text.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     answers = list(_embedded(text)) if only_embedded else list(_answers(text))
-    best = max(answers, key=lambda answer: _complete(answer.found), default=None)
-    if best is None or not best.found:
+    best = _best(answers)
+    if best is None:
         return Reading(records=[], notes=["no rung found a course"])
     evidence = Evidence(best.text) if best.text is not None else None
     records = [record_of(kind, one, rung=best.rung, evidence=evidence) for one in best.found]
@@ -98,9 +98,23 @@ def _document(text: str) -> object:
         raise Permanent(f"it begins like JSON and is none: {error}", code="not_json") from error
 
 
-def _complete(found: list[Found]) -> tuple[int, int]:
-    whole = sum(bool(one.fields.get("course_description")) for one in found)
-    return whole, len(found)
+def _best(answers: list[_Answer]) -> _Answer | None:
+    """The first that finds nearly all that any finds.
+
+    A vendor's layout also counts if its courses lack descriptions: layout alone would take what
+    stands below them for one.
+    """
+    most = max((_complete(answer.found) for answer in answers), default=0)
+    count = max((len(answer.found) for answer in answers), default=0)
+    for answer in answers:
+        is_known = answer.rung is Rung.SELECTORS and len(answer.found) >= NEARLY_ALL * count
+        if answer.found and (_complete(answer.found) >= NEARLY_ALL * most or is_known):
+            return answer
+    return None
+
+
+def _complete(found: list[Found]) -> int:
+    return sum(bool(one.fields.get("course_description")) for one in found)
 
 
 def _is_named(record: Record) -> bool:

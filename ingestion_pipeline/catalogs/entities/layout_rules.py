@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.course_code import Heading, read_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
-from ingestion_pipeline.catalogs.entities.course_parts import label_of
+from ingestion_pipeline.catalogs.entities.course_parts import Part, label_of, labelled_text
 from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
 from ingestion_pipeline.catalogs.entities.record import Found
 
@@ -48,19 +48,34 @@ def courses_by_layout(tree: LexborHTMLParser) -> list[Found]:
 
 def _split(lines: list[Line]) -> list[_Course]:
     courses: list[_Course] = []
-    is_open = False
+    is_open = is_list = False
     for line in lines:
         heading = _as_heading(line)
-        if heading is not None:
+        is_marked = line.is_heading or bool(line.lead)
+        if heading is not None and (is_marked or not is_list):
+            if len(courses) == MAX_COURSES:
+                break
             courses.append(_Course(line, heading, []))
-            is_open = True
-        elif line.is_heading and label_of(line.text)[0] is None and courses and courses[-1].body:
-            is_open = False
-        elif is_open and len(courses[-1].body) < MAX_BODY_LINES:
-            courses[-1].body.append(line.text)
-        if len(courses) > MAX_COURSES:
-            break
+            is_open, is_list = True, False
+            continue
+        if is_marked or label_of(line.text)[0] is not None:
+            is_list = _opens_list(line)
+        is_open = is_open and not _ends(line, courses[-1])
+        if is_open:
+            courses[-1].body.append(labelled_text(line))
     return courses
+
+
+def _ends(line: Line, course: _Course) -> bool:
+    """Whether another part of the page begins with the line."""
+    is_title = line.is_heading and label_of(line.text)[0] is None and bool(course.body)
+    return is_title or len(course.body) >= MAX_BODY_LINES
+
+
+def _opens_list(line: Line) -> bool:
+    """Whether courses below the line are those that another one asks for."""
+    part, rest = label_of(line.text)
+    return part in {Part.PREREQUISITES, Part.OTHER} and not rest
 
 
 def _as_heading(line: Line) -> bool | None:
@@ -71,7 +86,7 @@ def _as_heading(line: Line) -> bool | None:
     if heading is None:
         return None
     has_place = line.is_heading or bool(line.lead) or heading.credits is not None
-    return False if has_place or _is_short(heading) else None
+    return False if has_place or _is_short(heading) or not heading.title else None
 
 
 def _names(heading: Heading | None) -> bool:
@@ -88,7 +103,7 @@ def _read(course: _Course) -> Found | None:
     first = line.text
     if course.is_lead:
         first = line.lead
-        body = [line.text.removeprefix(line.lead).lstrip(" .:–—-"), *body]
+        body = [line.rest.lstrip(" .:–—-"), *body]
     found = course_found(Slots(heading=first), body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
 

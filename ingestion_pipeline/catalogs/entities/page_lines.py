@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,11 @@ class Line:
     lead: str
     is_heading: bool
 
+    @property
+    def rest(self) -> str:
+        """What follows the bold beginning."""
+        return self.text.removeprefix(self.lead).strip()
+
 
 @dataclass(slots=True)
 class _Gathering:
@@ -36,8 +41,8 @@ class _Gathering:
     is_heading: bool
 
 
-def lines_of(root: LexborNode) -> Iterator[Line]:
-    """The lines of a cleaned element, in page order."""
+def lines_of(root: LexborNode, *, without: Set[int] = frozenset()) -> Iterator[Line]:
+    """The lines of a cleaned element, in page order, but not those of the nodes named by id."""
     line = _Gathering([], [], is_lead=True, is_heading=False)
     bold_depth = heading_depth = 0
     waiting: list[tuple[LexborNode, bool]] = [(root, False)]
@@ -47,8 +52,11 @@ def lines_of(root: LexborNode) -> Iterator[Line]:
         if tag == "-text":
             _gather(line, node.text_content or "", is_bold=bold_depth > 0, in_heading=heading_depth > 0)
             continue
-        if tag not in _INLINE:
+        is_left_out = node.mem_id in without
+        if tag not in _INLINE or is_left_out:
             yield from _finished(line)
+        if is_left_out:
+            continue
         change = -1 if is_end else 1
         bold_depth += change * (tag in _BOLD)
         heading_depth += change * (tag in _HEADINGS)

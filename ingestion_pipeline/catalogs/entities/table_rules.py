@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.course_code import read_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
+from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.reading.cleaning import fragment_text
@@ -82,14 +83,10 @@ def _course(cells: list[str], places: dict[str, int], below: str | None) -> Foun
         title=stated.get("title"),
         heading=heading,
         credits=slot_credits(credit_text) if credit_text else None,
-        prerequisites=_nothing_is_none(stated.get("prerequisites")),
+        prerequisites=stated_prerequisites(stated.get("prerequisites")),
     )
     found = course_found(slots, [description], confidence=CONFIDENCE)
     return found if found and found.fields.get("course_name") else None
-
-
-def _nothing_is_none(text: str | None) -> str | None:
-    return None if text is None or re.fullmatch(r"(?:none|n/?a|[-–—]*)\.?", text.strip(), re.I) else text
 
 
 def _cells(row: LexborNode) -> list[str]:

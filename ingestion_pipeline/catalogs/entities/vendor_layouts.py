@@ -12,7 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ingestion_pipeline.catalogs.entities.course_code import read_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
-from ingestion_pipeline.catalogs.entities.course_parts import label_of, read_parts
+from ingestion_pipeline.catalogs.entities.course_parts import (
+    Parts,
+    label_of,
+    labelled_text,
+    read_parts,
+    stated_prerequisites,
+)
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.page_lines import lines_of
 from ingestion_pipeline.catalogs.entities.record import Found
@@ -111,17 +117,17 @@ def _by_block(block: LexborNode, layout: VendorLayout) -> Found | None:
     credit_text = _first(block, layout.credits, used)
     code, title = _first(block, layout.code, used), _first(block, layout.title, used)
     before = _first(block, layout.prerequisites, used)
-    description, also_before = _description(block, layout, used)
+    described = _description(block, layout, used)
     slots = Slots(
         code=code,
         title=title,
         heading=heading,
         credits=slot_credits(credit_text) if credit_text else None,
-        description=description,
-        prerequisites=_without_label(before) or also_before,
+        description=described.text(),
+        prerequisites=stated_prerequisites(before) or described.required_before(),
     )
-    lines = [line for node in _others(block, used) for line in _lines(node)]
-    return course_found(slots, lines, confidence=CONFIDENCE)
+    lines = [labelled_text(line) for line in lines_of(block, without=used)]
+    return course_found(slots, lines, confidence=CONFIDENCE, otherwise=described.credits)
 
 
 def _heading(block: LexborNode, layout: VendorLayout, used: set[int]) -> str | None:
@@ -144,10 +150,8 @@ def _first(block: LexborNode, selectors: tuple[str, ...], used: set[int]) -> str
     return None
 
 
-def _description(
-    block: LexborNode, layout: VendorLayout, used: set[int]
-) -> tuple[str | None, str | None]:
-    """What the element for descriptions says, and the prerequisites that it hides."""
+def _description(block: LexborNode, layout: VendorLayout, used: set[int]) -> Parts:
+    """What the element for descriptions says, prerequisites and credits among it."""
     for css in layout.description:
         for node in block.css(css):
             if node.mem_id in used:
@@ -157,35 +161,12 @@ def _description(
             is_labelled = bool(lines) and label_of(lines[0])[0] is not None
             if parts.text() and not is_labelled:
                 used.add(node.mem_id)
-                return parts.text(), parts.required_before()
-    return None, None
-
-
-def _without_label(text: str | None) -> str | None:
-    return read_parts([label_text(text)]).required_before() if text else None
-
-
-def label_text(text: str) -> str:
-    """The text with a label, if it has none."""
-    return text if label_of(text)[0] is not None else f"Prerequisites: {text}"
-
-
-def _others(block: LexborNode, used: set[int]) -> Iterator[LexborNode]:
-    """The largest pieces of the block that hold nothing that was used."""
-    taken = {outer for node in block.traverse() if node.mem_id in used for outer in _ancestors(node)}
-    waiting = [block]
-    while waiting:
-        node = waiting.pop()
-        if node.mem_id in used:
-            continue
-        if node.mem_id in taken:
-            waiting.extend(list(node.iter(include_text=True))[::-1])
-        else:
-            yield node
+                return parts
+    return Parts()
 
 
 def _lines(node: LexborNode) -> list[str]:
-    return [line.text for line in lines_of(node)]
+    return [labelled_text(line) for line in lines_of(node)]
 
 
 def _text(node: LexborNode) -> str:
