@@ -24,6 +24,7 @@ ROOMS = (
     "pages",
     "series",
     "notices",
+    "catalogs",
     "systems",
     "demo",
     "assembly",

@@ -78,7 +78,7 @@ def _items(document: object) -> Iterator[Item]:
         elif isinstance(value, list):
             inside = cast("list[object]", value)
         if depth < MAX_DEPTH:
-            waiting.extend((one, depth + 1) for one in reversed(inside) if isinstance(one, dict | list))
+            waiting.extend((one, depth + 1) for one in reversed(inside))
 
 
 def _course(item: Item, shape: ApiShape) -> Found | None:
@@ -92,7 +92,8 @@ def _course(item: Item, shape: ApiShape) -> Found | None:
             "course_id": code,
             "course_name": " ".join(title.split()),
             "course_description": parts.text(),
-            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites)) or parts.required_before(),
+            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites))
+            or parts.required_before(),
             **credit_fields(stated),
         }
     )

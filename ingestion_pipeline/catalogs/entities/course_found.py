@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
@@ -96,6 +95,8 @@ def _heading(slots: Slots, parts: Parts) -> Heading | None:
 
 
 def _real(description: str | None) -> str | None:
-    if description is None or len(description.split()) < LEAST_DESCRIPTION_WORDS:
+    if description is None:
         return None
-    return re.sub(r"\s+([.,;:)])", r"\1", description)
+    is_sentence = description.endswith(".") and " " in description
+    is_long = len(description.split()) >= LEAST_DESCRIPTION_WORDS
+    return description if is_sentence or is_long else None

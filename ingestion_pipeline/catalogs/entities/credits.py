@@ -7,24 +7,24 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
+MAX_UNITS = 400  # Chicago counts a course as 100 units
 
 _N = r"[0-9]{1,3}(?:\.[0-9]{1,3})?"
-_TO = r"\s*(?:-|–|—|/|\bto\b|\bor\b|,)\s*"
+_TO = r"\s*(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*"
 _RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
 _HOURS = r"(?:hours?|hrs?\.?)"
 _UNIT = (
     rf"(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
-    rf"|(?:academic |university |college |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
-    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\.|units?(?:\(s\))?|s\.h\."
-    r"|sh\b|ects(?: credits?| points?)?|points?|pts\.?|u\b"
+    rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
+    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\.|units?(?:\(s\))?"
+    r"|s\.h\.|sh\b|ects(?: credits?| points?)?|points?|pts\.?|u\b"
 )
-_STATED = re.compile(
-    rf"(?<![\w.$-]){_RANGE}\s*-?\s*(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE
-)
+_STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*-?\s*(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
 _LABELLED = re.compile(
     rf"(?<![a-z])(?P<unit>(?:(?:semester|quarter|total|course|min(?:imum)?\.?)\s+)?"
-    rf"(?:credit(?:s|\(s\))?(?:[ /-]*(?:{_HOURS}|units?|value)(?:\(s\))?)?|units?(?:\(s\))?|ects|crs?\.?|hours?))"
-    rf"\s*[:=]?\s*\(?\s*{_RANGE}(?![\w%])(?!\s*(?:lecture|lab|contact|clock))",
+    rf"(?:credit(?:s|\(s\))?(?:[ /-]*(?:{_HOURS}|units?|value)(?:\(s\))?)?|units?(?:\(s\))?|ects"
+    rf"|crs?\.?|hours?))\s*[:=]?\s*\(?\s*{_RANGE}(?![\w%])(?:\s*(?:hours?|units?|credits?)\b)?"
+    r"(?!\s*(?:lecture|lab|contact|clock))",
     re.IGNORECASE,
 )
 _CEU = re.compile(
@@ -39,6 +39,19 @@ _TRIPLE = re.compile(
 )
 _BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
 _BARE_HOURS = re.compile(rf"(?<![\w.$]){_RANGE}\s*hours?\.?$", re.IGNORECASE)
+_BEFORE_HOURS = re.compile(
+    rf"(?<![\w.]){_RANGE}\s*\([0-9]+-[0-9]+(?:-[0-9]+)?\)\s*$", re.IGNORECASE
+)
+_AT_START = re.compile(
+    rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE
+)
+# `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
+_TAIL = re.compile(rf"(?<=[0-9a-z.)])\s*\|\s*(?![^|]*(?:{_N}))[^|]*$", re.IGNORECASE)
+_HOURS_BEFORE = re.compile(
+    r"\s+(?:(?:class|lec(?:ture)?|lab|work|clinical|contact)(?: hours?)?\s*:\s*[0-9].*"
+    r"|variable(?: credit)?)\s*$",
+    re.IGNORECASE,
+)
 _NOT_CREDITS = re.compile(r"(?:lecture|lab(?:oratory)?|contact|clock|clinical)\s+$", re.IGNORECASE)
 _TYPES = (
     (re.compile(r"semester|\bsem\b|\bsch\b|\bs\.?h\.?(?![a-z])", re.IGNORECASE), "SemesterHour"),
@@ -63,16 +76,19 @@ class Credits:
 
 def heading_credits(text: str) -> tuple[Credits | None, str]:
     """The credits at the end of a course's first line, and the line without them."""
-    stated = [one for one in (_STATED, _CEU, _LABELLED) for one in one.finditer(text)]
+    if (first := _AT_START.match(text)) and (found := read_credits(first[0])):
+        return found, text[first.end() :]
+    text = _TAIL.sub("", text)
+    stated = [one for pattern in (_STATED, _CEU, _LABELLED) for one in pattern.finditer(text)]
     stated = [one for one in stated if _is_at_end(text, one)]
     found = read_credits(text[min(one.start() for one in stated) :]) if stated else None
     if found is not None:
-        return found, _without(text, min(one.start() for one in stated))
-    for pattern in (_TRIPLE, _BARE, _BARE_HOURS):
+        return found, _HOURS_BEFORE.sub("", _without(text, min(one.start() for one in stated)))
+    for pattern in (_TRIPLE, _BEFORE_HOURS, _BARE, _BARE_HOURS):
         at_end = next((one for one in pattern.finditer(text) if _is_at_end(text, one)), None)
         found = _unnamed(at_end) if at_end else None
         if at_end and found:
-            return found, _without(text, at_end.start())
+            return found, _HOURS_BEFORE.sub("", _without(text, at_end.start()))
     if (stated_none := _NON_CREDIT.search(text)) and _is_at_end(text, stated_none):
         return Credits(non_credit=True, quote=stated_none[0]), _without(text, stated_none.start())
     return None, text
@@ -122,7 +138,8 @@ def _start(found: re.Match[str]) -> int:
 
 def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | None:
     low, high = Decimal(found["low"]), Decimal(found["high"]) if found["high"] else None
-    if low > MAX_CREDITS or (high is not None and not low <= high <= MAX_CREDITS):
+    most = MAX_UNITS if unit.lower().startswith("unit") else MAX_CREDITS
+    if low > most or (high is not None and not low <= high <= most):
         return None
     kind = next((name for pattern, name in _TYPES if pattern.search(unit)), None)
     return Credits(low=low, high=high, kind=kind, quote=" ".join(quote.split()))
@@ -151,7 +168,9 @@ def _is_at_end(text: str, found: re.Match[str]) -> bool:
 
 def _without(text: str, end: int) -> str:
     """The text before the credits, without the bracket that opened for them."""
-    return re.sub(r"(?:\s*[(\[]\s*[^()\[\]]*)?$", "", text[:end]) if _opens(text[:end]) else text[:end]
+    return (
+        re.sub(r"(?:\s*[(\[]\s*[^()\[\]]*)?$", "", text[:end]) if _opens(text[:end]) else text[:end]
+    )
 
 
 def _opens(text: str) -> bool:

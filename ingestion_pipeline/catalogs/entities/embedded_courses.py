@@ -33,7 +33,7 @@ def _course(thing: Thing) -> Found | None:
     return Found(
         fields={
             "course_id": code,
-            "course_name": name.removeprefix(code).lstrip(" :.–—-") or name,
+            "course_name": name.removeprefix(code).lstrip(" :.\u2013\u2014-") or name,
             "course_description": _text(thing.get("description")),
             "course_prerequisites": stated_prerequisites(_text(thing.get("coursePrerequisites"))),
             **credit_fields(credits_),

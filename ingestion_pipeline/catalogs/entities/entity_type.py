@@ -86,7 +86,7 @@ class EntityType(_Data):
     def _rules_name_fields(self) -> EntityType:
         names = {field.name for field in self.fields}
         for rule in self.rules:
-            unknown = {name for name in rule.model_dump(exclude={"rule"}).values()} - names
+            unknown = set(rule.model_dump(exclude={"rule"}).values()) - names
             if unknown:
                 raise ValueError(f"{self.name}: a rule names {sorted(unknown)}, which is no field")
         return self
@@ -121,5 +121,7 @@ def entity_type(name: str) -> EntityType:
 def entity_types() -> Mapping[str, EntityType]:
     """Every type that a schema file of the package describes."""
     files = sorted(file.name for file in _FOLDER.iterdir() if file.name.endswith(".yaml"))
-    found = [EntityType.model_validate(yaml.safe_load((_FOLDER / name).read_text())) for name in files]
+    found = [
+        EntityType.model_validate(yaml.safe_load((_FOLDER / name).read_text())) for name in files
+    ]
     return {one.name: one for one in found}

@@ -126,7 +126,9 @@ def _once(records: list[Record]) -> list[Record]:
     known: dict[object, Record] = {}
     for record in records:
         fields = record.fields
-        known.setdefault((fields["course_id"], fields["course_name"], fields["course_description"]), record)
+        known.setdefault(
+            (fields["course_id"], fields["course_name"], fields["course_description"]), record
+        )
     return list(known.values())
 
 
@@ -141,5 +143,3 @@ def _problems(records: list[Record]) -> list[Problem]:
         )
         for record in lacking[:MAX_PROBLEMS]
     ]
-
-

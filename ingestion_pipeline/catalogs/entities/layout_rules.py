@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.course_code import Heading, read_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
-from ingestion_pipeline.catalogs.entities.course_parts import Part, label_of, labelled_text
+from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
 from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
 from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.words import Part
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -19,11 +20,13 @@ MAX_LINES = 200_000
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75
 LEAST_DESCRIPTION_WORDS = 6
-# Of the courses that layout finds, so many must state credits or prerequisites, or it is no catalogue.
+# So many of them must be described, and state credits or prerequisites, or it is no catalogue.
 LEAST_STATED_SHARE = 0.5
 LEAST_DESCRIBED_SHARE = 0.5
 
-_ASIDE = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], .breadcrumb"
+_ASIDE = (
+    "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], .breadcrumb"
+)
 
 
 @dataclass(slots=True)
@@ -42,7 +45,9 @@ def courses_by_layout(tree: LexborHTMLParser) -> list[Found]:
         node.decompose()
     if tree.body is None:
         return []
-    found = [one for course in _split(list(lines_of(tree.body))[:MAX_LINES]) if (one := _read(course))]
+    found = [
+        one for course in _split(list(lines_of(tree.body))[:MAX_LINES]) if (one := _read(course))
+    ]
     return found if _is_catalogue(found) else []
 
 
@@ -103,7 +108,7 @@ def _read(course: _Course) -> Found | None:
     first = line.text
     if course.is_lead:
         first = line.lead
-        body = [line.rest.lstrip(" .:–—-"), *body]
+        body = [line.rest.lstrip(" .:\u2013\u2014-"), *body]
     found = course_found(Slots(heading=first), body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
 

@@ -12,10 +12,15 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborNode
 
 _INLINE = frozenset(
-    """a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr q s samp
-    small span strike strong sub sup time tt u var wbr""".split()
+    {
+        *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn"),
+        *("em", "font", "i", "ins", "kbd", "label", "mark", "nobr", "q", "s", "samp", "small"),
+        *("span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"),
+    }
 )
-_BOLD = frozenset({"b", "strong", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "th", "caption", "summary"})
+_BOLD = frozenset(
+    {"b", "strong", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "th", "caption", "summary"}
+)
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 
 
@@ -50,7 +55,9 @@ def lines_of(root: LexborNode, *, without: Set[int] = frozenset()) -> Iterator[L
         node, is_end = waiting.pop()
         tag = node.tag or ""
         if tag == "-text":
-            _gather(line, node.text_content or "", is_bold=bold_depth > 0, in_heading=heading_depth > 0)
+            _gather(
+                line, node.text_content or "", is_bold=bold_depth > 0, in_heading=heading_depth > 0
+            )
             continue
         is_left_out = node.mem_id in without
         if tag not in _INLINE or is_left_out:

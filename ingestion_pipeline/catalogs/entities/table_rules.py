@@ -20,12 +20,18 @@ MAX_ROWS = 20_000
 CONFIDENCE = 0.85
 
 _COLUMNS = {
-    "code": re.compile(r"(?:course )?(?:code|number|no\.?|#|id)|course|subject(?: code)?", re.IGNORECASE),
+    "code": re.compile(
+        r"(?:course )?(?:code|number|no\.?|#|id)|course|subject(?: code)?", re.IGNORECASE
+    ),
     "title": re.compile(r"(?:course )?(?:title|name)|subject name", re.IGNORECASE),
     "credits": re.compile(
-        r"(?:credit|semester|quarter)?\s?(?:credits?|hours?|hrs?\.?|units?|cr\.?|ects|points?)(?: ?\(s\))?", re.IGNORECASE
+        r"(?:credit|semester|quarter)?\s?"
+        r"(?:credits?|hours?|hrs?\.?|units?|cr\.?|ects|points?)(?: ?\(s\))?",
+        re.IGNORECASE,
     ),
-    "description": re.compile(r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE),
+    "description": re.compile(
+        r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE
+    ),
     "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
 }
 
@@ -61,7 +67,9 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
     for number, cells in enumerate(rows[:3]):
         places: dict[str, int] = {}
         for place, text in enumerate(cells):
-            name = next((one for one, name in _COLUMNS.items() if name.fullmatch(text.strip(" :*"))), None)
+            name = next(
+                (one for one, name in _COLUMNS.items() if name.fullmatch(text.strip(" :*"))), None
+            )
             if name and name not in places:
                 places[name] = place
         describes = "description" in places or any(len(row) == 1 for row in rows[number + 1 :])
