@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.entities.credits import Credits, heading_credits
+from ingestion_pipeline.catalogs.entities.credits import Credits, credit_ends, heading_credits
 from ingestion_pipeline.catalogs.entities.words import names_subject
 
 MAX_TITLE_CHARACTERS = 200
 MAX_TITLE_WORDS = 25
+LEAST_REST_WORDS = 4  # fewer say when a course is given, not what it is about
 
 # COMP SCI 400, CIS*1500, MATH& 151, BUS-A 100, EN.601.226, I&C SCI 31, A&EP 110
 _SUBJECT = r"[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
@@ -69,6 +70,17 @@ def read_heading(line: str) -> Heading | None:
     if not is_title(title) or (is_worded and not (title and (stated or has_sign))):
         return None
     return Heading(code=clean_code(code[0]), title=title, credits=stated)
+
+
+def split_heading(line: str) -> tuple[str, str] | None:
+    """Code, title and credits, and the text after them, of a line that holds them all."""
+    if not CODE.match(line):
+        return None
+    for end in credit_ends(line[:MAX_TITLE_CHARACTERS]):
+        heading, rest = read_heading(line[:end]), line[end:].lstrip(" .:;\u2013\u2014-")
+        if heading and heading.title and heading.credits and len(rest.split()) >= LEAST_REST_WORDS:
+            return line[:end], rest
+    return None
 
 
 def read_code(text: str) -> str | None:

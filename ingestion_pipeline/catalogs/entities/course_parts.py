@@ -179,7 +179,10 @@ def label_of(line: str) -> tuple[Part | None, str]:
 
 def _pieces(line: str) -> Iterator[str]:
     """The line, cut where a label stands inside it."""
-    return (piece.strip() for piece in _INSIDE.split(line))
+    fields = [one.strip() for one in line.split(" | ")]
+    is_row = len(fields) > 1 and sum(":" in one for one in fields) * 2 >= len(fields)
+    for one in fields if is_row else [line]:
+        yield from (piece.strip() for piece in _INSIDE.split(one))
 
 
 def _is_prose(line: str) -> bool:

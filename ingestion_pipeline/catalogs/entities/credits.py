@@ -38,6 +38,8 @@ _TRIPLE = re.compile(
     rf"[(\[]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?", re.IGNORECASE
 )
 _BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
+_BRACKETED_HOURS = re.compile(rf"[(\[]\s*{_RANGE}\s*(?:hours?|hrs?\.?)\s*[)\]]\s*$", re.IGNORECASE)
+_IN_BRACKETS = re.compile(rf"\(\s*{_RANGE}\s*(?:hours?|hrs?\.?)?\s*\)", re.IGNORECASE)
 _BARE_HOURS = re.compile(rf"(?<![\w.$]){_RANGE}\s*hours?\.?$", re.IGNORECASE)
 _BEFORE_HOURS = re.compile(
     rf"(?<![\w.]){_RANGE}\s*\([0-9]+-[0-9]+(?:-[0-9]+)?\)\s*$", re.IGNORECASE
@@ -84,7 +86,7 @@ def heading_credits(text: str) -> tuple[Credits | None, str]:
     found = read_credits(text[min(one.start() for one in stated) :]) if stated else None
     if found is not None:
         return found, _HOURS_BEFORE.sub("", _without(text, min(one.start() for one in stated)))
-    for pattern in (_TRIPLE, _BEFORE_HOURS, _BARE, _BARE_HOURS):
+    for pattern in (_TRIPLE, _BEFORE_HOURS, _BARE, _BRACKETED_HOURS, _BARE_HOURS):
         at_end = next((one for one in pattern.finditer(text) if _is_at_end(text, one)), None)
         found = _unnamed(at_end) if at_end else None
         if at_end and found:
@@ -113,6 +115,14 @@ def read_credits(text: str) -> Credits | None:
         kind=None if non_credit else found.kind if found else None,
         quote=non_credit[0] if non_credit else found.quote if found else ceu[0] if ceu else "",
     )
+
+
+def credit_ends(text: str) -> list[int]:
+    """Where credits end that the text states, with the bracket around them."""
+    found = [one for pattern in (_STATED, _IN_BRACKETS) for one in pattern.finditer(text)]
+    closed = re.compile(r"[^()\[\]]{0,30}[)\]]|\.?")
+    ends = {end.end() for one in found if (end := closed.match(text, one.end()))}
+    return sorted(ends)
 
 
 def slot_credits(text: str) -> Credits | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.entities.course_code import Heading, read_heading
+from ingestion_pipeline.catalogs.entities.course_code import Heading, read_heading, split_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
 from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
@@ -31,8 +31,7 @@ _ASIDE = (
 
 @dataclass(slots=True)
 class _Course:
-    heading: Line
-    is_lead: bool
+    heading: str
     body: list[str]
 
 
@@ -55,12 +54,12 @@ def _split(lines: list[Line]) -> list[_Course]:
     courses: list[_Course] = []
     is_open = is_list = False
     for line in lines:
-        heading = _as_heading(line)
+        course = _begun(line)
         is_marked = line.is_heading or bool(line.lead)
-        if heading is not None and (is_marked or not is_list):
+        if course is not None and (is_marked or not is_list):
             if len(courses) == MAX_COURSES:
                 break
-            courses.append(_Course(line, heading, []))
+            courses.append(course)
             is_open, is_list = True, False
             continue
         if is_marked or label_of(line.text)[0] is not None:
@@ -83,15 +82,19 @@ def _opens_list(line: Line) -> bool:
     return part in {Part.PREREQUISITES, Part.OTHER} and not rest
 
 
-def _as_heading(line: Line) -> bool | None:
-    """Whether the bold beginning of the line is the first line of a course; None if nothing is."""
+def _begun(line: Line) -> _Course | None:
+    """The course that the line begins, with what else the line says; None if it begins none."""
     if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
-        return True
+        return _Course(line.lead, [line.rest.lstrip(" .:\u2013\u2014-")])
     heading = read_heading(line.text)
+    has_credits = heading is not None and heading.credits is not None
+    if not has_credits and (parts := split_heading(line.text)):
+        return _Course(parts[0], [parts[1]])
     if heading is None:
         return None
-    has_place = line.is_heading or bool(line.lead) or heading.credits is not None
-    return False if has_place or _is_short(heading) or not heading.title else None
+    has_place = line.is_heading or bool(line.lead) or has_credits
+    is_one = has_place or _is_short(heading) or not heading.title
+    return _Course(line.text, []) if is_one else None
 
 
 def _names(heading: Heading | None) -> bool:
@@ -103,13 +106,7 @@ def _is_short(heading: Heading) -> bool:
 
 
 def _read(course: _Course) -> Found | None:
-    line = course.heading
-    body = course.body
-    first = line.text
-    if course.is_lead:
-        first = line.lead
-        body = [line.rest.lstrip(" .:\u2013\u2014-"), *body]
-    found = course_found(Slots(heading=first), body, confidence=CONFIDENCE)
+    found = course_found(Slots(heading=course.heading), course.body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
 
 
