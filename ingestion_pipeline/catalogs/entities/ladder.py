@@ -10,12 +10,12 @@ from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api
 from ingestion_pipeline.catalogs.entities.embedded_courses import courses_by_embedded
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.layout_rules import courses_by_layout
+from ingestion_pipeline.catalogs.entities.places import placed
 from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
 from ingestion_pipeline.catalogs.entities.table_rules import courses_by_table
 from ingestion_pipeline.catalogs.entities.vendor_layouts import courses_by_vendor
 from ingestion_pipeline.reading.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.embedded import read_embedded
-from ingestion_pipeline.reading.grounding import Evidence
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.work.errors import Permanent, Transient
 
@@ -54,11 +54,21 @@ def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) ->
     best = _best(answers)
     if best is None:
         return Reading(records=[], notes=["no rung found a course"])
-    evidence = Evidence(best.text) if best.text is not None else None
-    records = [record_of(kind, one, rung=best.rung, evidence=evidence) for one in best.found]
+    records = _records(kind, best)
     kept = _once([record for record in records if _is_named(record)])
     note = f"read by {best.by} ({best.rung}), {len(kept)} records"
     return Reading(records=kept, problems=_problems(kept), notes=[note])
+
+
+def _records(kind: EntityType, answer: _Answer) -> list[Record]:
+    found, rung = answer.found, answer.rung
+    if answer.text is None:
+        return [record_of(kind, one, rung=rung) for one in found]
+    proofs = placed(found, answer.text)
+    return [
+        record_of(kind, one, rung=rung, evidence=proof)
+        for one, proof in zip(found, proofs, strict=True)
+    ]
 
 
 def _answers(text: str) -> Iterator[_Answer]:

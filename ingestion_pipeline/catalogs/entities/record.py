@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, assert_never
+from typing import Any, Protocol, assert_never
 
 from ingestion_pipeline.catalogs.entities.entity_type import (
     DefaultsTo,
@@ -17,11 +17,19 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     SingleGoesToMax,
 )
 from ingestion_pipeline.reading.decode import clean_text
-from ingestion_pipeline.reading.grounding import BY_SOURCE, Evidence, Grounding
+from ingestion_pipeline.reading.grounding import BY_SOURCE, Grounding, Value
 
 MAX_TEXT_CHARACTERS = 20_000  # the longest description seen has 6,000
 
 FieldValue = str | Decimal | bool
+
+
+class Prover(Protocol):
+    """What is asked for the evidence of a value."""
+
+    def ground(self, value: Value) -> Grounding:
+        """What proves the value."""
+        ...
 
 
 class Rung(StrEnum):
@@ -69,7 +77,7 @@ class Record:
 
 
 def record_of(
-    kind: EntityType, found: Found, *, rung: Rung, evidence: Evidence | None = None
+    kind: EntityType, found: Found, *, rung: Rung, evidence: Prover | None = None
 ) -> Record:
     """The record that the rules of its type make of what was found.
 
@@ -124,7 +132,7 @@ def _apply_rules(kind: EntityType, fields: dict[str, FieldValue | None]) -> None
 
 
 def _proof(
-    kind: EntityField, value: FieldValue, found: Found, evidence: Evidence | None
+    kind: EntityField, value: FieldValue, found: Found, evidence: Prover | None
 ) -> Grounding:
     if evidence is None:
         return BY_SOURCE
