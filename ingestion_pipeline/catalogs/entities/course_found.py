@@ -60,10 +60,7 @@ def course_found(
             "course_prerequisites": slots.prerequisites or parts.required_before(),
             **credit_fields(stated),
         },
-        quotes={
-            "course_non_credit": stated.quote if stated else "",
-            "course_credits_type": stated.quote if stated else "",
-        },
+        quotes=credit_quotes(stated),
         confidence=confidence,
     )
 
@@ -79,6 +76,14 @@ def credit_fields(stated: Credits | None) -> dict[str, str | bool | Decimal | No
         "course_credits_type": stated.kind,
         "course_ceu_credits": stated.ceu,
     }
+
+
+def credit_quotes(stated: Credits | None) -> dict[str, str]:
+    """The words that prove what is concluded from them and does not stand on the page."""
+    if stated is None:
+        return {}
+    concluded = {"course_non_credit": stated.quote, "course_credits_type": stated.quote}
+    return concluded | ({"course_credits_max": stated.quote} if stated.is_sum else {})
 
 
 def _heading(slots: Slots, parts: Parts) -> Heading | None:

@@ -74,6 +74,7 @@ class Credits:
     non_credit: bool = False
     kind: str | None = None
     quote: str = ""
+    is_sum: bool = False
 
 
 def heading_credits(text: str) -> tuple[Credits | None, str]:
@@ -114,6 +115,7 @@ def read_credits(text: str) -> Credits | None:
         non_credit=bool(non_credit),
         kind=None if non_credit else found.kind if found else None,
         quote=non_credit[0] if non_credit else found.quote if found else ceu[0] if ceu else "",
+        is_sum=found is not None and found.is_sum,
     )
 
 
@@ -160,7 +162,9 @@ def _unnamed(found: re.Match[str]) -> Credits | None:
         return _range(found, found[0])
     parts = [Decimal(found[name]) for name in ("a", "b", "c")]
     value = sum(parts, Decimal(0)) if found["unit"] else parts[2]
-    return Credits(low=value, quote=found[0].strip()) if value <= MAX_CREDITS else None
+    if value > MAX_CREDITS:
+        return None
+    return Credits(low=value, quote=found[0].strip(), is_sum=bool(found["unit"]))
 
 
 def _first_number(text: str) -> Credits | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import cast
 
-from ingestion_pipeline.catalogs.entities.course_found import credit_fields
+from ingestion_pipeline.catalogs.entities.course_found import credit_fields, credit_quotes
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
@@ -38,7 +38,7 @@ def _course(thing: Thing) -> Found | None:
             "course_prerequisites": stated_prerequisites(_text(thing.get("coursePrerequisites"))),
             **credit_fields(credits_),
         },
-        quotes={"course_credits_type": credits_.quote if credits_ else ""},
+        quotes=credit_quotes(credits_),
     )
 
 

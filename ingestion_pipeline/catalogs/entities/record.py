@@ -136,7 +136,7 @@ def _proof(
 ) -> Grounding:
     if evidence is None:
         return BY_SOURCE
-    if kind.derived:
+    if kind.derived or kind.name in found.quotes:
         return evidence.ground(found.quotes.get(kind.name))
     return evidence.ground(value)
 
