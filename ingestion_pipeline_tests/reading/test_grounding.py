@@ -184,7 +184,7 @@ def words_of(text: str) -> list[re.Match[str]]:
     return list(re.finditer(r"[^\W_]+", text))
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.text(min_size=1, max_size=80), st.data())
 def test_whatever_stands_between_two_word_boundaries_is_exact(
     text: str, data: st.DataObject
@@ -210,7 +210,7 @@ def is_apart(text: str, start: int, end: int) -> bool:
     return all(character in " \n" for character in around)
 
 
-@settings(max_examples=150)
+@settings(max_examples=150, deadline=None)
 @given(st.text(max_size=40), st.text(max_size=200))
 def test_a_span_says_what_it_proves_and_nothing_crashes(value: str, text: str) -> None:
     found = ground(value, text)
@@ -222,7 +222,7 @@ def test_a_span_says_what_it_proves_and_nothing_crashes(value: str, text: str) -
     assert (found.start is None) == (found.status in {"absent", "unverifiable"})
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.decimals(min_value=0, max_value=10**9, places=2, allow_nan=False), st.integers(1, 9))
 def test_a_number_is_found_as_written_and_not_with_a_digit_more(value: Decimal, digit: int) -> None:
     assert ground(value, f"costs {value:,} EUR").is_proof
@@ -230,7 +230,7 @@ def test_a_number_is_found_as_written_and_not_with_a_digit_more(value: Decimal, 
     assert not ground(value, f"costs {value}{digit} EUR").is_proof
 
 
-@settings(max_examples=100)
+@settings(max_examples=100, deadline=None)
 @given(st.dates(date(1901, 1, 1), date(2099, 12, 31)))
 def test_a_day_is_found_in_words_and_in_figures(day: date) -> None:
     assert ground(day, f"on {day:%d %B %Y}.").is_proof

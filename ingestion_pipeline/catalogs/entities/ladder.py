@@ -10,7 +10,7 @@ from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api
 from ingestion_pipeline.catalogs.entities.embedded_courses import courses_by_embedded
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.layout_rules import courses_by_layout
-from ingestion_pipeline.catalogs.entities.places import placed
+from ingestion_pipeline.catalogs.entities.places import embedded, placed
 from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
 from ingestion_pipeline.catalogs.entities.table_rules import courses_by_table
 from ingestion_pipeline.catalogs.entities.vendor_layouts import courses_by_vendor
@@ -64,7 +64,8 @@ def _records(kind: EntityType, answer: _Answer) -> list[Record]:
     found, rung = answer.found, answer.rung
     if answer.text is None:
         return [record_of(kind, one, rung=rung) for one in found]
-    proofs = placed(found, answer.text)
+    prove = embedded if rung is Rung.EMBEDDED else placed
+    proofs = prove(found, answer.text)
     return [
         record_of(kind, one, rung=rung, evidence=proof)
         for one, proof in zip(found, proofs, strict=True)
@@ -90,13 +91,13 @@ def _answers(text: str) -> Iterator[_Answer]:
 
 
 def _embedded(text: str) -> Iterator[_Answer]:
-    data = read_embedded(text)
+    data, seen = read_embedded(text), cleaned_text(text)
     found = courses_by_embedded(data)
-    yield _Answer(rung=Rung.EMBEDDED, by="schema.org", found=found, text=None)
+    yield _Answer(rung=Rung.EMBEDDED, by="schema.org", found=found, text=seen)
     for state in data.states:
         name, by_state = courses_by_api(state.data)
         if by_state:
-            yield _Answer(rung=Rung.EMBEDDED, by=f"{state.name}: {name}", found=by_state, text=None)
+            yield _Answer(rung=Rung.EMBEDDED, by=f"{state.name}: {name}", found=by_state, text=seen)
 
 
 def _document(text: str) -> object:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ingestion_pipeline.catalogs.entities.record import Found, Prover
-from ingestion_pipeline.reading.grounding import Evidence, Grounding, Value
+from ingestion_pipeline.reading.grounding import ABSENT, BY_SOURCE, Evidence, Grounding, Value
 
+LEAST_SHOWN_WORDS = 60  # a page with fewer is a frame whose content comes by script
 NEAR_CHARACTERS = 200  # between a course's code and its title; credits may stand there
 
 
@@ -25,6 +26,35 @@ class PlacedEvidence:
         if near.start is None or near.end is None:
             return self._page.ground(value)
         return replace(near, start=near.start + self._start, end=near.end + self._start)
+
+
+class EmbeddedEvidence:
+    """What a page shows, asked for what it says to machines.
+
+    A record that the page shows by name is believed on its source's word; one that nobody sees is
+    not, unless the page shows nothing at all and is drawn by scripts.
+    """
+
+    def __init__(self, page: Evidence, *, is_believed: bool) -> None:
+        self._page = page
+        self._otherwise = BY_SOURCE if is_believed else ABSENT
+
+    def ground(self, value: Value) -> Grounding:
+        """What proves the value on the page, else the word of the source."""
+        shown = self._page.ground(value)
+        return shown if shown.is_proof else self._otherwise
+
+
+def embedded(found: Sequence[Found], text: str) -> list[Prover]:
+    """The evidence for records that the page states for machines."""
+    page = Evidence(text)
+    is_shell = len(text.split()) < LEAST_SHOWN_WORDS
+    return [
+        EmbeddedEvidence(
+            page, is_believed=is_shell or page.ground(one.fields.get("course_name")).is_proof
+        )
+        for one in found
+    ]
 
 
 def placed(found: Sequence[Found], text: str) -> list[Prover]:

@@ -79,6 +79,21 @@ def test_the_cheapest_rung_that_finds_nearly_all_is_taken() -> None:
     assert [str(one.rung) for one in alone.records] == ["embedded"]
 
 
+def test_what_a_page_says_to_machines_alone_is_no_proof() -> None:
+    thing = {"@type": "Course", "courseCode": "HACK 1", "name": "Pwned", "description": "Buy now."}
+    script = f"<script type='application/ld+json'>{json.dumps(thing)}</script>"
+    words = "We are a small college with a large garden and many friends. " * 10
+
+    hidden = read_records(COURSE, f"<p>{words}</p>{script}").records[0]
+    shown = read_records(COURSE, f"<h1>Pwned</h1><p>{words}</p>{script}").records[0]
+    alone = read_records(COURSE, f"<div id=app></div>{script}").records[0]
+
+    assert {str(one.status) for one in hidden.evidence.values()} == {"absent"}
+    assert str(shown.evidence["course_name"].status) == "exact"
+    assert str(shown.evidence["course_description"].status) == "source"
+    assert {str(one.status) for one in alone.evidence.values()} == {"source"}
+
+
 def test_a_block_that_the_page_repeats_is_one_course() -> None:
     twice = body("courseleaf_titles").replace("</main>", body("courseleaf_titles") + "</main>")
 
