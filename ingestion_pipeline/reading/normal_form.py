@@ -165,7 +165,8 @@ def _folded(character: str) -> str | None:
         return ""
     decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
     kept = "".join(_kept(one) for one in decomposed)
-    return kept if kept.strip() else None
+    is_mark_alone = kept[:1] == " " and all(unicodedata.combining(one) for one in kept[1:])
+    return kept if kept.strip() and not is_mark_alone else None
 
 
 def _kept(character: str) -> str:
