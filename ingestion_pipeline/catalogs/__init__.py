@@ -1,8 +1,8 @@
-"""Catalogues: a recipe says which pages a catalogue has and how one leads to the next.
+"""Catalogues: a recipe says which pages a catalogue has, rules say which records a page states.
 
-Sources of kind `catalog` enter, each with its recipe; extractions leave, with their steps and every
-page that was found, once, and where its content is kept. How a page is fetched does not belong
-here, nor does what two systems need.
+Sources of kind `catalog` enter, each with its recipe; extractions leave, with every page that was
+found, once, and records leave, each field with the span of the text that proves it. How a page is
+fetched or read as such does not belong here, nor does what two systems need.
 """
 
 from ingestion_pipeline.catalogs.recipe import BadRecipe, PageType, Recipe, recipe_of

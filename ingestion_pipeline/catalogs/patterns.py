@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from importlib import import_module
 from typing import Any
 
 _LOOK_AROUND = re.compile(r"\(\?(?:<?[=!])")
@@ -40,9 +41,9 @@ class LinkPattern:
 
 @lru_cache(maxsize=1_000)
 def _compiled(text: str) -> Any:  # noqa: ANN401 - re2 has no annotations
-    import re2  # only who declares or follows links pays for it
-
-    options: Any = re2.Options()
+    # Only who declares or follows links pays for it; it has no annotations.
+    re2: Any = import_module("re2")
+    options = re2.Options()
     options.log_errors = False
     try:
         return re2.compile(text, options)

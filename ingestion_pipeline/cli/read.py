@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
@@ -31,19 +32,19 @@ COLUMNS = {
         "published_at",
         "url",
     ),
-    Kind.CATALOG: ("title", "canonical_url", "language", "links"),
+    Kind.CATALOG: ("course_id", "course_name", "course_credits_min", "course_credits_max", "rung"),
     Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
 }
-# Read as saved bodies, as pages; what a catalogue's page says beyond that is not read yet.
-SAVED_ONLY = {Kind.WEBSITE: ("page",), Kind.CATALOG: ("page",)}
-FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url"}
+# Read as saved bodies; what is polled or crawled of them is not read for records yet.
+SAVED_ONLY = {Kind.WEBSITE: ("page",), Kind.CATALOG: ("page", "catalog", "jsonld")}
+FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name"}
 
 
 @click.command()
 @click.argument("file", type=click.File("rb"))
 @click.option("--platform", required=True, help="Whose reader: mangadex, rss, ...")
 @click.option("--kind", type=click.Choice(KINDS), help="Needed where the platform is a format.")
-@click.option("--entity", help="What is looked for in a catalogue.")
+@click.option("--entity", help="What is looked for in a catalogue; default: course.")
 @config_option
 @click.option("--url", default="", help="Where the body came from; relative links need it.")
 @click.option(
@@ -73,11 +74,11 @@ def read(
     if entity is not None and wanted is not Kind.CATALOG:
         raise Refused(f"--entity belongs to catalogues; this is {wanted}")
     saved = SavedBody(body=file.read(), url=url, fetched_at=fetched_at or _written_at(file))
-    shown = _reader(wanted)(platform, wanted, saved, config or {})
+    shown = _reader(platform, wanted, entity)(platform, wanted, saved, config or {})
     if as_json:
         say_json({"records": shown.records, "problems": shown.problems})
     else:
-        _say_reading(wanted, shown)
+        _say_reading(Kind.WEBSITE if platform == "page" else wanted, shown)
     for note in shown.notes:
         say(f"note: {note}", is_error=True)
     if shown.problems and not shown.records:
@@ -101,11 +102,15 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     return kind or kinds[0]
 
 
-def _reader(kind: Kind) -> Reader:
+def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
     if kind is Kind.SERIES:
         from ingestion_pipeline.series.saved import read_saved
 
         return read_saved
+    if kind is Kind.CATALOG and platform != "page":
+        from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
+
+        return partial(read_saved_catalog, entity=entity)
     if kind in SAVED_ONLY:
         from ingestion_pipeline.pages.saved import read_saved as read_saved_page
 

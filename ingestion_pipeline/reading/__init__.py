@@ -8,15 +8,18 @@ nor does fetching it or storing it.
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.fingerprint import content_hash
+from ingestion_pipeline.reading.grounding import Grounding, ground
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.reading.reading import Problem, Reading
 
 __all__ = [
+    "Grounding",
     "Problem",
     "Reading",
     "clean_text",
     "cleaned_text",
     "content_hash",
     "decode",
+    "ground",
     "to_markdown",
 ]

@@ -101,7 +101,12 @@ def has_text(tree: LexborHTMLParser) -> bool:
 
 def visible_text(tree: LexborHTMLParser) -> str:
     """The text of a tree that was cleaned, one line for each block."""
-    one_line = body_html(tree).replace("\n", " ")  # a line end in the markup is a blank
+    return fragment_text((tree.body.html if tree.body is not None else None) or "")
+
+
+def fragment_text(html: str) -> str:
+    """The text of a piece of a cleaned tree, one line for each block."""
+    one_line = _apart(html).replace("\n", " ")  # a line end in the markup is a blank
     pieces = _TAG.split(one_line)  # text and name of a tag by turns
     pieces[1::2] = ["" if name in _INLINE else "\n" for name in pieces[1::2]]
     return readable(unescape("".join(pieces)))
@@ -109,8 +114,11 @@ def visible_text(tree: LexborHTMLParser) -> str:
 
 def body_html(tree: LexborHTMLParser) -> str:
     """The body as HTML without comments, words kept apart that only a style sheet keeps apart."""
-    html = tree.body.html if tree.body is not None else None
-    return _TOUCHING.sub("</span> ", _COMMENT.sub("", html or ""))
+    return _apart((tree.body.html if tree.body is not None else None) or "")
+
+
+def _apart(html: str) -> str:
+    return _TOUCHING.sub("</span> ", _COMMENT.sub("", html))
 
 
 def readable(text: str) -> str:

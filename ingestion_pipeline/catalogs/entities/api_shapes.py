@@ -1,0 +1,147 @@
+"""Courses by the shape of an API's answer, which is data: `layouts/apis.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from importlib import resources
+from typing import cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from ingestion_pipeline.catalogs.entities.course_found import credit_fields
+from ingestion_pipeline.catalogs.entities.course_parts import read_parts, stated_prerequisites
+from ingestion_pipeline.catalogs.entities.credits import Credits, slot_credits
+from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.reading.cleaning import cleaned_text
+from ingestion_pipeline.reading.json_reader import JsonPath
+
+MAX_DEPTH = 12
+MAX_ITEMS = 50_000
+MAX_NAME_CHARACTERS = 300
+
+Item = Mapping[str, object]
+
+
+class ApiShape(BaseModel):
+    """The keys that tell an API's items, and where in an item the parts of a course are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    marks: tuple[str, ...]
+    code: tuple[str, ...] = ()
+    subject: tuple[str, ...] = ()
+    number: tuple[str, ...] = ()
+    title: tuple[str, ...]
+    description: tuple[str, ...] = ()
+    credits: tuple[str, ...] = ()
+    low: tuple[str, ...] = ()
+    high: tuple[str, ...] = ()
+    joint: tuple[str, ...] = ()
+    prerequisites: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def api_shapes() -> tuple[ApiShape, ...]:
+    """The shapes that are known, in the order in which they are tried."""
+    file = resources.files("ingestion_pipeline.catalogs.entities") / "layouts" / "apis.yaml"
+    return TypeAdapter(tuple[ApiShape, ...]).validate_python(yaml.safe_load(file.read_text()))
+
+
+def courses_by_api(document: object) -> tuple[str, list[Found]]:
+    """The courses of the answer and the name of its shape; items of no known shape are none."""
+    items = list(_items(document))
+    for shape in api_shapes():
+        fitting = [item for item in items if all(mark in item for mark in shape.marks)]
+        found = [one for item in fitting if (one := _course(item, shape))]
+        if found:
+            return shape.name, found
+    return "", []
+
+
+def _items(document: object) -> Iterator[Item]:
+    """Every object of the document, outer ones first."""
+    waiting: list[tuple[object, int]] = [(document, 0)]
+    count = 0
+    while waiting and count < MAX_ITEMS:
+        value, depth = waiting.pop()
+        inside: list[object] = []
+        if isinstance(value, dict):
+            item = cast("Item", value)
+            count += 1
+            yield item
+            inside = list(item.values())
+        elif isinstance(value, list):
+            inside = cast("list[object]", value)
+        if depth < MAX_DEPTH:
+            waiting.extend((one, depth + 1) for one in reversed(inside))
+
+
+def _course(item: Item, shape: ApiShape) -> Found | None:
+    code, title = _code(item, shape), _text(item, shape.title)
+    if not code or not title or len(title) > MAX_NAME_CHARACTERS:
+        return None
+    parts = read_parts((_text(item, shape.description) or "").split("\n"))
+    stated = _credits(item, shape) or parts.credits
+    return Found(
+        fields={
+            "course_id": code,
+            "course_name": " ".join(title.split()),
+            "course_description": parts.text(),
+            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites))
+            or parts.required_before(),
+            **credit_fields(stated),
+        }
+    )
+
+
+def _code(item: Item, shape: ApiShape) -> str | None:
+    if code := _text(item, shape.code):
+        return " ".join(code.split()) if len(code) <= MAX_NAME_CHARACTERS else None
+    subject, number = _text(item, shape.subject), _text(item, shape.number)
+    return f"{subject} {number}" if subject and number else None
+
+
+def _credits(item: Item, shape: ApiShape) -> Credits | None:
+    low, high = _number(item, shape.low), _number(item, shape.high)
+    if low is not None or high is not None:
+        return _range(low, high)
+    value = _value(item, shape.credits)
+    return slot_credits(str(value)) if isinstance(value, str | int | float) else None
+
+
+def _range(low: Decimal | None, high: Decimal | None) -> Credits | None:
+    if low is None or high is None or high < low:
+        return Credits(low=low if low is not None else high)
+    return Credits(low=low, high=high)
+
+
+def _number(item: Item, paths: tuple[str, ...]) -> Decimal | None:
+    value = _value(item, paths)
+    try:
+        number = Decimal(str(value)) if value is not None else None
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None
+
+
+def _text(item: Item, paths: tuple[str, ...]) -> str | None:
+    """The text of the first path that has any, without the markup that APIs leave in it."""
+    for path in paths:
+        value = JsonPath.of(path).follow(item)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if isinstance(value, Mapping):  # {"name": "CSC", "description": ...}
+            value = cast("Item", value).get("name")
+        if isinstance(value, str) and value.strip():
+            return cleaned_text(value) if re.search("[<&]", value) else value.strip()
+    return None
+
+
+def _value(item: Item, paths: tuple[str, ...]) -> object:
+    values = (JsonPath.of(path).follow(item) for path in paths)
+    return next((value for value in values if value not in (None, "")), None)

@@ -1,0 +1,116 @@
+"""Course codes and the line that a course begins with: CS 101 Introduction to Computing (3)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ingestion_pipeline.catalogs.entities.credits import Credits, credit_ends, heading_credits
+from ingestion_pipeline.catalogs.entities.words import names_subject
+
+MAX_TITLE_CHARACTERS = 200
+MAX_TITLE_WORDS = 25
+LEAST_REST_WORDS = 4  # fewer say when a course is given, not what it is about
+
+# COMP SCI 400, CIS*1500, MATH& 151, BUS-A 100, EN.601.226, I&C SCI 31, A&EP 110
+_SUBJECT = r"[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
+_NUMBER = (
+    r"[A-Z]{0,2}[0-9]{1,5}(?:[A-Z][0-9]{1,3})?(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])"
+    r"(?:-[0-9A-Z]{1,3}\b)?"
+)
+_LETTERED = rf"{_SUBJECT}(?:\s{{0,3}}[-*.:_]?\s{{0,3}}){_NUMBER}"
+_FIGURES = (
+    r"[0-9]{1,2}\.[A-Z]{0,3}[0-9]{2,4}[A-Z]{0,2}|[0-9]{2}-[0-9]{3}|[A-Z]{2}\.[0-9]{3}\.[0-9]{3}"
+)
+_ONE = rf"(?:{_FIGURES}|{_LETTERED})"
+_ALSO = rf"(?:\s*(?:/|,|&|and|or)\s*(?:{_ONE}|[0-9]{{3,5}}[A-Z]{{0,2}}\b))"
+CODE = re.compile(rf"{_ONE}{_ALSO}{{0,5}}(?![\w%])")
+ONE_CODE = re.compile(_ONE)
+_LOOSE_CODE = re.compile(
+    rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}"
+)
+
+# Modern Languages 210: only with a sign after it, or with credits, is it more than a phrase.
+_WORDED_CODE = re.compile(
+    r"[A-Z][a-z]{1,14}(?: (?:[A-Z][a-z]{1,14}|and|of|&)){0,3} [0-9]{2,4}[A-Za-z]?(?![\w%])"
+)
+_MARKS = re.compile(r"^[\s*+†‡§#•·►▸▶▼»>\u2013\u2014-]+")
+_BETWEEN = re.compile(r"^[\s.:|,;*†‡\u2013\u2014-]+")
+_HOURS = re.compile(r"\s*\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # of lectures and laboratory
+_AT_END = re.compile(r"[\s,:;|*†‡\u2013\u2014-]+$")
+_TITLE_START = re.compile(r"[\"'\u201c\u2018(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))")
+# What goes on like a sentence about a course is no title.
+_SENTENCE = re.compile(
+    r"(?:is|are|was|were|will|may|must|should|can|has|have|or|and|with|in|to|at|as|from|for|by|if|on"
+    r"|only|does|minimum|grade|concurrently|through|required|course|courses)\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heading:
+    """The line a course begins with; `title` is empty where it stands elsewhere."""
+
+    code: str
+    title: str
+    credits: Credits | None
+
+
+def read_heading(line: str) -> Heading | None:
+    """What a line says that begins with a course code; None if it says something else."""
+    line = _MARKS.sub("", " ".join(line.split()))
+    code = CODE.match(line)
+    is_worded = code is None
+    code = code or _WORDED_CODE.match(line)
+    if code is None or not is_subject(code[0].upper() if is_worded else code[0]):
+        return None
+    rest = line[code.end() :]
+    has_sign, has_stop = bool(_BETWEEN.match(rest.lstrip())), rest.startswith(".")
+    stated, rest = heading_credits(rest)
+    title = clean_title(rest, has_stop=has_stop or stated is not None)
+    if not is_title(title) or (is_worded and not (title and (stated or has_sign))):
+        return None
+    return Heading(code=clean_code(code[0]), title=title, credits=stated)
+
+
+def split_heading(line: str) -> tuple[str, str] | None:
+    """Code, title and credits, and the text after them, of a line that holds them all."""
+    if not CODE.match(line):
+        return None
+    for end in credit_ends(line[:MAX_TITLE_CHARACTERS]):
+        heading, rest = read_heading(line[:end]), line[end:].lstrip(" .:;\u2013\u2014-")
+        if heading and heading.title and heading.credits and len(rest.split()) >= LEAST_REST_WORDS:
+            return line[:end], rest
+    return None
+
+
+def read_code(text: str) -> str | None:
+    """The code that an element made for codes holds, in capitals or not."""
+    text = _MARKS.sub("", " ".join(text.split())).rstrip(" .:-\u2013\u2014|")
+    found = CODE.match(text) or _LOOSE_CODE.match(text)
+    return clean_code(found[0]) if found and found.end() >= len(text) - 1 else None
+
+
+def clean_code(code: str) -> str:
+    """The code as it is written, blanks reduced to one."""
+    return " ".join(code.split()).rstrip(".:- ")
+
+
+def clean_title(text: str, *, has_stop: bool = True) -> str:
+    """The title without the signs that part it from code and credits, a full stop among them."""
+    text = _HOURS.sub("", _AT_END.sub("", _BETWEEN.sub("", text)).strip())
+    is_sign = has_stop and re.search(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$", text)
+    return text[:-1].rstrip() if is_sign else text
+
+
+def is_title(text: str) -> bool:
+    """Whether the text can be a course's title; none at all can."""
+    if not text:
+        return True
+    is_short = len(text) <= MAX_TITLE_CHARACTERS and len(text.split()) <= MAX_TITLE_WORDS
+    return is_short and bool(_TITLE_START.match(text)) and not _SENTENCE.match(text)
+
+
+def is_subject(code: str) -> bool:
+    """Whether what stands before the number may name a subject."""
+    words = re.match(r"[A-Z&]+(?:[ /-][A-Z&]+)*", code)
+    return words is None or names_subject(re.split(r"[ /-]", words[0]))

@@ -1,0 +1,196 @@
+"""The text under a course's first line, told apart: description, prerequisites, credits."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from ingestion_pipeline.catalogs.entities.course_code import ONE_CODE
+from ingestion_pipeline.catalogs.entities.credits import Credits, read_credits, slot_credits
+from ingestion_pipeline.catalogs.entities.page_lines import Line
+from ingestion_pipeline.catalogs.entities.words import Part, is_noise, part_named
+
+MAX_LABEL_CHARACTERS = 60
+MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description
+LEAST_PROSE_WORDS = 8
+
+_LABELLED = re.compile(rf"([^:.\n]{{2,{MAX_LABEL_CHARACTERS}}}?)\s*:\s*(.*)", re.DOTALL)
+_NO_COLON = re.compile(
+    r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+# In the middle of a paragraph a label has a colon, or is the one word that nobody misreads.
+_INSIDE = re.compile(
+    r"(?<=[.;!?)\]])\s+(?="
+    r"(?:pre-?\s?(?:requisites?|reqs?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
+    r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|restrictions?"
+    r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
+    r"|cross-?listed (?:as|with)|same as)\s*:"
+    r"|(?:pre|co)-?requisites?(?:\(s\))?\.?\s+[A-Z0-9(])",
+    re.IGNORECASE,
+)
+_NOTHING = re.compile(
+    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no)\.?", re.IGNORECASE
+)
+_SENTENCE_END = re.compile(
+    r"(?<![A-Z]\.[A-Z])(?<!\b[A-Z])(?<!\b(?:Dr|Mr|St|vs|eg|ie|No))(?<=[.;])\s+(?=[A-Z][a-z]|[A-Z] )"
+)
+_OF_PREREQUISITES = re.compile(
+    r"\b(?:prerequisite|grade|standing|permission|consent|instructor|concurrent|equivalent|gpa"
+    r"|admission|admitted|placement|score|approval|completion|enrolled|better|waived|majors? only"
+    r"|or higher|credits? (?:of|in)|required|department)\b",
+    re.IGNORECASE,
+)
+_OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
+_HOURS_LINE = re.compile(
+    r"[0-9.]+(?:\s*(?:to|or|-)\s*[0-9.]+)?\s*(?:lecture|lab|laboratory|other|contact|clinical|studio"
+    r"|seminar|discussion)[a-z ]*hours?.*",
+    re.IGNORECASE,
+)
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the lines of a course say, gathered."""
+
+    description: list[str] = field(default_factory=list[str])
+    prerequisites: list[str] = field(default_factory=list[str])
+    credits: Credits | None = None
+    title: str | None = None
+    code: str | None = None
+    _label: Part | None = None
+    _is_open: bool = True
+
+    def text(self) -> str | None:
+        """The description as one paragraph."""
+        return " ".join(self.description).strip() or None
+
+    def required_before(self) -> str | None:
+        """The prerequisites; None if the course says that there are none."""
+        stated = " ".join(self.prerequisites).strip(" ;,.-\u2013\u2014:")
+        whole = " ".join(self.prerequisites).strip(" ;,-\u2013\u2014:")
+        return None if not stated or _NOTHING.fullmatch(stated) else whole
+
+    def read(self, line: str) -> None:
+        """Take in the next line."""
+        if not line or is_noise(line):
+            return
+        part, rest = label_of(line)
+        if part is Part.CREDITS and rest and (stated := read_credits(line)):
+            self.credits = self.credits or stated
+            self._begin(Part.OTHER, rest)
+        elif part is not None:
+            self._begin(part, rest)
+        elif self._label is not None:
+            self._add(self._label, line)
+        else:
+            self._unlabelled(line)
+
+    def _begin(self, part: Part, rest: str) -> None:
+        if part is Part.DESCRIPTION:  # what stood before was something else
+            self.description = []
+        self._is_open = not self.description
+        self._label = None if rest else part
+        if rest:
+            self._add(part, rest, is_inline=True)
+
+    def _add(self, part: Part, text: str, *, is_inline: bool = False) -> None:
+        match part:
+            case Part.DESCRIPTION:
+                self.description.append(text)
+            case Part.PREREQUISITES:
+                self._add_prerequisites(text, is_inline=is_inline)
+            case Part.CREDITS:
+                self.credits = self.credits or slot_credits(text)
+                self._label = None
+            case Part.TITLE:
+                self.title = self.title or text
+                self._label = None
+            case Part.CODE:
+                self.code = self.code or text
+                self._label = None
+            case Part.OTHER:
+                return
+
+    def _add_prerequisites(self, text: str, *, is_inline: bool) -> None:
+        if not is_inline:
+            self.prerequisites.append(text)
+            return
+        first, *others = _SENTENCE_END.split(text)
+        self.prerequisites.append(first)
+        for number, sentence in enumerate(others):
+            if _OFFERED.match(sentence):
+                continue
+            if not _OF_PREREQUISITES.search(sentence) and not ONE_CODE.search(sentence):
+                self.description.extend(others[number:])
+                return
+            self.prerequisites.append(sentence)
+
+    def _unlabelled(self, line: str) -> None:
+        is_short = len(line) <= MAX_CREDIT_LINE_CHARACTERS
+        stated = read_credits(line) if is_short and not _is_prose(line) else None
+        if stated is not None:
+            self.credits = self.credits or stated
+            self._is_open = not self.description
+        elif _HOURS_LINE.fullmatch(line):
+            self._is_open = not self.description
+        elif self._is_open or _is_prose(line):
+            self.description.append(line)
+
+
+def read_parts(lines: Iterable[str]) -> Parts:
+    """What the lines under a course's first line say."""
+    parts = Parts()
+    for line in lines:
+        for piece in _pieces(line):
+            parts.read(piece)
+    return parts
+
+
+def stated_prerequisites(text: str | None) -> str | None:
+    """What an element or key made for prerequisites says, without the label it may repeat."""
+    if text is None:
+        return None
+    line = " ".join(text.split())
+    return read_parts([line if label_of(line)[0] else f"Prerequisites: {line}"]).required_before()
+
+
+def labelled_text(line: Line) -> str:
+    """The line's text; a label that is only set in bold gets its colon."""
+    if not line.lead or not line.rest or ":" in line.lead or line.rest.startswith(":"):
+        return line.text
+    is_label = part_named(line.lead.strip(" .*")) is not None
+    return f"{line.lead.rstrip(' .')}: {line.rest}" if is_label else line.text
+
+
+def label_of(line: str) -> tuple[Part | None, str]:
+    """What the line announces and what it says of it; None where it is just a line."""
+    bare = line.strip(" :.*").strip()
+    if len(bare) <= MAX_LABEL_CHARACTERS and (part := part_named(bare)):
+        return part, ""
+    labelled = _LABELLED.fullmatch(line)
+    if labelled and (part := part_named(labelled[1].strip(" *-\u2013\u2014•"))):
+        return part, labelled[2].strip()
+    if found := _NO_COLON.fullmatch(line):
+        return Part.PREREQUISITES, found[2].strip()
+    return None, line
+
+
+def _pieces(line: str) -> Iterator[str]:
+    """The line, cut where a label stands inside it."""
+    fields = [one.strip() for one in line.split(" | ")]
+    is_row = len(fields) > 1 and sum(":" in one for one in fields) * 2 >= len(fields)
+    for one in fields if is_row else [line]:
+        yield from (piece.strip() for piece in _INSIDE.split(one))
+
+
+def _is_prose(line: str) -> bool:
+    return len(line.split()) >= LEAST_PROSE_WORDS and line.rstrip()[-1:] in {
+        ".",
+        "!",
+        "?",
+        ")",
+        '"',
+        "\u201d",
+    }

@@ -1,0 +1,191 @@
+"""Credits as catalogues write them: 3 cr., (3-0-3), 1 TO 3, 3.000 Credit hours, 9.6 CEUs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from decimal import Decimal
+
+MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
+MAX_UNITS = 400  # Chicago counts a course as 100 units
+
+_N = r"[0-9]{1,3}(?:\.[0-9]{1,3})?"
+_TO = r"\s*(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*"
+_RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
+_HOURS = r"(?:hours?|hrs?\.?)"
+_UNIT = (
+    rf"(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
+    rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
+    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\.|units?(?:\(s\))?"
+    r"|s\.h\.|sh\b|ects(?: credits?| points?)?|points?|pts\.?|u\b"
+)
+_STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*-?\s*(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
+_LABELLED = re.compile(
+    rf"(?<![a-z])(?P<unit>(?:(?:semester|quarter|total|course|min(?:imum)?\.?)\s+)?"
+    rf"(?:credit(?:s|\(s\))?(?:[ /-]*(?:{_HOURS}|units?|value)(?:\(s\))?)?|units?(?:\(s\))?|ects"
+    rf"|crs?\.?|hours?))\s*[:=]?\s*\(?\s*{_RANGE}(?![\w%])(?:\s*(?:hours?|units?|credits?)\b)?"
+    r"(?!\s*(?:lecture|lab|contact|clock))",
+    re.IGNORECASE,
+)
+_CEU = re.compile(
+    rf"(?P<a>{_N})\s*(?:ceus?\b|continuing education units?)"
+    rf"|(?:ceus?|continuing education units?)\s*[:=]?\s*(?P<b>{_N})",
+    re.IGNORECASE,
+)
+_NON_CREDIT = re.compile(r"\bnon-?\s?credit\b", re.IGNORECASE)
+# (3-0-3): hours of lectures, hours of laboratory, credits; with `units` they are added.
+_TRIPLE = re.compile(
+    rf"[(\[]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?", re.IGNORECASE
+)
+_BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
+_BRACKETED_HOURS = re.compile(rf"[(\[]\s*{_RANGE}\s*(?:hours?|hrs?\.?)\s*[)\]]\s*$", re.IGNORECASE)
+_IN_BRACKETS = re.compile(rf"\(\s*{_RANGE}\s*(?:hours?|hrs?\.?)?\s*\)", re.IGNORECASE)
+_BARE_HOURS = re.compile(rf"(?<![\w.$]){_RANGE}\s*hours?\.?$", re.IGNORECASE)
+_BEFORE_HOURS = re.compile(
+    rf"(?<![\w.]){_RANGE}\s*\([0-9]+-[0-9]+(?:-[0-9]+)?\)\s*$", re.IGNORECASE
+)
+_AT_START = re.compile(
+    rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE
+)
+# `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
+_TAIL = re.compile(rf"(?<=[0-9a-z.)])\s*\|\s*(?![^|]*(?:{_N}))[^|]*$", re.IGNORECASE)
+_HOURS_BEFORE = re.compile(
+    r"\s+(?:(?:class|lec(?:ture)?|lab|work|clinical|contact)(?: hours?)?\s*:\s*[0-9].*"
+    r"|variable(?: credit)?)\s*$",
+    re.IGNORECASE,
+)
+_NOT_CREDITS = re.compile(r"(?:lecture|lab(?:oratory)?|contact|clock|clinical)\s+$", re.IGNORECASE)
+_TYPES = (
+    (re.compile(r"semester|\bsem\b|\bsch\b|\bs\.?h\.?(?![a-z])", re.IGNORECASE), "SemesterHour"),
+    (re.compile(r"quarter|\bqtr\b", re.IGNORECASE), "QuarterHour"),
+    (re.compile(r"clock", re.IGNORECASE), "ClockHour"),
+    (re.compile(r"contact", re.IGNORECASE), "ContactHour"),
+    (re.compile(r"carnegie", re.IGNORECASE), "CarnegieUnit"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credits:
+    """What a course counts: a range or one value, and the words that say so."""
+
+    low: Decimal | None = None
+    high: Decimal | None = None
+    ceu: Decimal | None = None
+    non_credit: bool = False
+    kind: str | None = None
+    quote: str = ""
+    is_sum: bool = False
+
+
+def heading_credits(text: str) -> tuple[Credits | None, str]:
+    """The credits at the end of a course's first line, and the line without them."""
+    if (first := _AT_START.match(text)) and (found := read_credits(first[0])):
+        return found, text[first.end() :]
+    text = _TAIL.sub("", text)
+    stated = [one for pattern in (_STATED, _CEU, _LABELLED) for one in pattern.finditer(text)]
+    stated = [one for one in stated if _is_at_end(text, one)]
+    found = read_credits(text[min(one.start() for one in stated) :]) if stated else None
+    if found is not None:
+        return found, _HOURS_BEFORE.sub("", _without(text, min(one.start() for one in stated)))
+    for pattern in (_TRIPLE, _BEFORE_HOURS, _BARE, _BRACKETED_HOURS, _BARE_HOURS):
+        at_end = next((one for one in pattern.finditer(text) if _is_at_end(text, one)), None)
+        found = _unnamed(at_end) if at_end else None
+        if at_end and found:
+            return found, _HOURS_BEFORE.sub("", _without(text, at_end.start()))
+    if (stated_none := _NON_CREDIT.search(text)) and _is_at_end(text, stated_none):
+        return Credits(non_credit=True, quote=stated_none[0]), _without(text, stated_none.start())
+    return None, text
+
+
+def read_credits(text: str) -> Credits | None:
+    """The credits that a line or a slot for credits states with their unit; None if none."""
+    ceu = _CEU.search(text)
+    rest = _CEU.sub(" ", text)
+    found = next((one for one in _stated(rest)), None)
+    if found is None:
+        triple = _TRIPLE.fullmatch(rest.strip())
+        found = _unnamed(triple) if triple else None
+    non_credit = _NON_CREDIT.search(text)
+    if not (ceu or found or non_credit):
+        return None
+    return Credits(
+        low=found.low if found else None,
+        high=found.high if found else None,
+        ceu=Decimal(ceu["a"] or ceu["b"]) if ceu else None,
+        non_credit=bool(non_credit),
+        kind=None if non_credit else found.kind if found else None,
+        quote=non_credit[0] if non_credit else found.quote if found else ceu[0] if ceu else "",
+        is_sum=found is not None and found.is_sum,
+    )
+
+
+def credit_ends(text: str) -> list[int]:
+    """Where credits end that the text states, with the bracket around them."""
+    found = [one for pattern in (_STATED, _IN_BRACKETS) for one in pattern.finditer(text)]
+    closed = re.compile(r"[^()\[\]]{0,30}[)\]]|\.?")
+    ends = {end.end() for one in found if (end := closed.match(text, one.end()))}
+    return sorted(ends)
+
+
+def slot_credits(text: str) -> Credits | None:
+    """The same of an element or column made for credits, where a bare number is enough."""
+    bare = re.fullmatch(rf"\s*[(\[]?\s*{_RANGE}\s*[)\]]?\s*\.?\s*", text, re.IGNORECASE)
+    if bare:
+        return _range(bare, text.strip())
+    if triple := _TRIPLE.match(text.strip()):
+        return _unnamed(triple)
+    return read_credits(text) or _first_number(text)
+
+
+def _stated(text: str) -> list[Credits]:
+    found = [*_STATED.finditer(text), *_LABELLED.finditer(text)]
+    found = [one for one in found if not _NOT_CREDITS.search(text, 0, one.start("unit"))]
+    ranges = [_range(one, one[0], unit=one["unit"]) for one in sorted(found, key=_start)]
+    return [one for one in ranges if one]
+
+
+def _start(found: re.Match[str]) -> int:
+    return found.start()
+
+
+def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | None:
+    low, high = Decimal(found["low"]), Decimal(found["high"]) if found["high"] else None
+    most = MAX_UNITS if unit.lower().startswith("unit") else MAX_CREDITS
+    if low > most or (high is not None and not low <= high <= most):
+        return None
+    kind = next((name for pattern, name in _TYPES if pattern.search(unit)), None)
+    return Credits(low=low, high=high, kind=kind, quote=" ".join(quote.split()))
+
+
+def _unnamed(found: re.Match[str]) -> Credits | None:
+    if "c" not in found.re.groupindex:
+        return _range(found, found[0])
+    parts = [Decimal(found[name]) for name in ("a", "b", "c")]
+    value = sum(parts, Decimal(0)) if found["unit"] else parts[2]
+    if value > MAX_CREDITS:
+        return None
+    return Credits(low=value, quote=found[0].strip(), is_sum=bool(found["unit"]))
+
+
+def _first_number(text: str) -> Credits | None:
+    found = re.match(rf"\s*[(\[]?\s*{_RANGE}(?![\w%])", text, re.IGNORECASE)
+    return _range(found, found[0]) if found else None
+
+
+def _is_at_end(text: str, found: re.Match[str]) -> bool:
+    """Whether nothing but more of the kind follows: hours, terms in brackets, a full stop."""
+    rest = text[found.end() :]
+    rest = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", rest)
+    rest = _CEU.sub("", _STATED.sub("", rest))
+    return bool(re.fullmatch(r"[\s.,;:|)\]/+*-]*", rest))
+
+
+def _without(text: str, end: int) -> str:
+    """The text before the credits, without the bracket that opened for them."""
+    return (
+        re.sub(r"(?:\s*[(\[]\s*[^()\[\]]*)?$", "", text[:end]) if _opens(text[:end]) else text[:end]
+    )
+
+
+def _opens(text: str) -> bool:
+    return text.count("(") > text.count(")") or text.count("[") > text.count("]")

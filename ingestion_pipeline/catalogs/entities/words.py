@@ -1,0 +1,74 @@
+"""The words by which catalogues name a course's parts, which are data: `layouts/words.yaml`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from enum import Enum
+from functools import lru_cache
+from importlib import resources
+
+import yaml
+from pydantic import BaseModel, ConfigDict
+
+
+class Part(Enum):
+    """What a label announces."""
+
+    DESCRIPTION = "description"
+    PREREQUISITES = "prerequisites"
+    CREDITS = "credits"
+    TITLE = "title"
+    CODE = "code"
+    OTHER = "other"
+
+
+class _Labels(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    part: Part
+    labels: tuple[str, ...]
+
+
+class _Words(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    labels: tuple[_Labels, ...]
+    noise: tuple[str, ...]
+    no_subjects: frozenset[str]
+
+
+def part_named(label: str) -> Part | None:
+    """What the label announces; None if it is none."""
+    return next((part for part, pattern in _patterns() if pattern.fullmatch(label)), None)
+
+
+def is_noise(line: str) -> bool:
+    """Whether the line belongs to the page and not to a course."""
+    return _noise().fullmatch(line) is not None
+
+
+def names_subject(words: Sequence[str]) -> bool:
+    """Whether the words before a number may name a subject."""
+    return _words().no_subjects.isdisjoint(words)
+
+
+@lru_cache(maxsize=1)
+def _words() -> _Words:
+    file = resources.files("ingestion_pipeline.catalogs.entities") / "layouts" / "words.yaml"
+    return _Words.model_validate(yaml.safe_load(file.read_text()))
+
+
+@lru_cache(maxsize=1)
+def _patterns() -> tuple[tuple[Part, re.Pattern[str]], ...]:
+    return tuple((group.part, _whole(group.labels)) for group in _words().labels)
+
+
+@lru_cache(maxsize=1)
+def _noise() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{one})" for one in _words().noise), re.IGNORECASE)
+
+
+def _whole(labels: Sequence[str]) -> re.Pattern[str]:
+    patterns = "|".join(f"(?:{one})" for one in labels)
+    return re.compile(rf"(?:course |class )?(?:{patterns})", re.IGNORECASE)

@@ -1,0 +1,177 @@
+"""Numbers as texts write them, by value: 1,234.50 is 1.234,50, and the 3 in 13 or 3.5 is none."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator
+from decimal import Decimal
+from enum import Enum
+
+MOST_DIGITS = 30  # more are a serial number, and nobody's value
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_SIGNS = {"\u2212": "-", "\u066b": ".", "\u066c": ",", "\uff0c": ",", "\uff0e": ".", "\u00b7": "."}
+# Blanks that join the groups of a number, and the apostrophe of the Swiss.
+_JOINERS = "\u00a0\u2009\u202f'\u2019"
+_NUMBER = re.compile(rf"[0-9]+(?:[.,{_JOINERS}][0-9]+)*")
+_SPACED = re.compile(r"[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?")
+# Days and addresses have digits in them, and state no number.
+_NO_NUMBERS = re.compile(
+    r"(?<![0-9])(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([/.-])[0-9]{1,2}\1[0-9]{4})(?![0-9])"
+    r"|https?://[^\s)]+|\]\([^()\s]*\)"
+)
+_ONE_NUMBER = re.compile(
+    r"[^\w\s.,+-]?\s*([+-]?)\s*([0-9][0-9.,'\u2019 \u00a0\u2009\u202f]*)\s*[^\w\s.,+-]?"
+)
+_INDIAN = re.compile(r"[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
+
+
+class Style(Enum):
+    """Which sign stands before the decimals."""
+
+    POINT = "."
+    COMMA = ","
+    UNKNOWN = ""
+
+
+class NumberFinder:
+    """The numbers of a text, each where it stands first."""
+
+    def __init__(self, text: str) -> None:
+        plain = plain_digits(text)
+        others = [found.span() for found in _NO_NUMBERS.finditer(plain)]
+        found = [one for one in _numbers(plain) if not _is_inside(one[0], others)]
+        self.style = _style(written for _, written, _ in found)
+        self._spans: dict[Decimal, tuple[int, int]] = {}
+        for span, written, sign in found:
+            value = number_of(written, self.style)
+            if value is not None:
+                self._spans.setdefault(-value if sign else value, span)
+
+    def find(self, value: Decimal) -> tuple[int, int] | None:
+        """Where a number of that value stands."""
+        return self._spans.get(value)
+
+
+def stated_number(text: str, style: Style) -> Decimal | None:
+    """The number that the text is, if it is nothing else; a code such as 007 is none."""
+    found = _ONE_NUMBER.fullmatch(plain_digits(text).strip())
+    if found is None:
+        return None
+    written = re.sub(rf"[ {_JOINERS}]+$", "", found[2])
+    if re.match(r"0[0-9]", written):
+        return None
+    if " " in written and not _SPACED.fullmatch(written):
+        return None
+    value = number_of(written.replace(" ", ""), style)
+    return -value if value is not None and found[1] == "-" else value
+
+
+def plain_digits(text: str) -> str:
+    """The text, as long as it was, with the digits of every script as 0 to 9."""
+    return text if text.isascii() else _NOT_ASCII.sub(_plain, text)
+
+
+def number_of(written: str, style: Style) -> Decimal | None:
+    """The value; where one sign may be either, the text's style decides, else the English one."""
+    written = re.sub(f"[{_JOINERS}]", "", written)
+    if len(written) > MOST_DIGITS:
+        return None
+    decimal_sign = _decimal_sign(written, style)
+    if decimal_sign is None:
+        return None
+    other = "," if decimal_sign == "." else "."
+    return Decimal(written.replace(other, "").replace(decimal_sign, "."))
+
+
+def _decimal_sign(written: str, style: Style) -> str | None:
+    """The sign before the decimals; any if there are none, None if it is no number."""
+    clear = _clear_style(written)
+    if clear is not Style.UNKNOWN:
+        return clear.value
+    grouped = _GROUPED.fullmatch(written)
+    if grouped is None:
+        return "." if written.isdecimal() else None
+    if style is not Style.UNKNOWN:
+        return style.value
+    return "."
+
+
+def _clear_style(written: str) -> Style:
+    """The style of a number that can be read in one way only."""
+    points, commas = written.count("."), written.count(",")
+    if _INDIAN.fullmatch(written):
+        return Style.POINT
+    if points and commas:
+        last = Style.POINT if written.rindex(".") > written.rindex(",") else Style.COMMA
+        return last if _is_grouped(written, last) else Style.UNKNOWN
+    if points + commas > 1:
+        grouped = _GROUPED.fullmatch(written)
+        return Style.UNKNOWN if not grouped else Style.COMMA if points else Style.POINT
+    if points + commas == 1 and not _GROUPED.fullmatch(written):
+        return Style.POINT if points else Style.COMMA
+    return Style.UNKNOWN
+
+
+def _is_grouped(written: str, style: Style) -> bool:
+    whole, _, decimals = written.rpartition(style.value)
+    return decimals.isdecimal() and bool(_GROUPED.fullmatch(whole)) and style.value not in whole
+
+
+def _style(numbers: Iterator[str]) -> Style:
+    """What the numbers that are clear say for those that are not."""
+    balance = 0
+    for written in numbers:
+        clear = _clear_style(written)
+        balance += (clear is Style.POINT) - (clear is Style.COMMA)
+    return Style.UNKNOWN if not balance else Style.POINT if balance > 0 else Style.COMMA
+
+
+def _numbers(text: str) -> Iterator[tuple[tuple[int, int], str, bool]]:
+    """Each number with its span, as it is written, and whether a minus stands before it."""
+    for found in (*_NUMBER.finditer(text), *_SPACED.finditer(text)):
+        start, end = found.span()
+        if not _stands_alone(text, start, end):
+            continue
+        has_minus = start > 0 and text[start - 1] == "-" and not _is_word(text, start - 2)
+        yield (start - has_minus, end), found[0].replace(" ", ""), has_minus
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether it is no part of a name, a time, a fraction, a version or a larger number."""
+    before, after = text[start - 1 : start], text[end : end + 2]
+    if before and (_glues(before) or (before in ".,:/" and _is_digit(text, start - 2))):
+        return False
+    if after[:1].isdecimal() or (after[:1] in {".", ",", ":", "/"} and after[1:].isdecimal()):
+        return False
+    return not re.match(r"(?:[A-Z]|k|bn)\b", text[end : end + 4])
+
+
+def _glues(character: str) -> bool:
+    """Whether a number after it is part of a name: A3, but not 第3."""
+    return (
+        character.isdecimal() or (character.isalpha() and character < "\u0e00") or character in "_"
+    )
+
+
+def _is_digit(text: str, position: int) -> bool:
+    return position >= 0 and text[position].isdecimal()
+
+
+def _is_word(text: str, position: int) -> bool:
+    return position >= 0 and (text[position].isalnum() or text[position] in ")]")
+
+
+def _is_inside(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    place = bisect_right(others, (span[0], 1 << 60)) - 1
+    return place >= 0 and span[0] < others[place][1]
+
+
+def _plain(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isdecimal():
+        return str(unicodedata.decimal(character))
+    return _SIGNS.get(character, character)

@@ -1,0 +1,119 @@
+"""The line that a course begins with, as catalogues write it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs.entities.course_code import (
+    read_code,
+    read_heading,
+    split_heading,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "title", "low", "high"),
+    [
+        ("CS 1332 - Data Struct & Algorithms", "CS 1332", "Data Struct & Algorithms", None, None),
+        ("CS 101. Computing. 3 Credits.", "CS 101", "Computing", "3", None),
+        ("CS 150. Programming I. 3 Credits.", "CS 150", "Programming I", "3", None),
+        ("HIST 17A U.S. History 3 Units", "HIST 17A", "U.S. History", "3", None),
+        ("CS 100   Orientation   credit: 1 Hour.", "CS 100", "Orientation", "1", None),
+        ("CS 412 Data Mining credit: 3 or 4 Hours.", "CS 412", "Data Mining", "3", "4"),
+        (
+            "ACC 3980 Internship 1.000 TO 6.000 Credit hours",
+            "ACC 3980",
+            "Internship",
+            "1.000",
+            "6.000",
+        ),
+        ("COMP_SCI 110-0 Programming (1 Unit)", "COMP_SCI 110-0", "Programming", "1", None),
+        (
+            "CMSC 10100. Computer Science I. 100 Units.",
+            "CMSC 10100",
+            "Computer Science I",
+            "100",
+            None,
+        ),
+        ("CSE 3. Fluency (4)", "CSE 3", "Fluency", "4", None),
+        ("CS 106A: Methodology (ENGR 70A)", "CS 106A", "Methodology (ENGR 70A)", None, None),
+        ("15-122 Imperative Computation", "15-122", "Imperative Computation", None, None),
+        ("6.100A Programming in Python", "6.100A", "Programming in Python", None, None),
+        ("EN.601.226. Data Structures. 4 Credits.", "EN.601.226", "Data Structures", "4", None),
+        ("CIS*1500 Programming (3-2) [0.50]", "CIS*1500", "Programming", "0.50", None),
+        ("MATH& 151 Calculus I (5)", "MATH& 151", "Calculus I", "5", None),
+        ("ENGL 1301 Composition I (3-0-3)", "ENGL 1301", "Composition I", "3", None),
+        ("NURS 501 (3 cr.) Advanced Theory", "NURS 501", "Advanced Theory", "3", None),
+        ("ACC-101 Accounting | 3.0 credits | Lecture", "ACC-101", "Accounting", "3.0", None),
+        ("PSYC 101 General Psychology 3(3-0)", "PSYC 101", "General Psychology", "3", None),
+        ("BUS 499 Internship Variable 1-6 hours", "BUS 499", "Internship", "1", "6"),
+        ("ENG 111 Writing Class: 3 Lab: 0 Credits: 3", "ENG 111", "Writing", "3", None),
+        ("A A E/ECON 477 — DEVELOPMENT", "A A E/ECON 477", "DEVELOPMENT", None, None),
+        ("SCM 7A97 - Selected Topics", "SCM 7A97", "Selected Topics", None, None),
+        ("CS 7491 - 3D Complexity", "CS 7491", "3D Complexity", None, None),
+        ("Math 101 Algebra (3)", "Math 101", "Algebra", "3", None),
+    ],
+)
+def test_code_title_and_credits_are_told_apart(
+    line: str, code: str, title: str, low: str | None, high: str | None
+) -> None:
+    heading = read_heading(line)
+
+    assert heading is not None
+    assert (heading.code, heading.title) == (code, title)
+    stated = heading.credits
+    assert [
+        stated and stated.low and str(stated.low),
+        stated and stated.high and str(stated.high),
+    ] == [
+        low,
+        high,
+    ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        *("MATH 101 is required of all students.", "CS 101 or CS 102 with a grade of C"),
+        *(
+            "ISO 9001 certified again",
+            "TOP 10 reasons",
+            "COVID 19 rules",
+            "ROOM 210",
+            "MAY 2024 News",
+        ),
+        *(
+            "The course is about CS 101",
+            "",
+            "1999 was a good year",
+            "Chapter 10 Endings",
+            "May 2024 News",
+        ),
+    ],
+)
+def test_a_sentence_a_date_and_a_standard_are_no_courses(line: str) -> None:
+    assert read_heading(line) is None
+
+
+def test_a_line_that_holds_all_is_cut_after_its_credits() -> None:
+    line = "TH 501 Church History I (3 hrs) - From the apostles to the councils."
+
+    assert split_heading(line) == (
+        "TH 501 Church History I (3 hrs)",
+        "From the apostles to the councils.",
+    )
+    assert split_heading("TH 501 Church History I (3 hrs)") is None
+    assert split_heading("We offer TH 501 (3 hrs) and more of the same.") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("CIS*1300", "CIS*1300"),
+        (" Bio 12 ", "Bio 12"),
+        ("BIOL\u00a01010.", "BIOL 1010"),
+        ("x", None),
+    ],
+)
+def test_an_element_for_codes_may_write_them_as_it_likes(text: str, code: str | None) -> None:
+    assert read_code(text) == code

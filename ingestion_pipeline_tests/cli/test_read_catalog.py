@@ -1,0 +1,105 @@
+"""`ingest read --platform catalog` and `jsonld`: the courses of saved bodies."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ingestion_pipeline.cli.read import kind_for
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline_tests.catalogs.pages import FOLDER
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.samples import sample
+
+AS_CATALOG = ("--platform", "catalog")
+FIELDS = [
+    *("course_id", "course_name", "course_description", "course_prerequisites"),
+    *("course_non_credit", "course_credits_min", "course_credits_max", "course_credits_type"),
+    "course_ceu_credits",
+]
+
+
+@pytest.fixture
+def ingest() -> Ingest:
+    """`ingest read` must work where no database can be."""
+    return Ingest({"INGESTION_DATABASE_URL": "postgresql://nobody@127.0.0.1:1/none"})
+
+
+def test_a_course_has_the_fields_of_its_type_and_then_how_it_is_proved(ingest: Ingest) -> None:
+    page = str(FOLDER / "plain_table.html")
+
+    result = ingest("read", page, *AS_CATALOG, "--kind", "catalog", "--entity", "course", "--json")
+
+    assert result.exit_code == 0
+    shown = json.loads(result.stdout)
+    assert shown["problems"] == []
+    first = shown["records"][0]
+    assert list(first) == [*FIELDS, "evidence", "rung", "confidence"]
+    assert [first[name] for name in FIELDS] == [
+        *("HIS 101", "World to 1500"),
+        "Empires, faiths and trade from the first cities to the ocean voyages.",
+        *(None, None, None, 3, None, None),
+    ]
+    assert first["evidence"]["course_id"]["status"] == "exact"
+    assert first["rung"] == "layout"
+
+
+def test_people_get_a_table_and_how_it_was_read(ingest: Ingest) -> None:
+    result = ingest("read", str(FOLDER / "courseleaf_titles.html"), *AS_CATALOG)
+
+    assert "Plants & People" in result.stdout
+    assert "4 records, 0 problems" in result.stdout
+    assert "read by courseleaf" in result.stderr
+
+
+def test_an_empty_result_page_is_no_failure(ingest: Ingest) -> None:
+    result = ingest("read", str(FOLDER / "none_empty_results.html"), *AS_CATALOG, "--json")
+
+    assert result.exit_code == 0
+    assert json.loads(result.stdout) == {"records": [], "problems": []}
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [(b"", "empty_body"), (b'{"data": [', "not_json"), (b"<div>" * 5_000, "too_deep")],
+)
+def test_what_cannot_be_read_fails_with_a_problem(ingest: Ingest, body: bytes, code: str) -> None:
+    result = ingest("read", "-", *AS_CATALOG, "--json", stdin=body)
+
+    assert result.exit_code == 1
+    assert [one["code"] for one in json.loads(result.stdout)["problems"]] == [code]
+
+
+def test_json_ld_alone_is_a_platform_of_its_own(ingest: Ingest) -> None:
+    stated = ingest("read", str(FOLDER / "json_ld.html"), "--platform", "jsonld", "--json")
+    silent = ingest("read", str(FOLDER / "plain_table.html"), "--platform", "jsonld", "--json")
+
+    assert [one["course_id"] for one in json.loads(stated.stdout)["records"]] == [
+        "LAW 501",
+        "LAW 640",
+    ]
+    assert json.loads(silent.stdout)["records"] == []
+    assert silent.exit_code == 0
+
+
+def test_bad_input_is_refused_with_the_cure(ingest: Ingest) -> None:
+    page = str(FOLDER / "json_ld.html")
+    assert "course" in ingest.refused("read", page, *AS_CATALOG, "--entity", "banana")
+    refused = ingest.refused("read", page, *AS_CATALOG, "--entity", "credential")
+    assert "without a model" in refused
+    assert "no config" in ingest.refused("read", "-", *AS_CATALOG, "--config", '{"a": 1}')
+    assert "http://" in ingest.refused("read", "-", *AS_CATALOG, "--url", "ftp://a.test")
+    assert "catalog" in ingest.refused("read", "-", *AS_CATALOG, "--kind", "series")
+
+
+def test_a_catalogue_is_what_catalogues_are_read_as() -> None:
+    assert kind_for("catalog", None) is Kind.CATALOG
+    assert kind_for("jsonld", None) is Kind.CATALOG
+
+
+def test_every_course_sample_gives_json(ingest: Ingest) -> None:
+    for page in sorted(sample("courses").rglob("*.html")):
+        result = ingest("read", str(page), *AS_CATALOG, "--json")
+        assert result.exit_code == 0, page.name
+        assert isinstance(json.loads(result.stdout)["records"], list)

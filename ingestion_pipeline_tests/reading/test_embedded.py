@@ -1,0 +1,211 @@
+"""What pages say to machines: as extruct reads the same pages, and broken on purpose."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.embedded import EmbeddedData, read_embedded, types_of
+from ingestion_pipeline_tests.samples import sample
+
+FOLDER = "html_tricky/structured_data"
+NOT_READ = {
+    "misc__Portfolio_Niels_Lubberman": "RDFa: no catalogue, board or chapter site speaks it",
+    "misc__microformat_test": "microformats: class names that many a style sheet uses by chance",
+}
+AS_META = ("misc__dublincore_test", "misc__expanded_OG_support_test", "misc__opengraph_test")
+
+
+def embedded(name: str) -> EmbeddedData:
+    return read_embedded(decode(sample(f"{FOLDER}/{name}.html").read_bytes()))
+
+
+def expected(name: str) -> Any:
+    found = json.loads(sample(f"{FOLDER}/{name}.expected.json").read_text())
+    return found["json-ld"] if isinstance(found, dict) else found
+
+
+def as_json_ld(value: Any) -> Any:
+    """Extruct's form of microdata, in the form of JSON-LD."""
+    if isinstance(value, list):
+        return [as_json_ld(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if not isinstance(value.get("properties"), dict):
+        return {key: as_json_ld(one) for key, one in value.items()}
+    named = {"@type": value["type"]} | ({"@id": value["id"]} if "id" in value else {})
+    return named | as_json_ld(value["properties"])
+
+
+def pairs() -> list[str]:
+    root = Path(__file__).resolve().parents[2].parent / "shared" / "samples" / FOLDER
+    return sorted(path.stem for path in root.glob("*.html")) or ["schema.org__product"]
+
+
+@pytest.mark.parametrize("name", [name for name in pairs() if name not in {*NOT_READ, *AS_META}])
+def test_json_ld_and_microdata_say_what_extruct_says(name: str) -> None:
+    found = embedded(name)
+
+    wanted = as_json_ld(expected(name))
+    assert wanted in ([*found.json_ld], [*found.microdata])
+    assert not found.problems
+
+
+@pytest.mark.parametrize("name", [*NOT_READ, *AS_META])
+def test_the_exceptions_are_still_exceptions_and_crash_nothing(name: str) -> None:
+    found = embedded(name)
+
+    assert not found.json_ld
+    assert not found.microdata
+
+
+def test_open_graph_and_dublin_core_are_meta() -> None:
+    properties = expected("misc__opengraph_test")[0]["properties"]
+    core = expected("misc__dublincore_test")[0]
+
+    assert {tuple(one) for one in properties} <= set(embedded("misc__opengraph_test").meta)
+    said = dict(embedded("misc__dublincore_test").meta)
+    named = [one for one in [*core["elements"], *core["terms"]] if "name" in one]
+    assert {one["name"]: one["content"] for one in named} == said
+    assert embedded("misc__opengraph_test").meta_content("og:nothing", "og:type") == "article"
+
+
+def test_things_are_found_however_deep_and_by_their_short_names() -> None:
+    graph = {
+        "@context": "https://schema.org",
+        "@graph": [
+            {"@type": "WebPage", "mainEntity": {"@type": ["schema:Course", "X"], "name": "A"}},
+            {"@type": "ItemList", "itemListElement": [{"item": {"@type": "Course", "name": "B"}}]},
+        ],
+    }
+    html = f"<script type='application/ld+json; charset=utf-8'>{json.dumps(graph)}</script>"
+    html += "<div itemscope itemtype='http://schema.org/Course'><b itemprop=name>C</b></div>"
+
+    found = read_embedded(html)
+
+    assert [thing["name"] for thing in found.things("Course")] == ["A", "B", "C"]
+    assert len(list(found.things())) == 5
+    assert types_of({"@type": "http://schema.org/Course"}) == {"Course"}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        '{"@type": "Course", "name": "A"}',
+        '<!--\n{"@type": "Course", "name": "A"}\n-->',
+        '//<![CDATA[\n{"@type": "Course", "name": "A"}\n//]]>',
+        '/* <![CDATA[ */{"@type": "Course", "name": "A"}/* ]]> */',
+        '\ufeff {"@type": "Course", "name": "A"};',
+        '{"@type": "Course", "name": "A",}',
+        '[{"@type": "Course", "name": "A",},]',
+        '{"@type": "Course", "name": "A", "text": "two\nlines\tand a tab"}',
+        '{"@type": "Course", "name": "A", "text": "he said "no" twice", "n": 1}',
+        '{"@type": "Course", "name": "A", "text": "it\\\'s"}',
+        "{'@type': 'Course', 'name': 'A'}",
+        '{"@type": "Course", /* the name */ "name": "A" // done\n}',
+        '{"@type": "Course", "name": "A", "inside": [1, {"x": 2',
+        '{"@type": "Course", "name": "A", "price": undefined, "n": NaN, "m": .5}',
+        "{&quot;@type&quot;: &quot;Course&quot;, &quot;name&quot;: &quot;A&quot;}",
+        '{"@type": "Course" "name": "A"}',
+    ],
+)
+def test_what_is_broken_and_can_be_read_is_read(script: str) -> None:
+    found = read_embedded(f"<script type='application/ld+json'>{script}</script>")
+
+    assert [thing.get("name") for thing in found.things("Course")] == ["A"], found.problems
+
+
+@pytest.mark.parametrize("script", ["hello", "{", "{{}}", '{"a": function() {}}', "[" * 5_000])
+def test_what_cannot_be_read_is_a_problem_beside_the_rest(script: str) -> None:
+    good = '<script type="application/ld+json">{"@type": "Course"}</script>'
+
+    found = read_embedded(f"<script type='application/ld+json'>{script}</script>{good}")
+
+    assert len(list(found.things("Course"))) == 1
+    assert [one.code for one in found.problems] in (["bad_json_ld"], [])
+
+
+@pytest.mark.parametrize(
+    ("html", "name", "data"),
+    [
+        (
+            '<script id="__NEXT_DATA__" type="application/json">{"a": [1]}</script>',
+            "__NEXT_DATA__",
+            {"a": [1]},
+        ),
+        (
+            '<script>window.__INITIAL_STATE__ = {"a": 1}; run();</script>',
+            "window.__INITIAL_STATE__",
+            {"a": 1},
+        ),
+        ("<script>var data = {a: 'x', b: [1, 2,],};</script>", "data", {"a": "x", "b": [1, 2]}),
+        ("<script>App['jobs'] = [{\"id\": 1}]</script>", "App['jobs']", [{"id": 1}]),
+        ("<script>s = JSON.parse('{\"a\": 1}')</script>", "s", {"a": 1}),
+        ("<div data-page='{\"a\": 1}'></div>", "data-page", {"a": 1}),
+    ],
+)
+def test_the_state_of_scripts_is_read_with_its_name(html: str, name: str, data: object) -> None:
+    assert [(one.name, one.data) for one in read_embedded(html).states] == [(name, data)]
+
+
+def test_a_program_is_no_state() -> None:
+    html = (
+        "<script>var f = function() { return {a: 1}; }; x = {}; y = [a, b]; z = {g() {}};</script>"
+    )
+
+    assert read_embedded(html).states == ()
+
+
+def test_the_jobs_of_a_widget_are_in_its_script() -> None:
+    states = read_embedded(sample("jobs/html/jobylon_mcdonalds_se.html").read_text()).states
+
+    found = [one.data for one in states if one.name == "JBL.embed_v2['jobs']"]
+    assert [len(data) for data in found if isinstance(data, list)] == [125]
+
+
+def test_items_that_refer_to_each_other_end() -> None:
+    html = (
+        "<div itemscope itemref=b id=a itemtype=T></div>"
+        "<div id=b itemprop=x itemscope itemref=c></div>"
+        "<div id=c itemprop=y itemscope itemref=b></div>"
+    )
+
+    assert len(read_embedded(html).microdata) == 1
+
+
+def spoilt(text: str, random: Random) -> str:
+    signs = list(text)
+    for _ in range(random.randrange(1, 6)):
+        place = random.randrange(len(signs))
+        signs[place] = random.choice(
+            ["", "{", "}", "[", "]", '"', "'", "\\", ",", "<!--", "\0", "é"]
+        )
+    return "".join(signs)[: random.randrange(1, len(text))]
+
+
+def test_150_spoilt_scripts_crash_nothing_and_take_no_time(random: Random) -> None:
+    things = {
+        "@graph": [{"@type": "Course", "name": f"n{n}", "x": [{"y": [n]}]} for n in range(30)]
+    }
+    text, started = json.dumps(things), time.thread_time()
+
+    for _ in range(150):
+        script = spoilt(text, random)
+        read_embedded(f"<script type='application/ld+json'>{script}</script><script>a={script}")
+
+    assert time.thread_time() - started < 5
+
+
+def test_a_long_script_of_quotes_takes_no_time() -> None:
+    started = time.thread_time()
+
+    for text in ('{"a": "' + 'b" ' * 100_000, "x = {" * 40_000, '{"a":' * 40_000):
+        read_embedded(f"<script type='application/ld+json'>{text}</script><script>{text}</script>")
+
+    assert time.thread_time() - started < 5
