@@ -78,10 +78,10 @@ class Settings(Group):
         description="any server that speaks OpenAI's protocol; OpenAI's own by default",
     )
     model_cheap: str = Field(
-        default="gpt-5-mini", min_length=1, description="asked first, where rules end"
+        default="gpt-5-mini", pattern=r"^\S+$", description="asked first, where rules end"
     )
     model_strong: str = Field(
-        default="gpt-5", min_length=1, description="asked where the cheap one fails"
+        default="gpt-5", pattern=r"^\S+$", description="asked where the cheap one fails"
     )
     model_budget_usd: str = Field(
         default="50", pattern=LIMIT, description="dollars for one extraction, or none"

@@ -26,9 +26,14 @@ def estimated_usage(*, input_bytes: int, output_tokens: int) -> Usage:
     return Usage(input_tokens=tokens, output_tokens=output_tokens, is_estimated=True)
 
 
+def known_price(model: str, prices: Mapping[str, Price]) -> Price | None:
+    """The model's price, that of a dated release by the name before its date."""
+    return prices.get(model) or prices.get(_DATED.sub("", model))
+
+
 def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
-    """The model's price, a dated release by its name; None if there is none, with one warning."""
-    found = prices.get(model) or prices.get(_DATED.sub("", model))
+    """The model's price; None if there is none, with one warning."""
+    found = known_price(model, prices)
     if found is None and model not in _warned:
         _warned.add(model)
         log.warning(

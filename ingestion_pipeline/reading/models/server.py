@@ -47,6 +47,11 @@ def deadline(settings: Settings) -> Deadline:
     return Deadline(at=time.monotonic() + min(settings.models.deadline_seconds, lease))
 
 
+def shown_base_url(settings: Settings) -> str:
+    """The server's address as it stands in the ledger and in messages."""
+    return without_credentials(settings.openai_base_url or wire.OPENAI).rstrip("/")
+
+
 class ModelServer:
     """The configured server; its client is opened by the first request and closed by `close`."""
 
@@ -55,7 +60,7 @@ class ModelServer:
         self._settings = settings
         self._client: openai.AsyncOpenAI | None = None
         self._format: AnswerFormat | None = None
-        self.base_url = without_credentials(settings.openai_base_url or wire.OPENAI).rstrip("/")
+        self.base_url = shown_base_url(settings)
 
     def client(self) -> openai.AsyncOpenAI:
         """The client, open."""

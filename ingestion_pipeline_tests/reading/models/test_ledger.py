@@ -66,17 +66,17 @@ def test_a_call_is_booked_before_it_is_sent_and_settled_by_what_was_used(
 def test_a_crash_between_call_and_settlement_leaves_the_reserve_counted(
     store: Store, settings: Settings
 ) -> None:
-    release = threading.Event()
+    came, release = threading.Event(), threading.Event()
 
     def script(_: Asked) -> Reply:
+        came.set()
         release.wait(10)
         return says()
 
     async def die(base_url: str) -> None:
         async with ModelClient(store, leading_to(base_url, settings)) as client:
             asking = asyncio.create_task(client.ask(a_question(), BILLING))
-            while not model.asked:
-                await asyncio.sleep(0.005)
+            await asyncio.to_thread(came.wait, 10)
             asking.cancel()
 
     with ScriptedModel(script) as model:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,13 @@ from ingestion_pipeline_tests.reading.models.asking import ask, leading_to, ledg
 
 
 @pytest.fixture
-def database() -> Iterator[str]:
-    yield "sqlite"
+def database() -> str:
+    return "sqlite"
 
 
 @pytest.fixture
 def there(llmock: Any, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    """Settings that lead to llmock; the variables that its fixture sets are not what leads there."""
+    """Settings that lead to llmock; the variables that its fixture sets lead nowhere."""
     for name in llmock.env():
         monkeypatch.delenv(name)
     return leading_to(llmock.base_url("openai"), settings, INGESTION_MODELS__MAX_ATTEMPTS="3")
