@@ -15,6 +15,7 @@ from datetime import timedelta
 from enum import StrEnum
 from types import TracebackType
 from typing import Self, assert_never
+from weakref import WeakValueDictionary
 
 from ingestion_pipeline.reading.models import wire
 from ingestion_pipeline.reading.models.budgets import Billing
@@ -51,6 +52,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work.errors import Resource, Transient
 
+ASKED_TIMES = 2  # of one model: once, and once more with what was wrong
 CLOSING_SECONDS = 0.2  # kept back from the deadline, to write down how it ended
 
 
@@ -82,6 +84,7 @@ class ModelClient:
         self._settings = settings
         self._ledger = Ledger(store, settings)
         self._server = ModelServer(store, settings)
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def __aenter__(self) -> Self:
         return self
@@ -105,6 +108,12 @@ class ModelClient:
         """
         models = list(dict.fromkeys(self._model(rung) for rung in rungs))
         until = deadline(self._settings)
+        async with self._turn(question.cache_key(models[0])):
+            return await self._ask(question, billing, models, until)
+
+    async def _ask(
+        self, question: Question, billing: Billing, models: Sequence[str], until: Deadline
+    ) -> Answer:
         if kept := await asyncio.to_thread(self._kept, question, billing, models):
             return kept
         if not self._settings.has_model:
@@ -124,7 +133,7 @@ class ModelClient:
     ) -> Answered | OverBudget | None:
         """The model's answer, or None with what it said instead added to `tries`."""
         talk = conversation(asking.question)
-        for is_last in (False, True):
+        for _ in range(ASKED_TIMES):
             outcome = await self._request(asking, talk)
             match outcome:
                 case Answered():
@@ -141,8 +150,6 @@ class ModelClient:
                     return None
                 case _:
                     assert_never(outcome)
-            if is_last:
-                break
         return None
 
     async def _request(
@@ -188,7 +195,7 @@ class ModelClient:
             talk,
             question.schema,
             max_output_tokens=self._max_output(question),
-            prompt_cache_key=asking.billing.source_id,
+            kept_apart_by=asking.billing.source_id,
         )
         reserved = await asyncio.to_thread(
             self._ledger.reserve, self._new_call(asking, talk, asked)
@@ -217,6 +224,10 @@ class ModelClient:
         outcome = judged(came, asking.question, asking.model, asked, usage)
         self._ledger.settle(reserved, usage, outcome.code, latency_ms=latency_ms)
         return outcome
+
+    def _turn(self, key: str) -> asyncio.Lock:
+        """Who asks the same at the same time waits, and finds the answer kept."""
+        return self._turns.setdefault(key, asyncio.Lock())
 
     def _new_call(self, asking: _Asking, talk: Conversation, asked: AnswerFormat) -> NewCall:
         schema_bytes = len(asking.question.schema.as_text().encode())

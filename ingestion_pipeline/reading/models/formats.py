@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -17,6 +18,7 @@ from ingestion_pipeline.store.tables import model_endpoints
 FORGOTTEN_AFTER = timedelta(
     days=30
 )  # a server may have learnt more since; asking costs one refusal
+CACHE_KEY_CHARS = 64  # OpenAI takes no longer one, and our ids may have 120
 _IN_WORDS = "Answer with one JSON object and nothing else. Its JSON schema:"
 # What servers say of a format they do not know; llama_cpp.server says it with a 500:
 # "Input should be 'text' or 'json_object'".
@@ -55,13 +57,16 @@ def arguments(
     schema: AnswerSchema,
     *,
     max_output_tokens: int,
-    prompt_cache_key: str | None,
+    kept_apart_by: str | None,
 ) -> dict[str, Any]:
-    """What the client's `create` takes, but for the model: no tools, no stream, nothing stored."""
+    """What the client's `create` takes, but for the model: no tools, no stream, nothing stored.
+
+    Questions that are `kept_apart_by` the same name share what the provider remembers of them.
+    """
     turns = [{"role": turn.role, "content": turn.text} for turn in conversation.turns]
     strict = {"name": schema.name, "schema": dict(schema.schema), "strict": True}
     if asked is AnswerFormat.RESPONSES:
-        known = {} if prompt_cache_key is None else {"prompt_cache_key": prompt_cache_key}
+        known = {"prompt_cache_key": _short(kept_apart_by)} if kept_apart_by else {}
         return {
             "instructions": conversation.instructions,
             "input": turns,
@@ -80,6 +85,12 @@ def arguments(
     if asked is AnswerFormat.CHAT_OBJECT:
         wanted["response_format"] = {"type": "json_object"}
     return wanted
+
+
+def _short(name: str) -> str:
+    if len(name) <= CACHE_KEY_CHARS:
+        return name
+    return hashlib.sha256(name.encode()).hexdigest()[:CACHE_KEY_CHARS]
 
 
 def is_unsupported(asked: AnswerFormat, status: int, said: str) -> bool:

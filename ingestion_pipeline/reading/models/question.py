@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from ingestion_pipeline.reading.cleaning import without_invisible
 from ingestion_pipeline.reading.fingerprint import content_hash
 from ingestion_pipeline.reading.models.schema import AnswerSchema
+from ingestion_pipeline.work.errors import storable
 
 FRAME_VERSION = 1  # raise it with every change of the words below: answers kept are asked for again
 _RULES = """\
@@ -62,7 +63,7 @@ class PageText:
     text_hash: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", without_invisible(self.text))
+        object.__setattr__(self, "text", storable(without_invisible(self.text)))
         object.__setattr__(self, "text_hash", content_hash(self.text))
 
 

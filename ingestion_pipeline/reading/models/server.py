@@ -6,7 +6,6 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
@@ -33,12 +32,11 @@ class Deadline:
     """A moment by the monotonic clock, which no change of the wall clock moves."""
 
     at: float
-    monotonic: Callable[[], float] = time.monotonic
 
     @property
     def seconds_left(self) -> float:
         """Negative when it is over."""
-        return self.at - self.monotonic()
+        return self.at - time.monotonic()
 
 
 def deadline(settings: Settings) -> Deadline:
@@ -106,16 +104,9 @@ class ModelServer:
 class Patience:
     """The attempts at one request: how long to wait for the next, and when to give up."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        until: Deadline,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-    ) -> None:
+    def __init__(self, settings: Settings, until: Deadline) -> None:
         self._settings = settings
         self._until = until
-        self._sleep = sleep
         self._attempts = 0
 
     async def wait(self, trouble: Busy) -> bool:
@@ -125,7 +116,7 @@ class Patience:
         is_over = pause >= self._until.seconds_left
         if is_over or self._attempts >= self._settings.models.max_attempts:
             return False
-        await self._sleep(pause)
+        await asyncio.sleep(pause)
         return True
 
     def _pause(self, trouble: Busy) -> float:

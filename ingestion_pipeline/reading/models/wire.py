@@ -153,7 +153,8 @@ def _read_response(found: dict[str, Any]) -> Exchange | None:
     output = found.get("output")
     if found.get("status") == "failed":
         error = _mapping(found.get("error"))
-        return Busy(code="failed", message=str(error.get("message"))[:MESSAGE_CHARS])
+        said = str(error.get("message"))[:MESSAGE_CHARS]
+        return Busy(code="failed", message=said, is_shared=False)
     if not isinstance(output, list):
         return None
     parts = [
@@ -219,7 +220,9 @@ def _refused(asked: AnswerFormat, error: openai.APIStatusError, key: str) -> Exc
     if status in {401, 403, 404}:
         return Denied(code=code, message=said)
     if status in _BUSY or status >= 500:  # noqa: PLR2004
-        return Busy(code=code, message=said, wait=wait_asked_for(error.response.headers))
+        wait = wait_asked_for(error.response.headers)
+        # A server that is down says so with 502 to 504; a 500 may be about this one question.
+        return Busy(code=code, message=said, wait=wait, is_shared=status != 500)  # noqa: PLR2004
     return Bad(code=code, message=said)
 
 

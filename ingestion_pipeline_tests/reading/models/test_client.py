@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from decimal import Decimal
 from typing import Any
 
@@ -11,6 +12,7 @@ from ingestion_pipeline.reading.models import (
     CutOff,
     Empty,
     Malformed,
+    ModelClient,
     NoAnswer,
     Refused,
     Rejected,
@@ -18,10 +20,12 @@ from ingestion_pipeline.reading.models import (
     Unanswered,
     Violated,
 )
+from ingestion_pipeline.reading.models.server import deadline
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.reading.models.asking import (
+    BILLING,
     GOOD,
     a_question,
     ask,
@@ -281,3 +285,36 @@ def test_a_question_of_another_page_is_another_question(store: Store, settings: 
         ask(store, there, a_question("Chemistry 102"))
 
     assert len(model.asked) == 2
+
+
+def test_many_questions_at_a_time_share_one_client_and_equal_ones_one_answer(
+    store: Store, settings: Settings
+) -> None:
+    questions = [a_question(f"Page {number % 5}") for number in range(10)]
+
+    async def ask_all(there: Settings) -> list[object]:
+        async with ModelClient(store, there) as client:
+            return await asyncio.gather(*(client.ask(one, BILLING) for one in questions))
+
+    with ScriptedModel(in_turn(says(GOOD | {"url": None})), without=["responses"]) as model:
+        answers = asyncio.run(ask_all(leading_to(model.base_url, settings)))
+
+    assert {type(one) for one in answers} == {Answered}
+    assert sum(one.path == "/v1/chat/completions" for one in model.asked) == 5
+    assert [row.status for row in ledger(store)].count("cached") == 5
+
+
+def test_a_page_with_half_a_character_can_be_asked_about(store: Store, settings: Settings) -> None:
+    with ScriptedModel(in_turn(says(GOOD | {"url": None}))) as model:
+        answer = ask(store, leading_to(model.base_url, settings), a_question("Bio\ud800\0logy"))
+
+    assert isinstance(answer, Answered)
+
+
+def test_a_question_ends_before_the_lease_of_whoever_asks(settings: Settings) -> None:
+    there = leading_to(
+        "", settings, INGESTION_MODELS__DEADLINE_SECONDS="90", INGESTION_WORK__LEASE_SECONDS="8"
+    )
+
+    assert 5 < deadline(there).seconds_left <= 6
+    assert 89 < deadline(leading_to("", settings)).seconds_left <= 90

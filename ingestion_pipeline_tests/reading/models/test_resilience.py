@@ -59,14 +59,14 @@ def test_two_429s_are_waited_out_as_they_ask(store: Store, there: Settings, llmo
     llmock.assert_resilient(strict=True)
 
 
-def test_a_server_that_is_down_for_ever_postpones_after_growing_waits(
+def test_a_500_for_ever_is_tried_after_growing_waits_and_counts(
     store: Store, there: Settings, llmock: Any
 ) -> None:
     from llmock.scenarios import Fail
 
     llmock.add(Fail(500, times=None))
 
-    with pytest.raises(Resource) as caught:
+    with pytest.raises(Transient) as caught:
         ask(store, there)
 
     assert caught.value.code == "model_http_500"
@@ -74,7 +74,7 @@ def test_a_server_that_is_down_for_ever_postpones_after_growing_waits(
     llmock.assert_resilient(strict=True)
 
 
-def test_a_503_for_ever_is_asked_no_sooner_than_it_says(
+def test_a_503_for_ever_is_asked_no_sooner_than_it_says_and_postpones(
     store: Store, there: Settings, llmock: Any
 ) -> None:
     llmock.fail(503, times=None, retry_after=0.2)
