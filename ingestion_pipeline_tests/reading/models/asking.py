@@ -21,7 +21,7 @@ from ingestion_pipeline.reading.models import (
     Rung,
 )
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import model_calls, model_spending
 
 COURSE = AnswerSchema(
@@ -89,6 +89,12 @@ def ask(
             return await client.ask(question or a_question(), billing, rungs=rungs)
 
     return asyncio.run(asked())
+
+
+def ask_in_a_process(database_url: str, home: str, base_url: str) -> None:
+    """The same in a process of its own, which may be killed while it waits for the answer."""
+    plain = {"INGESTION_DATABASE_URL": database_url, "INGESTION_HOME": home}
+    ask(open_store(database_url), leading_to(base_url, load_settings(plain)))
 
 
 def ledger(store: Store) -> Sequence[Row[Any]]:

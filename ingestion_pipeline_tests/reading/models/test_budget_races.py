@@ -8,16 +8,18 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel, in_turn
 from ingestion_pipeline.reading.models import Answered, Billing, Usage, budgets
 from ingestion_pipeline.reading.models.budgets import Overrun, Scope
 from ingestion_pipeline.reading.models.ledger import Ledger, Reserved
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline_tests.processes import Child
 from ingestion_pipeline_tests.reading.models.asking import (
     a_question,
     ask,
+    ask_in_a_process,
     held,
     leading_to,
     ledger,
@@ -110,3 +112,25 @@ def test_who_waits_for_another_reserve_sees_it(store: Store, now: datetime) -> N
 
     assert [one and one.held_usd for one in found] == [Decimal("0.7")]
     assert held(store) == {"month:x": Decimal("0.7")}
+
+
+@pytest.mark.slow
+def test_a_worker_killed_while_the_model_thinks_leaves_its_reserve_counted(
+    store: Store, settings: Settings
+) -> None:
+    came, release = threading.Event(), threading.Event()
+
+    def script(_: Asked) -> Reply:
+        came.set()
+        release.wait(30)
+        return says()
+
+    with ScriptedModel(script) as model:
+        child = Child(ask_in_a_process, settings.database_url, str(settings.home), model.base_url)
+        assert came.wait(60)
+        child.kill()
+        release.set()
+
+    row = ledger(store)[0]
+    assert (row.status, row.cost_usd) == ("reserved", None)
+    assert set(held(store).values()) == {row.reserved_usd}
