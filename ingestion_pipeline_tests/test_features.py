@@ -10,7 +10,9 @@ import pytest
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 TEXT = (ROOT / "docs" / "features.md").read_text()
-ROWS = [line for line in TEXT.splitlines() if re.match(r"\| ([AD]\d\d|5\.\d+|1c|\d+ )", line)]
+ROWS = [
+    line for line in TEXT.splitlines() if re.match(r"\| ([ADT]\d\d|[45]\.\d+|1c|trap|\d+ )", line)
+]
 
 
 def quoted(row: str) -> list[str]:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,10 @@ from sqlalchemy import select
 import ingestion_pipeline
 from ingestion_pipeline.settings import (
     BadSetting,
+    Price,
     check_override,
     load_settings,
+    price_table,
     setting_fields,
     unknown_variables,
     value_type,
@@ -61,6 +64,11 @@ def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
         ("INGESTION_ALLOW_HOSTS", "a.test:65536", "port 1 to 65535"),
         ("INGESTION_ALLOW_HOSTS", "::1:80", "[IPv6]:port"),
         ("INGESTION_ALLOW_HOSTS", "http://a.test:80", "write name:port"),
+        ("OPENAI_BASE_URL", "localhost:8080", "should match pattern"),
+        ("INGESTION_MODEL_BUDGET_USD", "-1", "dollars for one extraction, or none"),
+        ("INGESTION_MODEL_BUDGET_MONTH_USD", "unlimited", "or none"),
+        ("INGESTION_MODEL_CHEAP", " ", "should match pattern"),
+        ("INGESTION_MODELS__PRICES", "m=1/2", "'m=1/2' is not model=input/cached input/output"),
     ],
 )
 def test_a_bad_value_is_named_with_its_variable_and_what_is_accepted(
@@ -108,6 +116,8 @@ def test_every_setting_is_read_by_something() -> None:
         "database_url",
         "allow_hosts",
         "notify_urls",
+        "model_budget_usd",
+        "model_budget_month_usd",
     }  # read through a property of the settings
 
     names = {key for key in setting_fields() if not key.startswith("interval.")} - computed
@@ -117,7 +127,9 @@ def test_every_setting_is_read_by_something() -> None:
 def test_a_groups_variable_has_two_underscores() -> None:
     assert variables()["INGESTION_BREAKER__PROBE_AFTER_SECONDS"] == "breaker.probe_after_seconds"
     assert variables()["INGESTION_DATABASE_URL"] == "database_url"
-    assert all(name.startswith("INGESTION_") and name.isupper() for name in variables())
+    theirs = {"OPENAI_API_KEY", "OPENAI_BASE_URL"}
+    assert all(name.startswith("INGESTION_") for name in variables().keys() - theirs)
+    assert theirs <= variables().keys()
 
 
 def test_a_variable_that_nothing_reads_is_found() -> None:
@@ -167,6 +179,29 @@ def test_services_are_parted_by_a_comma_or_a_blank_and_never_shown() -> None:
     )
     assert load_settings({}).notify_services == ()
     assert "geheim" not in repr(found)
+
+
+def test_limits_are_dollars_or_none_and_prices_a_table() -> None:
+    found = load_settings(
+        {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.5", "INGESTION_MODEL_BUDGET_USD": "none"}
+    )
+
+    assert (found.month_budget, found.extraction_budget) == (Decimal("0.5"), None)
+    assert load_settings({}).extraction_budget == 50
+    assert load_settings({}).month_budget is None
+    table = price_table(" a/b:c = 1.5 / 0 /2 ,, d=1/2/3,")
+    assert list(table) == ["a/b:c", "d"]
+    assert table["a/b:c"] == Price(
+        input_usd=Decimal("1.5"), cached_input_usd=Decimal(0), output_usd=Decimal(2)
+    )
+
+
+def test_a_key_is_never_shown_nor_a_password_in_a_bad_address() -> None:
+    assert "geheim" not in repr(load_settings({"OPENAI_API_KEY": "geheim"}))
+    with pytest.raises(BadSetting) as caught:
+        load_settings({"OPENAI_BASE_URL": "http://me:geheim@a.test/v1"})
+
+    assert "geheim" not in str(caught.value)
 
 
 def test_settings_cannot_be_changed_afterwards() -> None:

@@ -178,8 +178,18 @@ def _state(
             yield checks.failed("settings table", str(error), "`ingest settings unset KEY`")
         else:
             yield checks.settings_table([key for key in changed if key not in setting_fields()])
+        yield _model(settings)
         yield from _sources(connection, settings, files, now)
         yield from _work(connection, settings, variables, now)
+
+
+def _model(settings: Settings) -> Check:
+    from ingestion_pipeline.reading.models.server import shown_base_url
+    from ingestion_pipeline.settings import price_table
+
+    models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
+    base_url = shown_base_url(settings) if settings.has_model else ""
+    return checks.model(base_url, models, price_table(settings.models.prices))
 
 
 def _sources(

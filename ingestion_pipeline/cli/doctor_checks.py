@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ingestion_pipeline.settings import Price
     from ingestion_pipeline.sources import Source
     from ingestion_pipeline.sources.files import SourceFile
 
@@ -64,6 +65,27 @@ def settings_table(unknown: Sequence[str]) -> Check:
         return ok("settings table", "readable")
     said = f"nothing reads {', '.join(unknown)}"
     return warning("settings table", said, "`ingest settings unset KEY`")
+
+
+def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> Check:
+    """Whether a language model is configured (`base_url`), which, and at what price."""
+    from ingestion_pipeline.reading.models.prices import known_price
+
+    if not base_url:
+        return ok("model", "none configured: what needs one waits for OPENAI_API_KEY")
+    found = {name: known_price(name, prices) for name in models}
+    said = ", ".join(f"{name} ({_price(price)})" for name, price in found.items())
+    unpriced = [name for name, price in found.items() if price is None]
+    if not unpriced:
+        return ok("model", f"{said} at {base_url}")
+    cure = f"`ingest settings set models.prices` with {unpriced[0]}=input/cached input/output"
+    return warning("model", f"{said} at {base_url}: no budget holds what has no price", cure)
+
+
+def _price(price: Price | None) -> str:
+    if price is None:
+        return "no price known"
+    return f"{price.input_usd}/{price.cached_input_usd}/{price.output_usd} USD per million tokens"
 
 
 def home(path: Path, *, is_writable: bool, free_bytes: int) -> Check:

@@ -75,7 +75,7 @@ def _row(
         value, origin = default, "default"
     if key == "database_url" and value:
         value = shown_database(value)
-    if key == "notify_urls" and value:
+    if key in {"notify_urls", "openai_api_key"} and value:
         value = "(set, and secret)"
     return {"key": key, "value": value, "from": origin, "variable": variable, "meaning": meaning}
 

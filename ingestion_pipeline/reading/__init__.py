@@ -2,7 +2,7 @@
 
 What a body says leaves: text, Markdown, links, feed entries, the items of a JSON or HTML list with
 their dates, and a problem for each part that cannot be read. What it means does not belong here,
-nor does fetching it or storing it.
+nor does fetching it or storing it. `models` asks language models what rules cannot read.
 """
 
 from ingestion_pipeline.reading.cleaning import cleaned_text

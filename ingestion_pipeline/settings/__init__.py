@@ -1,7 +1,8 @@
 """Every variable and every constant: typed, frozen, read once per run and handed over.
 
 A setting is found in the environment, else in the `settings` table, else at its default. Its name
-in the table is `group.name`; its variable is `INGESTION_GROUP__NAME`. What is needed to reach the
+in the table is `group.name`; its variable is `INGESTION_GROUP__NAME` (the model provider's two keep
+the names of its own client, `OPENAI_API_KEY` and `OPENAI_BASE_URL`). What is needed to reach the
 table (`INGESTION_DATABASE_URL`, `INGESTION_HOME`, ...) comes from the environment alone.
 What a value does belongs to whoever reads it.
 """
@@ -17,15 +18,20 @@ from ingestion_pipeline.settings.loading import (
     value_type,
     variables,
 )
+from ingestion_pipeline.settings.models import Models, Price, limit_usd, price_table
 
 __all__ = [
     "BadSetting",
     "Ingest",
+    "Models",
     "Notices",
+    "Price",
     "Settings",
     "Work",
     "check_override",
+    "limit_usd",
     "load_settings",
+    "price_table",
     "setting_fields",
     "unknown_variables",
     "value_type",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
 
@@ -27,6 +28,7 @@ from ingestion_pipeline.settings.groups import (
     Tiers,
     Work,
 )
+from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535
@@ -35,6 +37,8 @@ _HOST_AND_PORT = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):(?P<port>[1-9][0-
 
 # A comma or a blank inside an Apprise URL parts its own targets.
 _BEFORE_A_SCHEME = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+
+_USER_INFO = re.compile(r"//[^/]*@")
 
 
 class BadSetting(ValueError):
@@ -68,6 +72,26 @@ class Settings(Group):
     notify_urls: SecretStr = Field(
         default=SecretStr(""), description="your own Apprise URLs, for mailto: and notify:; secret"
     )
+    openai_api_key: SecretStr = Field(
+        default=SecretStr(""), description="of the language model's provider; secret"
+    )
+    openai_base_url: str = Field(
+        default="",
+        pattern=r"^(https?://[^\s@]+)?$",
+        description="any server that speaks OpenAI's protocol; OpenAI's own by default",
+    )
+    model_cheap: str = Field(
+        default="gpt-5-mini", pattern=r"^\S+$", description="asked first, where rules end"
+    )
+    model_strong: str = Field(
+        default="gpt-5", pattern=r"^\S+$", description="asked where the cheap one fails"
+    )
+    model_budget_usd: str = Field(
+        default="50", pattern=LIMIT, description="dollars for one extraction, or none"
+    )
+    model_budget_month_usd: str = Field(
+        default="none", pattern=LIMIT, description="dollars for all in a month (UTC), or none"
+    )
     polling: Polling = Polling()
     interval: Interval = Interval()
     tiers: Tiers = Tiers()
@@ -81,6 +105,7 @@ class Settings(Group):
     ingest: Ingest = Ingest()
     retention: Retention = Retention()
     notices: Notices = Notices()
+    models: Models = Models()
     runs: Runs = Runs()
 
     @field_validator("allow_hosts")
@@ -114,6 +139,21 @@ class Settings(Group):
         parts = _BEFORE_A_SCHEME.split(self.notify_urls.get_secret_value().strip())
         return tuple(part.rstrip(", ") for part in parts if part)
 
+    @property
+    def has_model(self) -> bool:
+        """Whether a language model is configured: a key or a server of one's own suffices."""
+        return bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
+
+    @property
+    def extraction_budget(self) -> Decimal | None:
+        """Dollars that models may cost in one extraction; None for no limit."""
+        return limit_usd(self.model_budget_usd)
+
+    @property
+    def month_budget(self) -> Decimal | None:
+        """Dollars that models may cost in a month; None for no limit."""
+        return limit_usd(self.model_budget_month_usd)
+
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Seconds between two checks of a source of this kind in this tier."""
         return int(getattr(self.interval, f"{kind}_{tier}"))
@@ -142,7 +182,13 @@ def load_settings(
 
 def variables() -> dict[str, str]:
     """Each environment variable with the key of its setting."""
-    return {PREFIX + key.replace(".", "__").upper(): key for key in setting_fields()}
+    return {_variable(key): key for key in setting_fields()}
+
+
+def _variable(key: str) -> str:
+    # The OpenAI client's own names: whoever uses it has them set already.
+    prefix = "" if key.startswith("openai_") else PREFIX
+    return prefix + key.replace(".", "__").upper()
 
 
 def setting_fields() -> dict[str, tuple[Any, str]]:
@@ -202,10 +248,11 @@ def _explain(error: ValidationError, environment: Mapping[str, str]) -> str:
     lines: list[str] = []
     for problem in error.errors():
         key = ".".join(str(part) for part in problem["loc"])
-        variable = PREFIX + key.replace(".", "__").upper()
+        variable = _variable(key)
         name = variable if environment.get(variable, "") != "" else f"setting {key}"
         meaning = setting_fields().get(key, (None, "no such setting"))[1]
         message = problem["msg"].removeprefix("Value error, ")
         said = message[:1].lower() + message[1:]
-        lines.append(f"{name}={problem['input']!r}: {said} ({meaning})")
+        shown = _USER_INFO.sub("//...@", repr(problem["input"]))
+        lines.append(f"{name}={shown}: {said} ({meaning})")
     return "\n".join(lines)

@@ -276,3 +276,34 @@ def test_people_get_a_table_with_the_cures(ingest: Ingest, folder: Path) -> None
 
     assert "1 warning, 0 failed" in printed
     assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_without_a_model_the_doctor_says_what_waits(ingest: Ingest) -> None:
+    _, found = examined(ingest)
+
+    assert (found["model"]["state"], found["model"]["found"]) == (
+        "ok",
+        "none configured: what needs one waits for OPENAI_API_KEY",
+    )
+
+
+def test_the_models_and_their_prices_are_named_and_the_key_is_not(ingest: Ingest) -> None:
+    _, found = examined(ingest, OPENAI_API_KEY="geheim", INGESTION_MODEL_STRONG="gpt-4.1")
+
+    assert found["model"]["state"] == "ok"
+    assert found["model"]["found"] == (
+        "gpt-5-mini (0.25/0.025/2 USD per million tokens),"
+        " gpt-4.1 (2/0.5/8 USD per million tokens) at https://api.openai.com/v1"
+    )
+    assert "geheim" not in json.dumps(found)
+
+
+def test_a_model_without_a_price_is_a_warning_with_its_cure(ingest: Ingest) -> None:
+    variables = {"OPENAI_BASE_URL": "http://127.0.0.1:8080/v1", "INGESTION_MODEL_CHEAP": "own"}
+
+    exit_code, found = examined(ingest, **variables)
+
+    assert (exit_code, found["model"]["state"]) == (0, "warning")
+    assert found["model"]["found"].startswith("own (no price known), gpt-5 (1.25/")
+    assert "at http://127.0.0.1:8080/v1" in found["model"]["found"]
+    assert "own=input/cached input/output" in found["model"]["cure"]

@@ -26,11 +26,15 @@ def test_a_setting_says_where_its_value_comes_from() -> None:
 
 
 def test_the_list_never_shows_a_password() -> None:
-    environment = {"INGESTION_DATABASE_URL": "postgresql://me:hush@db/x?password=hush2"}
+    environment = {
+        "INGESTION_DATABASE_URL": "postgresql://me:hush@db/x?password=hush2",
+        "OPENAI_API_KEY": "hush3",
+    }
 
     rows = {one["key"]: one["value"] for one in setting_rows(environment, {})}
 
     assert rows["database_url"] == "postgresql://me:***@db/x"
+    assert "hush" not in "".join(rows.values())
 
 
 def test_a_value_is_set_audited_and_unset(ingest: Ingest, database: Store) -> None:

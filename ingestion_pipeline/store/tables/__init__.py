@@ -3,6 +3,12 @@
 Columns, keys and indexes are stated here; a statement on them does not belong here.
 """
 
+from ingestion_pipeline.store.tables.asking import (
+    model_answers,
+    model_calls,
+    model_endpoints,
+    model_spending,
+)
 from ingestion_pipeline.store.tables.catalogs import CRAWLING, crawl_steps, extractions, pages
 from ingestion_pipeline.store.tables.fetching import hosts, snapshots
 from ingestion_pipeline.store.tables.metadata import metadata
@@ -50,6 +56,10 @@ __all__ = [
     "follows",
     "hosts",
     "metadata",
+    "model_answers",
+    "model_calls",
+    "model_endpoints",
+    "model_spending",
     "notices",
     "outbox",
     "pages",

@@ -1,0 +1,49 @@
+"""Questions about a page enter; answers by schema leave, paid for at most once.
+
+A question is asked of the configured language model only where no answer is kept, under budgets,
+and with every request in the ledger. What a page's values are worth (grounding), and what becomes
+of them, does not belong here.
+"""
+
+from ingestion_pipeline.reading.models.budgets import Billing
+from ingestion_pipeline.reading.models.client import BOTH, ModelClient, Rung
+from ingestion_pipeline.reading.models.outcomes import (
+    Answer,
+    Answered,
+    CutOff,
+    Empty,
+    Malformed,
+    NoAnswer,
+    OverBudget,
+    Refused,
+    Rejected,
+    Unanswered,
+    Usage,
+    Violated,
+)
+from ingestion_pipeline.reading.models.question import PageText, Prompt, Question
+from ingestion_pipeline.reading.models.schema import AnswerSchema, BadSchema
+
+__all__ = [
+    "BOTH",
+    "Answer",
+    "AnswerSchema",
+    "Answered",
+    "BadSchema",
+    "Billing",
+    "CutOff",
+    "Empty",
+    "Malformed",
+    "ModelClient",
+    "NoAnswer",
+    "OverBudget",
+    "PageText",
+    "Prompt",
+    "Question",
+    "Refused",
+    "Rejected",
+    "Rung",
+    "Unanswered",
+    "Usage",
+    "Violated",
+]

@@ -1,0 +1,151 @@
+"""Budgets: one counter per extraction, source and day, and month; checked and raised as one.
+
+A counter holds settled costs and open reserves, so a crash between the two leaves the reserve
+counted, and the cost of a check does not grow with the calls that were made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.sql.selectable import CTE
+
+from ingestion_pipeline.settings import Settings, limit_usd
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import model_spending as spending
+
+PLACES = 9  # as prices are rounded: sums stay exact where SQLite adds them as doubles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Billing:
+    """For whom a call is made: it stands in the ledger, and its budgets bear the cost."""
+
+    call_site: str
+    source_id: str | None = None
+    page_id: int | None = None
+    extraction_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One counter with its limit; `until` is when the next period begins, None if none does."""
+
+    key: str
+    name: str
+    limit_usd: Decimal | None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrun:
+    """The counter that does not hold the amount, and what it holds."""
+
+    scope: Scope
+    held_usd: Decimal
+
+
+def scopes(billing: Billing, settings: Settings, *, now: datetime) -> tuple[Scope, ...]:
+    """The counters of a call, the extraction's first if it has one."""
+    day, month = _next_day(now), _next_month(now)
+    found: list[Scope] = []
+    if billing.extraction_id is not None:
+        name = f"extraction {billing.extraction_id}"
+        key = f"extraction:{billing.extraction_id}"
+        found.append(Scope(key=key, name=name, limit_usd=settings.extraction_budget))
+    if billing.source_id is not None:
+        key = f"day:{now.astimezone(UTC):%Y-%m-%d}:{billing.source_id}"
+        limit = limit_usd(settings.models.source_day_usd)
+        name = f"source {billing.source_id} today"
+        found.append(Scope(key=key, name=name, limit_usd=limit, until=day))
+    key = f"month:{now.astimezone(UTC):%Y-%m}"
+    found.append(Scope(key=key, name="this month", limit_usd=settings.month_budget, until=month))
+    return tuple(found)
+
+
+def reserve(
+    connection: Connection, wanted: Sequence[Scope], amount: Decimal, *, now: datetime
+) -> Overrun | None:
+    """Every counter is raised by `amount`, or none is: then the first that does not hold it."""
+    _create(connection, wanted, now)
+    locked = _locked(wanted)
+    too_much = [
+        and_(locked.c.scope == one.key, locked.c.held_usd > one.limit_usd - amount)
+        for one in wanted
+        if one.limit_usd is not None
+    ]
+    fits = ~exists(select(locked.c.scope).where(or_(false(), *too_much)))
+    if _raise(connection, locked, amount, fits, now):
+        return None
+    held = _held(connection, wanted)
+    limited = [(one, one.limit_usd) for one in wanted if one.limit_usd is not None]
+    full = next(one for one, limit in limited if held[one.key] > limit - amount)
+    return Overrun(scope=full, held_usd=held[full.key])
+
+
+def correct(
+    connection: Connection, wanted: Sequence[Scope], amount: Decimal, *, now: datetime
+) -> None:
+    """Every counter is changed by `amount`, whatever the limits say: it has happened."""
+    if amount:
+        _raise(connection, _locked(wanted), amount, true(), now)
+
+
+def _create(connection: Connection, wanted: Sequence[Scope], now: datetime) -> None:
+    # In one order everywhere, so that two calls never wait for each other.
+    rows = [
+        {"scope": key, "held_usd": Decimal(0), "updated_at": now}
+        for key in sorted(one.key for one in wanted)
+    ]
+    statement = insert_into(connection, spending).values(rows)
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["scope"]))
+
+
+def _locked(wanted: Sequence[Scope]) -> CTE:
+    keys = [one.key for one in wanted]
+    query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
+    return query.order_by(spending.c.scope).with_for_update().cte("locked")
+
+
+def _raise(
+    connection: Connection, locked: CTE, amount: Decimal, fits: ColumnElement[bool], now: datetime
+) -> bool:
+    """Whether the counters were raised: one statement that locks, looks and writes."""
+    statement = (
+        update(spending)
+        .where(spending.c.scope.in_(select(locked.c.scope)), fits)
+        .values(held_usd=func.round(spending.c.held_usd + amount, PLACES), updated_at=now)
+        .returning(spending.c.scope)
+    )
+    return bool(connection.execute(statement).all())
+
+
+def _held(connection: Connection, wanted: Sequence[Scope]) -> dict[str, Decimal]:
+    keys = [one.key for one in wanted]
+    query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
+    return {row.scope: row.held_usd for row in connection.execute(query)}
+
+
+def _next_day(now: datetime) -> datetime:
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today + timedelta(days=1)
+
+
+def _next_month(now: datetime) -> datetime:
+    first = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return (first + timedelta(days=32)).replace(day=1)

@@ -1,0 +1,263 @@
+"""One request to a model's server through the openai client, and what came back, told apart.
+
+The client is the only part that knows the protocol's transport; the body is read here and not by
+`.parse()`, whose errors lose the usage. Its own retries are off: it would sleep as long as a server
+asks, past every lease. The server is the operator's choice and so exempt from the address guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from ingestion_pipeline.reading.models.formats import AnswerFormat, is_unsupported
+from ingestion_pipeline.reading.models.outcomes import Usage
+
+if TYPE_CHECKING:
+    import openai
+
+OPENAI = "https://api.openai.com/v1"
+MESSAGE_CHARS = 300  # a server may quote the page in its error; so much is enough to know it by
+_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_NO_MONEY = re.compile(r"insufficient_quota|billing|exceeded your current quota", re.IGNORECASE)
+_KEY = re.compile(r"\b(sk|key|Bearer)[-_ ][\w*.-]{6,}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """An answer of the server; `usage` is None where it does not say."""
+
+    text: str
+    refusal: str | None
+    is_cut: bool
+    usage: Usage | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """The server does not know this way of asking."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Busy:
+    """May pass: worth another attempt after `wait`, or a pause of our own."""
+
+    code: str
+    message: str
+    wait: timedelta | None = None
+    may_be_charged: bool = False
+    is_shared: bool = True  # everybody's trouble (busy, down), or perhaps this question's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bad:
+    """The server takes this request for a bad one; no repetition helps."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """The key, the model's name or the account: an operator has to act."""
+
+    code: str
+    message: str
+
+
+Exchange = Said | Unsupported | Busy | Bad | Denied
+
+
+def open_client(api_key: str, base_url: str) -> openai.AsyncOpenAI:
+    """A client for the server; a server of one's own may need no key, the client wants one."""
+    import openai
+
+    return openai.AsyncOpenAI(
+        api_key=api_key or "none",
+        base_url=base_url or OPENAI,
+        max_retries=0,
+        http_client=openai.DefaultAsyncHttpxClient(verify=_trusted()),
+    )
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that the client trusts anyway; to read them takes a tenth of a second."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+async def exchange(
+    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
+) -> Exchange:
+    """Send once and wait that long at the most; whatever happens is told, and nothing is raised."""
+    import httpx2
+    import openai
+
+    try:
+        async with asyncio.timeout(seconds):
+            body = await _send(client, asked, request, seconds)
+    except (TimeoutError, openai.APITimeoutError):
+        return Busy(
+            code="timeout",
+            message=f"no answer within {seconds:.0f} s",
+            may_be_charged=True,
+            is_shared=False,
+        )
+    except openai.APIStatusError as error:
+        return _refused(asked, error, client.api_key)
+    except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:
+        is_unsent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
+        said = _safe(f"{type(error).__name__}: {error}", client.api_key)
+        return Busy(code="unreachable", message=said, may_be_charged=not is_unsent)
+    return read_body(asked, body)
+
+
+async def _send(
+    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
+) -> str:
+    way = client.responses if asked is AnswerFormat.RESPONSES else client.chat.completions
+    create = cast("Any", way.with_raw_response.create)
+    return str((await create(**request, timeout=seconds)).text)
+
+
+def read_body(asked: AnswerFormat, body: str) -> Exchange:
+    """What a body with status 200 says."""
+    try:
+        found: object = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        document = cast("dict[str, Any]", found)
+        is_chat = asked is not AnswerFormat.RESPONSES
+        said = _read_chat(document) if is_chat else _read_response(document)
+        if said is not None:
+            return said
+    message = f"its answer is not of the protocol: {body[:80]!r}"
+    return Busy(code="garbled", message=message, may_be_charged=True, is_shared=False)
+
+
+def _read_response(found: dict[str, Any]) -> Exchange | None:
+    output = found.get("output")
+    if found.get("status") == "failed":
+        error = _mapping(found.get("error"))
+        said = str(error.get("message"))[:MESSAGE_CHARS]
+        return Busy(code="failed", message=said, is_shared=False)
+    if not isinstance(output, list):
+        return None
+    parts = [
+        _mapping(part)
+        for item in cast("list[object]", output)
+        for part in _list(_mapping(item).get("content"))
+    ]
+    refusals = [str(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
+    texts = [str(part.get("text") or "") for part in parts if part.get("type") == "output_text"]
+    why = _mapping(found.get("incomplete_details")).get("reason")
+    if why == "content_filter":
+        refusals.append("content filter")
+    text = "".join(texts)
+    return Said(
+        text=text,
+        refusal=refusals[0][:MESSAGE_CHARS] if refusals else None,
+        is_cut=found.get("status") == "incomplete",
+        usage=_usage(_mapping(found.get("usage")), text, "input", "output"),
+    )
+
+
+def _read_chat(found: dict[str, Any]) -> Exchange | None:
+    choices = _list(found.get("choices"))
+    if not choices:
+        return None
+    choice = _mapping(choices[0])
+    message = _mapping(choice.get("message"))
+    why, content = choice.get("finish_reason"), message.get("content")
+    text = content if isinstance(content, str) else ""
+    refusal = message.get("refusal") or ("content filter" if why == "content_filter" else None)
+    return Said(
+        text=text,
+        refusal=None if refusal is None else str(refusal)[:MESSAGE_CHARS],
+        is_cut=why == "length",
+        usage=_usage(_mapping(found.get("usage")), text, "prompt", "completion"),
+    )
+
+
+def _usage(found: Mapping[str, Any], text: str, read: str, written: str) -> Usage | None:
+    """The tokens that the server counted; None if it did not, or counted none for words."""
+    counted = found.get(f"{read}_tokens"), found.get(f"{written}_tokens")
+    cached = _mapping(found.get(f"{read}_tokens_details")).get("cached_tokens")
+    match counted:
+        case (int(inputs), int(outputs)) if inputs >= 0 and (outputs > 0 or not text):
+            saved = cached if isinstance(cached, int) and cached > 0 else 0
+            return Usage(
+                input_tokens=inputs, cached_input_tokens=min(saved, inputs), output_tokens=outputs
+            )
+        case _:
+            return None
+
+
+def _refused(asked: AnswerFormat, error: openai.APIStatusError, key: str) -> Exchange:
+    status = error.status_code
+    # The message alone is shown; code, type and parameter help to tell refusals apart.
+    said = _safe(f"{status}: {_words(error)}", key)
+    known = f"{said} {error.code or ''} {error.type or ''} {error.param or ''}"
+    code = f"http_{status}"
+    if status == 429 and _NO_MONEY.search(known):  # noqa: PLR2004
+        return Denied(code="model_quota", message=said)
+    if is_unsupported(asked, status, known):
+        return Unsupported(code=code, message=said)
+    if status in {401, 403, 404}:
+        return Denied(code=code, message=said)
+    if status in _BUSY or status >= 500:  # noqa: PLR2004
+        wait = wait_asked_for(error.response.headers)
+        # A server that is down says so with 502 to 504; a 500 may be about this one question.
+        return Busy(code=code, message=said, wait=wait, is_shared=status != 500)  # noqa: PLR2004
+    return Bad(code=code, message=said)
+
+
+def _words(error: openai.APIStatusError) -> str:
+    found = _mapping(error.body).get("message")
+    return str(found) if found else error.message
+
+
+def wait_asked_for(headers: Mapping[str, str]) -> timedelta | None:
+    """What Retry-After asks for, in milliseconds, seconds or as a date; None if it is no time."""
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        text = (headers.get(name) or "").strip()
+        if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
+            return timedelta(seconds=float(text) * unit)
+    try:
+        at = parsedate_to_datetime(headers.get("retry-after") or "")
+        here = parsedate_to_datetime(headers.get("date") or "")
+    except (ValueError, TypeError, IndexError, OverflowError):  # the parser's own ways to fail
+        return None
+    return max(_aware(at) - _aware(here), timedelta(0))
+
+
+def _aware(moment: datetime) -> datetime:
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+
+
+def _safe(text: str, key: str) -> str:
+    """The text without the key, which some servers repeat, and not too long."""
+    shown = text.replace(key, "...") if key not in {"", "none"} else text
+    return _KEY.sub("...", shown)[:MESSAGE_CHARS]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
