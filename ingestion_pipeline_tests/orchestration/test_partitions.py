@@ -24,9 +24,10 @@ def register_in_step(folder: str, barrier: Barrier) -> None:
             register_keys(instance, NAME, keys)
 
 
-def test_a_series_source_is_in_the_set_of_all_and_in_its_own() -> None:
+def test_a_source_is_in_the_set_of_all_and_in_its_own() -> None:
     assert set_names(Kind.SERIES) == ["sources", NAME]
-    assert set(SETS) == {Kind.SERIES}
+    assert set_names(Kind.CATALOG) == ["sources", "catalogs"]
+    assert set(SETS) == {Kind.SERIES, Kind.CATALOG}
 
 
 def test_differences_are_what_came_and_what_went() -> None:
