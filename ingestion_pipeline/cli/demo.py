@@ -116,9 +116,10 @@ def _names() -> list[str]:
 
 @demo.command()
 def run() -> None:
-    """Poll the demo's sources, crawl its catalogues, tell its followers, show what came of it.
+    """Poll, crawl, tell the followers, show what came of it.
 
-    They are registered if need be, and served through Dagster even if they are not due.
+    The demo's sources are registered if need be, and served through Dagster even if they are not
+    due; its catalogues are crawled until no page waits.
     """
     from ingestion_pipeline.demo.hooks import read_inboxes
     from ingestion_pipeline.sources import Kind
@@ -246,7 +247,7 @@ def demo_file() -> SourceFile:
 
 @demo.command()
 def mutate() -> None:
-    """Let a new chapter come out, of two series, and a new course."""
+    """Publish a chapter of two series, and a course."""
     from ingestion_pipeline.demo import state
 
     home = _home()

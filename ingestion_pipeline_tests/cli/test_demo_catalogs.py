@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from ingestion_pipeline.cli.demo_catalogs import SeenPage, browser_word, state, why_disabled
@@ -12,7 +14,7 @@ SHIPS = "http://catalog.demo.test/courses/art-204"
 WALL = "disabled, behind a login wall: it asks for a password; `ingest sources enable` ends it"
 
 
-def seen(**values: bool) -> SeenPage:
+def seen(**values: Any) -> SeenPage:
     return SeenPage(source_id="catalog:a", url=SHIPS, came_to="new", **values)
 
 
