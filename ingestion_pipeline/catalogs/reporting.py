@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.catalogs.states import OPEN_PAGES
-from ingestion_pipeline.store.tables import extractions, pages
+from ingestion_pipeline.store.tables import extractions, pages, snapshots
 
 TIMED_PAGES = 10_000  # the newest; enough for a percentile, whatever the size of the catalogue
 
@@ -129,6 +129,28 @@ def _slowest(connection: Connection, extraction_id: int, since: datetime) -> Hos
         for host, found in by_host.items()
     ]
     return max(times, key=lambda one: (one.p95_ms, one.host), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """A page as a browser showed it; `screenshot_hash` names the object in the content store."""
+
+    url: str
+    screenshot_hash: str
+
+
+def newest_picture(
+    connection: Connection, source_id: str, *, since: datetime | None = None
+) -> Picture | None:
+    """Of the source's pages that a browser showed, the last that said something new since then."""
+    query = select(snapshots.c.url, snapshots.c.screenshot_hash).where(
+        snapshots.c.source_id == source_id, snapshots.c.screenshot_hash.is_not(None)
+    )
+    if since is not None:
+        query = query.where(snapshots.c.fetched_at >= since)
+    newest = query.order_by(snapshots.c.fetched_at.desc()).limit(1)
+    row = connection.execute(newest).one_or_none()
+    return None if row is None else Picture(url=row.url, screenshot_hash=row.screenshot_hash)
 
 
 def percentile(values: Sequence[int], percent: int) -> int:

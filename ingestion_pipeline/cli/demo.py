@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ingestion_pipeline.cli.demo_catalogs import is_waiting, say_catalogs
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import say_summary
 from ingestion_pipeline.cli.opening import environment, opened
@@ -23,15 +24,18 @@ if TYPE_CHECKING:
 
     from ingestion_pipeline.demo.hooks import SecretOf
     from ingestion_pipeline.demo.site import DemoSite
+    from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
 
 POLL_JOBS = ("poll_hot", "poll_warm", "poll_cold")
+MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
 # The demo is quick because its host is ours: no delay between requests, short retries. Its polls
 # are over before anybody is told, so nothing is left to group; every run may name a series again.
 DEMO_SETTINGS = {
     "INGESTION_HOSTS__DELAY_SECONDS": "0",
-    "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.5",
+    "INGESTION_CRAWL__DELAY_SECONDS": "0",
+    "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
 }
@@ -112,11 +116,13 @@ def _names() -> list[str]:
 
 @demo.command()
 def run() -> None:
-    """Poll the demo's sources, tell its followers, show what came of it.
+    """Poll, crawl, tell the followers, show what came of it.
 
-    They are registered if need be, and served through Dagster even if they are not due.
+    The demo's sources are registered if need be, and served through Dagster even if they are not
+    due; its catalogues are crawled until no page waits.
     """
     from ingestion_pipeline.demo.hooks import read_inboxes
+    from ingestion_pipeline.sources import Kind
 
     home = _home()
     before = read_inboxes(home)
@@ -124,12 +130,15 @@ def run() -> None:
         store = stack.enter_context(opened())[1]
         started = _prepare(stack, store, home)
         succeeded = [_run_job(name) for name in POLL_JOBS]
+        succeeded += _crawl(store)
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
         say("")
         found = demo_file()
         with store.read() as connection:
-            say_summary(connection, [one.id for one in found.definitions], since=started)
+            say_summary(connection, _ids(Kind.SERIES), since=started)
+            say("")
+            say_catalogs(connection, _ids(Kind.CATALOG), since=started)
             say("")
             now = store.clock.now(connection)
             say_followers(connection, found.recipients, since=started, now=now)
@@ -152,9 +161,9 @@ def program() -> str:
 def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series go on),\n"
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, one catalogue),\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
-        f"`{ingest} dead-letters list` (the broken source is part of the demo)."
+        f"`{ingest} dead-letters list` (what is broken here is meant to be)."
     )
 
 
@@ -175,6 +184,23 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     if published_port(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
+
+
+def _crawl(store: Store) -> list[bool]:
+    """The polls have begun the extractions; they are walked to their end."""
+    from ingestion_pipeline.sources import Kind
+
+    succeeded: list[bool] = []
+    while len(succeeded) < MOST_CRAWLS:
+        with store.read() as connection:
+            if succeeded and not is_waiting(connection, _ids(Kind.CATALOG)):
+                break
+        succeeded.append(_run_job("crawl_catalogs"))
+    return succeeded
+
+
+def _ids(kind: Kind) -> list[str]:
+    return [one.id for one in demo_file().definitions if one.kind is kind]
 
 
 def _make_followers_due(store: Store) -> None:
@@ -221,13 +247,13 @@ def demo_file() -> SourceFile:
 
 @demo.command()
 def mutate() -> None:
-    """Let a new chapter come out, of two series."""
+    """Publish a chapter of two series, and a course."""
     from ingestion_pipeline.demo import state
 
     home = _home()
     changed = state.mutate(state.read_state(home))
     state.write_state(home, changed)
-    said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map so far"
+    said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
     say(f"{said}: {changed.new_chapters} each; `{program()} demo run` sees the last ones")
 
 

@@ -19,9 +19,9 @@ COLLEGE_HOST = "catalog.demo.test"
 ANNEX_HOST = "annex.demo.test"
 MEMBERS_HOST = "members.demo.test"
 
-COURSES_ON_A_PAGE = 4
-ANNEX_DELAY_SECONDS = 1
-SLOW_SECONDS = 1.5
+COURSES_ON_A_PAGE = 5  # twelve leave room on the third: a new course changes that page alone
+ANNEX_DELAY_SECONDS = 0.5  # seen by whoever looks at the clock, and soon over
+SLOW_SECONDS = 0.7
 BOMB_BYTES = 64_000_000  # of zeros; some 62 kB on the wire
 ARCHIVE_PATH = "/courses/archive/"
 
@@ -52,7 +52,7 @@ def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> 
 
 
 def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> Page:
-    """What the Annex serves: it wants a second between two requests, and has two bad pages."""
+    """What the Annex serves: it wants half a second between two requests, and has two bad pages."""
     match path:
         case "/robots.txt":
             return _text(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")

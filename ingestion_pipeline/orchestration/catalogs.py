@@ -2,24 +2,32 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from datetime import datetime
 from typing import Any
 
 import dagster as dg
 
 from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
 from ingestion_pipeline.catalogs.crawling import ask_for, crawl_slice
-from ingestion_pipeline.catalogs.reporting import CrawlReport, crawl_report, crawled_since
+from ingestion_pipeline.catalogs.reporting import (
+    CrawlReport,
+    crawl_report,
+    crawled_since,
+    newest_picture,
+)
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_CRAWLS, changed_checks
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.crawled import Crawled, CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 
 CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
@@ -46,7 +54,10 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in reports])
         for report in reports:
             if keys is not None or report.new or report.failed or not report.waiting:
-                yield _materialization(report)
+                # Unchanged and by schedule: the picture is in an earlier event, and not kept twice.
+                shown_since = since if keys is None else None
+                preview = _preview(shop, report.source_id, since=shown_since)
+                yield _materialization(report, preview)
         yield from changed_checks(context.instance, shop, TOLD_BY_CRAWLS)
         _pass_verdict(reports, keys)
     if keys is None:
@@ -93,7 +104,29 @@ def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | No
     )
 
 
-def _materialization(report: CrawlReport) -> dg.AssetMaterialization:
+def _preview(
+    shop: Workshop, source_id: str, *, since: datetime | None
+) -> dict[str, dg.MetadataValue]:
+    """A page as the browser showed it, and its address; nothing, if there is no picture of one."""
+    with shop.store.read() as connection:
+        newest = newest_picture(connection, source_id, since=since)
+    if newest is None:
+        return {}
+    try:
+        shown = picture(shop.content.get(newest.screenshot_hash))
+    except WorkError:  # its object is gone, or damaged: a crawl is told without it
+        return {}
+    if shown is None:
+        return {}
+    return {
+        "screenshot": dg.MetadataValue.md(shown),
+        "screenshot_of": dg.MetadataValue.url(newest.url),
+    }
+
+
+def _materialization(
+    report: CrawlReport, preview: Mapping[str, dg.MetadataValue]
+) -> dg.AssetMaterialization:
     """The source's last extraction as it stands, and what this run did for it."""
     counts = {
         "fetched": report.fetched,
@@ -115,6 +148,7 @@ def _materialization(report: CrawlReport) -> dg.AssetMaterialization:
         metadata["p50_ms"] = dg.MetadataValue.int(slowest.p50_ms)
         metadata["p95_ms"] = dg.MetadataValue.int(slowest.p95_ms)
         metadata["slowest_host"] = dg.MetadataValue.text(slowest.host[:200])
+    metadata |= preview
     return dg.AssetMaterialization("pages", partition=report.source_id, metadata=metadata)
 
 

@@ -1,5 +1,6 @@
-"""Tables for the UI: what strangers wrote is shown as it is, and never does anything."""
+"""Tables and pictures for the UI: what strangers wrote is shown as it is, and does nothing."""
 
+import base64
 import re
 from collections.abc import Sequence
 from datetime import datetime
@@ -8,6 +9,8 @@ from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.series.reporting import ListedChapter
 
 MAX_TITLE_CHARS = 80
+MAX_PICTURE_BYTES = 300_000  # Dagster keeps every event; a larger one would not be looked at whole
+_PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png"}
 # Controls, and the marks that turn the direction of the text around them.
 _UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
 _PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
@@ -26,6 +29,17 @@ def chapter_table(chapters: Sequence[ListedChapter]) -> str:
         cells = (number, plain(one.title), _moment(one.published_at), _moment(one.detected_at))
         lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
     return "\n".join(lines)
+
+
+def picture(body: bytes) -> str | None:
+    """A screenshot as Markdown with the image inside; None if it is too large, or no image.
+
+    Nothing of the page's own text is in it.
+    """
+    types = [name for start, name in _PICTURES.items() if body.startswith(start)]
+    if not types or len(body) > MAX_PICTURE_BYTES:
+        return None
+    return f"![screenshot](data:{types[0]};base64,{base64.b64encode(body).decode()})"
 
 
 def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:

@@ -44,7 +44,14 @@ from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.work.errors import (
+    BOT_WALL,
+    Fatal,
+    Permanent,
+    Resource,
+    WorkError,
+    classify,
+)
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
@@ -90,6 +97,7 @@ class CrawlSlice:
         self._open: dict[int, PageWork] = {}
         self._again_at: set[datetime] = set()
         self._held: dict[str, datetime] = {}
+        self._walled: set[str] = set()
         self._fatal: Fatal | None = None
         self._visits: HostVisits[PageWork] = HostVisits(
             self._hosts,
@@ -200,7 +208,8 @@ class CrawlSlice:
         for source in sources:
             has = max(held_by[source.id], held_by[f"host:{source.host}"])
             count = min(room, share - has)
-            if count <= 0 or self._held.get(source.host, now) > now:
+            is_held = source.id in self._walled or self._held.get(source.host, now) > now
+            if count <= 0 or is_held:
                 continue
             held_by[f"host:{source.host}"] += count
             room -= count
@@ -208,6 +217,10 @@ class CrawlSlice:
         return wishes
 
     async def _visit(self, work: PageWork, host: Visited) -> None:
+        if work.source.id in self._walled:  # whoever put it up is not asked for the rest in hand
+            self._open.pop(work.task.id, None)
+            self._results.append(PageGone(task=work.task, why="its source is behind a wall"))
+            return
         wait = host.pacer.wait_seconds()
         started = time.monotonic()
         try:
@@ -263,6 +276,10 @@ class CrawlSlice:
         error = result.error if isinstance(result, PageFailed) else None
         if isinstance(error, Fatal):
             self._fatal = error
+        if error is not None and error.code == BOT_WALL:
+            self._walled.add(result.work.source.id)
+            self._flush_at = time.monotonic()  # its crawl ends now
+            self._visits.nudge()
         if isinstance(error, Resource) and error.code in _OF_THE_HOST:
             host = host_of(result.work.visit.url)
             self._held[host] = max(error.until, self._held.get(host, error.until))

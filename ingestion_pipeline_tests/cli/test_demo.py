@@ -32,7 +32,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
-    assert len(demo_file().definitions) == 7
+    assert len(demo_file().definitions) == 10
     assert [one.id for one in demo_file().recipients] == ["ann", "ben"]
 
 
@@ -99,7 +99,7 @@ def test_the_site_serves_until_it_is_told_to_stop(tmp_path: Path, stop: signal.S
     line = [INGEST, "demo", "serve"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
-        said = [site.stdout.readline() for _ in range(8)]
+        said = [site.stdout.readline() for _ in range(11)]
         port = published_port(tmp_path)
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
@@ -186,7 +186,8 @@ def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
 def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     tmp_path: Path,
 ) -> None:
-    variables = {"INGESTION_HOME": str(tmp_path / "home"), "PATH": "/usr/bin:/bin"}
+    variables = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_BROWSER": "none"}
+    variables |= {"PATH": "/usr/bin:/bin"}
     environment = {**os.environ, **variables}
 
     def run(*line: str) -> str:
@@ -204,6 +205,13 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     first, second = run("run"), run("run")
     mutated = run("mutate")
     third = run("run")
+
+    def catalogs(said: str) -> list[list[str]]:
+        return [
+            line.split()
+            for line in said.splitlines()
+            if line.startswith("catalog:harbour") and " is " not in line
+        ]
 
     def told(said: str) -> list[list[str]]:
         return [line.split() for line in said.splitlines() if line.startswith(("ann ", "ben "))]
@@ -225,3 +233,16 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert "took 2 messages, 0 repeats; every signature was valid" in third
     assert "  ann: The Lighthouse Keeper: Chapter 23: " in third
     assert "  ann: The Clockmaker's Map: Chapter 13: " in third
+    # pages, new, changed, unchanged, failed
+    assert catalogs(first) == [
+        ["catalog:harbour", "17", "15", "0", "0", "2", "complete"],
+        ["catalog:harbour-annex", "4", "3", "0", "0", "1", "complete"],
+        ["catalog:harbour-members", "1", "0", "0", "0", "1", "disabled"],
+    ]
+    assert catalogs(second)[0] == ["catalog:harbour", "17", "0", "0", "15", "2", "complete"]
+    assert catalogs(second)[2][1:] == ["0", "0", "0", "0", "0", "disabled"]
+    assert catalogs(third)[0] == ["catalog:harbour", "18", "1", "1", "14", "2", "complete"]
+    for said in (first, second):
+        assert "catalog:harbour-members is disabled (behind a login wall)" in said
+        for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):
+            assert f"\n{reason}" in said

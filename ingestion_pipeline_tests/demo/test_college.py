@@ -30,7 +30,7 @@ def test_three_numbered_pages_lead_to_twelve_courses(site: DemoSite) -> None:
 def test_a_mutation_adds_a_course(site: DemoSite) -> None:
     write_state(site.home, mutate(DemoState()))
 
-    assert listed(site, 4) == ["/courses/sem-401", "/courses/archive/1962"]
+    assert listed(site, 3)[2:] == ["/courses/sem-401", "/courses/archive/1962"]
     assert b"Seminar of Term 1" in get(site, f"{COLLEGE}/courses/sem-401").body
 
 
@@ -77,7 +77,7 @@ def test_the_members_pages_are_behind_a_wall(site: DemoSite) -> None:
 def test_the_annex_has_a_delay_and_a_bomb(site: DemoSite) -> None:
     annex = f"http://{college.ANNEX_HOST}"
 
-    assert b"Crawl-delay: 1" in get(site, f"{annex}/robots.txt").body
+    assert b"Crawl-delay: 0.5" in get(site, f"{annex}/robots.txt").body
     bomb = get(site, f"{annex}/evening/endless")
     assert bomb.headers["Content-Encoding"] == "gzip"
     assert len(gzip.decompress(bomb.body)) == college.BOMB_BYTES > 500 * len(bomb.body)

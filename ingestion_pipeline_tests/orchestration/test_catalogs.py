@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
+from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
 from ingestion_pipeline_tests.crawlers import LINKS, a_page
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.orchestration.house import (
@@ -19,6 +20,7 @@ from ingestion_pipeline_tests.orchestration.house import (
     told,
     why_it_failed,
 )
+from ingestion_pipeline_tests.pages.rendering import the_browser
 
 SHOP = "catalog:shop"
 
@@ -126,3 +128,31 @@ def test_a_catalogue_of_which_no_page_is_got_fails_its_run(
 
 def test_nothing_to_crawl_is_a_quiet_success(house: House, instance: dg.DagsterInstance) -> None:
     assert run_job("crawl_catalogs", instance).success
+
+
+@pytest.mark.browser
+def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_event(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGESTION_BROWSER", str(the_browser()))
+    web.routes |= {"/c/2": SHELL}
+    tick_sensor("new_sources", instance)
+
+    runs = [run_job("ingest_catalog", instance, tags={PARTITION: SHOP}) for _ in range(2)]
+
+    first, second = (told(run)[SHOP] for run in runs)
+    assert (first["new"], second["unchanged"]) == (3, 3)
+    assert first["screenshot"].startswith("![screenshot](data:image/jpeg;base64,")
+    assert first["screenshot_of"] == web.url("/c/2")
+    assert second["screenshot"] == first["screenshot"]
+    assert "Ships" not in repr(first)
+
+
+def test_a_crawl_without_a_picture_is_told_without_one(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    tick_sensor("new_sources", instance)
+
+    shop = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))[SHOP]
+
+    assert {"screenshot", "screenshot_of"}.isdisjoint(shop)

@@ -8,7 +8,13 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.orchestration.previews import MAX_TITLE_CHARS, chapter_table, plain
+from ingestion_pipeline.orchestration.previews import (
+    MAX_PICTURE_BYTES,
+    MAX_TITLE_CHARS,
+    chapter_table,
+    picture,
+    plain,
+)
 from ingestion_pipeline.series.reporting import ListedChapter
 from ingestion_pipeline_tests.builders import NOON
 
@@ -59,3 +65,15 @@ def test_a_long_title_is_cut_before_it_is_escaped() -> None:
     shown = plain("|" * 1_000)
 
     assert shown == r"\|" * (MAX_TITLE_CHARS - 1) + "…"
+
+
+def test_a_picture_is_inside_the_text_of_the_event() -> None:
+    assert picture(b"\xff\xd8\xffx") == "![screenshot](data:image/jpeg;base64,/9j/eA==)"
+    assert picture(b"\x89PNG") == "![screenshot](data:image/png;base64,iVBORw==)"
+
+
+@pytest.mark.parametrize(
+    "body", [b"\xff\xd8\xff" + bytes(MAX_PICTURE_BYTES), b"<svg onload=x>", b""]
+)
+def test_what_is_too_large_or_no_picture_is_not_shown(body: bytes) -> None:
+    assert picture(body) is None

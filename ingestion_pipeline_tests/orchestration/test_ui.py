@@ -49,9 +49,10 @@ PATIENCE_SECONDS = 60
 BACKFILL_SECONDS = 120
 MANGADEX, SALT_FEED = "series:lighthouse-mangadex", "series:salt-feed"
 SOURCES = [BROKEN, LIGHTHOUSE, MANGADEX, FLAKY, SALT_FEED, SALT]
+HARBOUR = "catalog:harbour"
 BACKFILLED = {FLAKY, SALT_FEED, SALT}
 LAUNCHPAD = "/locations/ingestion_pipeline/jobs/add_source/playground"
-CHAPTERS = """{ assetNodeOrError(assetKey: {path: ["chapters"]}) { ... on AssetNode {
+ASSET = """{ assetNodeOrError(assetKey: {path: ["%s"]}) { ... on AssetNode {
   partitionKeysByDimension { partitionKeys }
   assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions } }
 } } }"""
@@ -83,9 +84,9 @@ class Ui:
     def button(self, name: str | re.Pattern[str]) -> Locator:
         return self.page.get_by_role("button", name=name).filter(visible=True)
 
-    def materialize(self, *keys: str) -> None:
+    def materialize(self, *keys: str, asset: str = "chapters") -> None:
         """The dialog of the asset's page, filled in and sent."""
-        self.open("/assets/chapters")
+        self.open(f"/assets/{asset}")
         self.button("Materialize").first.click()
         dialog = self.page.get_by_role("dialog").filter(has_text="Launch runs to materialize")
         dialog.get_by_text("Select a partition or create one").click()
@@ -112,17 +113,19 @@ class Ui:
         self.page.keyboard.press("ControlOrMeta+A")
         self.page.keyboard.insert_text("\n".join(lines) + "\n")
 
-    def chapters(self) -> dict[str, Any]:
-        return self.dev.ask(CHAPTERS)["assetNodeOrError"]
+    def asset(self, name: str) -> dict[str, Any]:
+        return self.dev.ask(ASSET % name)["assetNodeOrError"]
 
-    def knows(self, *keys: str) -> bool:
+    def knows(self, *keys: str, asset: str = "chapters") -> bool:
         """Whether the asset has a partition of each key."""
-        [dimension] = self.chapters().get("partitionKeysByDimension") or [{"partitionKeys": []}]
+        dimensions = self.asset(asset).get("partitionKeysByDimension")
+        [dimension] = dimensions or [{"partitionKeys": []}]
         return set(keys) <= set(dimension["partitionKeys"])
 
-    def has(self, *keys: str) -> bool:
+    def has(self, *keys: str, asset: str = "chapters") -> bool:
         """Whether each of the partitions is materialized."""
-        return set(keys) <= set(self.chapters()["assetPartitionStatuses"]["materializedPartitions"])
+        statuses = self.asset(asset)["assetPartitionStatuses"]
+        return set(keys) <= set(statuses["materializedPartitions"])
 
 
 @pytest.fixture(scope="module")
@@ -142,17 +145,18 @@ def folder(browser: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def house(folder: Path, sqlite_template: Path) -> House:
     """The demo's sources, none of them due: what happens, somebody clicked."""
     made = House.build(folder, sqlite_template)
-    made.add_demo(*SOURCES)
+    made.add_demo(*SOURCES, HARBOUR)
     with made.open() as shop:
         tomorrow = shop.store.now() + timedelta(days=1)
-    for key in SOURCES:
+    for key in (*SOURCES, HARBOUR):
         made.set_poll_task(key, not_before=tomorrow)
     return made
 
 
 @pytest.fixture(scope="module")
 def dev(folder: Path, house: House) -> Iterator[Dev]:
-    environment = variables(house, DAGSTER_HOME=str(make_dagster_home(folder)))
+    more = {"INGESTION_CRAWL__DELAY_SECONDS": "0"}
+    environment = variables(house, DAGSTER_HOME=str(make_dagster_home(folder)), **more)
     with DemoSite(house.home):
         running = Dev(make_desk(folder), environment)
         try:
@@ -209,6 +213,27 @@ def test_one_partition_is_materialized_by_hand_and_shows_numbers_and_chapters(ui
     ui.picture("plots")
 
 
+def test_a_catalogue_is_crawled_by_hand_and_shows_numbers_and_a_picture(ui: Ui) -> None:
+    ui.open("/asset-groups")
+    ui.sees("Global asset lineage", "catalogs")
+    ui.page.get_by_text("catalogs", exact=True).filter(visible=True).last.click()
+    ui.sees("pages", "1 partition")
+    ui.picture("graph_with_pages")
+
+    ui.materialize(HARBOUR, asset="pages")
+    assert within(PATIENCE_SECONDS, lambda: ui.has(HARBOUR, asset="pages"))
+
+    ui.open(f"/assets/pages?view=partitions&partition={HARBOUR}")
+    ui.sees("unchanged", "failed_resource", "p95_ms", "http://catalog.demo.test/courses/art-204")
+    ui.picture("catalogue")
+    ui.page.get_by_text("Show Markdown").click()
+    shown = ui.page.get_by_role("dialog").get_by_role("img", name="screenshot")
+    shown.wait_for()
+    assert shown.evaluate("image => image.complete && image.naturalWidth") > 0
+    ui.picture("catalogue_screenshot")
+    ui.button("Close").click()
+
+
 @pytest.fixture(scope="module")
 def backfill(ui: Ui) -> None:
     """Asked for before the daemon's next look; meanwhile somebody mistypes a source."""
@@ -230,7 +255,7 @@ def test_a_mistake_in_the_launchpad_is_named_with_its_cure(ui: Ui) -> None:
     ui.sees("Failure")
     ui.picture("launchpad_mistake")
     assert not ui.knows("series:tides")
-    assert {row["id"] for row in ui.house.rows("sources")} == set(SOURCES)
+    assert {row["id"] for row in ui.house.rows("sources")} == {*SOURCES, HARBOUR}
 
 
 @pytest.mark.usefixtures("backfill")

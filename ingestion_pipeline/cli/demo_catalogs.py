@@ -1,0 +1,172 @@
+"""What a demo run saw of its catalogues, told by the tables: pages, and why some were not got."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.cli.output import Column, say, say_table, shortened
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection, Select
+
+    from ingestion_pipeline.sources import Source
+
+NUMBERS = ("pages", "new", "changed", "unchanged", "failed")
+LONGEST_REASON = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPage:
+    """A page that this run visited: got, for the first time or not, or the reason why not.
+
+    `needs_browser` if what is kept of it came from one; `is_rendered` if that was now.
+    """
+
+    source_id: str
+    url: str
+    came_to: str
+    failure: Mapping[str, str] | None = None
+    needs_browser: bool = False
+    is_rendered: bool = False
+
+
+def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
+    """Whether a page of these catalogues has still to be visited."""
+    from sqlalchemy import exists, select
+
+    from ingestion_pipeline.catalogs.states import OPEN_PAGES
+    from ingestion_pipeline.store.tables import extractions, pages
+
+    last = _last_extractions(source_ids)
+    is_open = exists().where(pages.c.extraction_id.in_(last), pages.c.status.in_(OPEN_PAGES))
+    is_going_on = extractions.c.finished_at.is_(None)
+    query = select(exists().where(extractions.c.id.in_(last), is_going_on, is_open))
+    return bool(connection.execute(query).scalar_one())
+
+
+def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: datetime) -> None:
+    """One line per catalogue, one for each page that was not got, and one on the browser."""
+    from ingestion_pipeline.sources import SourceStatus
+    from ingestion_pipeline.sources.lookup import sources_by_id
+
+    found = sources_by_id(connection, source_ids)
+    seen = seen_pages(connection, source_ids, since=since)
+    columns = [
+        Column("catalogue"),
+        *(Column(name, is_number=True) for name in NUMBERS),
+        Column("state"),
+    ]
+    sources = [found[one] for one in source_ids if one in found]
+    say_table(columns, [_row(one, seen) for one in sources])
+    for one in sources:
+        if one.status is SourceStatus.DISABLED:
+            say("\n" + why_disabled(one))
+    if failed := [one.failure for one in seen if one.failure is not None]:
+        say("")
+        columns = [Column("page not got"), Column("because", is_flexible=True)]
+        say_table(columns, [[_in_words(one["code"]), _reason(one)] for one in failed])
+    if said := browser_word(seen):
+        say("\n" + said)
+
+
+def _row(source: Source, seen: Sequence[SeenPage]) -> list[object]:
+    words = Counter(one.came_to for one in seen if one.source_id == source.id)
+    return [source.id, words.total(), *(words[name] for name in NUMBERS[1:]), state(source)]
+
+
+def state(source: Source) -> str:
+    """One word for how its last crawl ended, or that there will be none."""
+    if source.status.value in {"disabled", "open"}:
+        return source.status.value
+    return "failed" if source.last_error_class else "complete"
+
+
+def why_disabled(source: Source) -> str:
+    """The short reason, and where the long one is."""
+    first = (source.status_reason or "").partition(": ")[0].partition(";")[0]
+    reason = first.removeprefix("disabled").lstrip(", ") or "by hand"
+    return f"{source.id} is disabled ({reason}); `ingest sources show {source.id}` says more"
+
+
+def _in_words(code: str) -> str:
+    return code.replace("_", " ")
+
+
+def _reason(failure: Mapping[str, str]) -> str:
+    return shortened(failure["message"], LONGEST_REASON)
+
+
+def browser_word(seen: Sequence[SeenPage]) -> str:
+    """What the browser was for; nothing, if no page that was got needs one."""
+    rendered = [one.url for one in seen if one.is_rendered]
+    if rendered:
+        return f"shown by a browser, being empty without JavaScript: {', '.join(rendered)}"
+    if kept := [one.url for one in seen if one.needs_browser]:
+        return f"no browser was opened: {', '.join(kept)} is as it was"
+    return ""
+
+
+def seen_pages(
+    connection: Connection, source_ids: Sequence[str], *, since: datetime
+) -> list[SeenPage]:
+    """The pages of each source's last extraction that were visited since then."""
+    from sqlalchemy import exists, select
+
+    from ingestion_pipeline.store.tables import extractions, pages, snapshots
+
+    before, older = pages.alias("before"), extractions.alias("older")
+    was_there = exists().where(
+        before.c.key == pages.c.key,
+        before.c.snapshot_id.is_not(None),
+        before.c.extraction_id == older.c.id,
+        older.c.source_id == extractions.c.source_id,
+        older.c.id < extractions.c.id,
+    )
+    query = (
+        select(
+            extractions.c.source_id,
+            pages.c.url,
+            pages.c.outcome,
+            pages.c.failure,
+            snapshots.c.rendered_at,
+            was_there.label("was_there"),
+        )
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .outerjoin(snapshots, snapshots.c.id == pages.c.snapshot_id)
+        .where(extractions.c.id.in_(_last_extractions(source_ids)), pages.c.visited_at >= since)
+        .order_by(pages.c.id)
+    )
+    return [
+        SeenPage(
+            source_id=row.source_id,
+            url=row.url,
+            came_to=_word(row.outcome, was_there=row.was_there),
+            failure=row.failure,
+            needs_browser=row.rendered_at is not None,
+            is_rendered=row.rendered_at is not None and row.rendered_at >= since,
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def _word(outcome: str | None, *, was_there: bool) -> str:
+    match outcome:
+        case None:
+            return "failed"
+        case "same":
+            return "unchanged"
+        case _:
+            return "changed" if was_there else "new"
+
+
+def _last_extractions(source_ids: Collection[str]) -> Select[tuple[int]]:
+    from sqlalchemy import func, select
+
+    from ingestion_pipeline.store.tables import extractions
+
+    of_these = extractions.c.source_id.in_(list(source_ids))
+    return select(func.max(extractions.c.id)).where(of_these).group_by(extractions.c.source_id)

@@ -1,0 +1,179 @@
+"""What may happen in the middle of a crawl: a wall, a full disk, a page that moved to another host.
+
+On a real web, on both databases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages.hosts import lease_hosts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, snapshots, tasks
+from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline_tests.crawlers import (
+    SHOP,
+    a_catalog,
+    a_page,
+    begin,
+    crawl,
+    crawl_all,
+    found_pages,
+    statuses,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb, Raw, redirect
+from ingestion_pipeline_tests.pages.test_walls import BOT_WALL, LOGIN
+from ingestion_pipeline_tests.pollers import given_sources, rows, source_row
+
+MINUTE = timedelta(minutes=1)
+
+
+def codes(store: Store) -> dict[str, str | None]:
+    """Why each page was not got, by its path."""
+    return {one.path: one.failure["code"] for one in found_pages(store) if one.failure}
+
+
+def page_tasks(store: Store) -> Counter[tuple[str, int]]:
+    """The states of all pages' tasks, with their attempts."""
+    found = [row for row in rows(store, tasks) if row.kind == "fetch_page"]
+    return Counter((row.status, row.attempts) for row in found)
+
+
+def test_a_bot_wall_in_the_middle_cancels_the_crawl_and_disables_its_source(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    courses = [f"/c/{number}" for number in range(30)]
+    web.routes |= {"/": a_page(*courses), **dict.fromkeys(courses, a_page())}
+    web.routes["/c/3"] = BOT_WALL
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+    asked = len(web.paths)
+    begin(shop, web)
+    crawl(shop, web)
+
+    [extraction] = rows(store, extractions)
+    assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "bot_wall")
+    source = source_row(store, SHOP)
+    assert source.status == "disabled"
+    assert "behind a bot wall" in source.status_reason
+    assert asked == len(web.paths) < 10  # not even what the run had claimed already
+    assert "PENDING" not in {status for status, _ in page_tasks(store)}
+
+
+@pytest.mark.parametrize("wall", [BOT_WALL, LOGIN], ids=["a bot wall", "a login"])
+def test_a_wall_at_the_root_disables_the_source(
+    shop: Workshop, store: Store, web: FakeWeb, wall: bytes
+) -> None:
+    web.routes |= {"/": wall}
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+
+    [extraction] = rows(store, extractions)
+    assert extraction.status in {"CANCELLED", "STALE"}
+    source = source_row(store, SHOP)
+    assert (source.status, source.failure_count) == ("disabled", 0)
+    assert f"behind a {extraction.failure['code'].replace('_', ' ')}" in source.status_reason
+
+
+def test_a_login_in_front_of_one_course_is_that_pages_error_alone(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
+    web.routes["/c/2"] = LOGIN
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+
+    assert codes(store) == {"/c/2": "login_wall"}
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 2, "ERROR": 1}
+    assert rows(store, extractions)[0].status == "COMPLETE"
+    assert source_row(store, SHOP).status == "active"
+
+
+def take_away(folder: Path) -> None:
+    folder.rename(folder.with_name("away"))
+    folder.write_text("a file where a folder should be")
+
+
+def breaking(folder: Path, body: bytes) -> Raw:
+    """A good answer, after which nothing more can be written to the folder."""
+
+    async def answer(writer: asyncio.StreamWriter) -> None:
+        take_away(folder)
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        writer.write(head.encode() + body)
+        await writer.drain()
+
+    return answer
+
+
+def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_on_later(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    content = shop.settings.home / "content"
+    web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
+    web.routes["/c/2"] = breaking(content, a_page().encode())
+    given_sources(store, a_catalog())
+
+    with pytest.raises(Fatal, match="content store"):
+        crawl_all(shop, web.port)
+
+    assert statuses(store) == {"SUCCESS": 1, "WAITING": 3}
+    assert page_tasks(store) == {("SUCCESS", 1): 1, ("PENDING", 0): 3}
+    assert len(rows(store, snapshots)) == 1
+    assert rows(store, dead_letters) == []
+    assert source_row(store, SHOP).failure_count == 0
+
+    content.unlink()
+    content.with_name("away").rename(content)
+    web.routes["/c/2"] = a_page()
+    crawl_all(shop, web.port)
+
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 3}
+    assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
+    assert Counter(web.paths)["/"] == 1
+
+
+def test_a_course_that_moved_to_another_host_is_got_by_that_hosts_rules_and_lease(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"a.test/": a_page("/c/1", "/c/2"), "b.test/there": a_page()}
+    web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
+    web.routes |= {"a.test/c/2": redirect("http://b.test/private")}
+    web.routes |= {"b.test/robots.txt": b"User-agent: *\nDisallow: /private"}
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+
+    assert [one.path for one in web.requests if one.host == "b.test"] == ["/there"]
+    assert codes(store) == {"/c/2": "blocked_by_robots"}
+    assert [one.host for one in web.robots_requests] == ["a.test", "b.test"]
+    there = next(row for row in rows(store, hosts) if row.host == "b.test")
+    assert there.lease_owner is None
+    assert there.next_allowed_at is not None
+
+
+def test_a_course_that_moved_to_a_host_that_another_run_has_waits_for_it(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    web.routes |= {"a.test/": a_page("/c/1", "/c/2"), "a.test/c/2": a_page()}
+    web.routes |= {"a.test/c/1": redirect("http://b.test/there"), "b.test/there": a_page()}
+    given_sources(store, a_catalog())
+    begin(shop, web)
+    with store.begin() as connection:
+        lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
+
+    counts = crawl(shop, web).counts
+
+    assert [one.path for one in web.requests if one.host == "b.test"] == []
+    assert (counts.new, counts.given_back) == (2, 1)
+    assert codes(store) == {"/c/1": "host_busy"}
+    assert page_tasks(store) == {("SUCCESS", 1): 2, ("PENDING", 0): 1}

@@ -1,0 +1,62 @@
+"""A catalogue with a page that only JavaScript fills, crawled with a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from sqlalchemy import select
+
+from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.pages import Guard
+from ingestion_pipeline.pages.crawled import CrawlCounts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import snapshots
+from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, found_pages
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pages.rendering import a_renderer
+from ingestion_pipeline_tests.pollers import a_fetcher, given_sources, names_of
+
+pytestmark = pytest.mark.browser
+
+FILLED = "Drawing Ships has seats"
+SHELL = """<!doctype html><title>Courses</title><div id=root></div><script>
+const words = ["Drawing", "Ships", "has", "seats", "for", "all", "who", "like", "the", "sea"];
+document.getElementById("root").innerHTML = ("<p>" + words.join(" ") + ".</p>").repeat(20);
+</script>"""
+
+
+def crawl_with_chromium(shop: Workshop, web: FakeWeb) -> tuple[CrawlCounts, int, int]:
+    """What the crawl came to, how many browsers were started, and how many pages they showed."""
+
+    async def run() -> tuple[CrawlCounts, int, int]:
+        guard = Guard(shop.settings.allowed_hosts, names_of(web.port))
+        async with (
+            a_fetcher(shop.settings, web.port) as fetcher,
+            a_renderer(guard) as renderer,
+        ):
+            counts = await crawl_until_done(shop, [SHOP], fetcher, renderer=renderer)
+            return counts, renderer.browsers_started, renderer.pages_rendered
+
+    return asyncio.run(run())
+
+
+def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browser(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/plain", "/c/ships"), "/c/plain": a_page(), "/c/ships": SHELL}
+    given_sources(store, a_catalog())
+
+    first, *opened_first = crawl_with_chromium(shop, web)
+    second, *opened_second = crawl_with_chromium(shop, web)
+
+    assert (first.new, first.failed, opened_first) == (3, 0, [1, 1])
+    assert (second.same, second.new, opened_second) == (3, 0, [0, 0])
+    assert {one.status for one in found_pages(store)} == {"SUCCESS", "DOWNLOADED"}
+    with store.read() as connection:
+        query = select(snapshots).where(snapshots.c.rendered_at.is_not(None))
+        shown = connection.execute(query).one()
+    assert shown.url == "http://a.test/c/ships"
+    assert FILLED in shop.content.get(shown.text_hash).decode()
+    assert shop.content.get(shown.screenshot_hash).startswith(b"\xff\xd8\xff")
