@@ -128,6 +128,10 @@ def checked_url(url: str) -> str:
         raise BadUrl(
             f"URL {shown!r} was given with a user name or password; remove the part before the @"
         )
+    if (escaped := len(canonical_url(url))) > MAX_URL_CHARS:
+        raise BadUrl(
+            f"URL {shown!r} has {escaped} characters once escaped; shorten it to {MAX_URL_CHARS}"
+        )
     return url
 
 

@@ -16,10 +16,10 @@ from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources import Kind, SourceStatus
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, tasks
+from ingestion_pipeline.store.tables import FRONTIER, sources, tasks
 from ingestion_pipeline.work.task import TaskStatus
 from ingestion_pipeline.work.worker import Worker
 
@@ -105,7 +105,14 @@ def _is_work_soon(shop: Workshop, source_ids: Collection[str]) -> bool:
     with shop.store.read() as connection:
         soon = shop.store.clock.now(connection) + timedelta(minutes=1)
         query = select(func.min(tasks.c.not_before)).where(
-            ACTIVE, tasks.c.kind == FETCH_PAGE, tasks.c.source_id.in_(list(source_ids))
+            FRONTIER,
+            tasks.c.kind == FETCH_PAGE,
+            tasks.c.source_id.in_(
+                select(sources.c.id).where(
+                    sources.c.id.in_(list(source_ids)),
+                    sources.c.status != SourceStatus.DISABLED.value,
+                )
+            ),
         )
         first = connection.execute(query).scalar_one()
     return first is not None and first <= soon

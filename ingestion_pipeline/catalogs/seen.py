@@ -9,6 +9,7 @@ from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.reading.pagination import Clue, following_pages
+from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Permanent
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ class SeenPage:
         is_restricted: bool = False,
     ) -> None:
         self.url = url
-        self.key = identity(canonical_or_none(known_as or url) or url)
+        asked = canonical_or_none(known_as or url) or url
+        self.key = identity(asked)
+        self.host = host_of(asked)
         self.position = position
         self._body = body
         self._content_type = content_type

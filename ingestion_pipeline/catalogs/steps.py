@@ -181,7 +181,7 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
     level = step.recipe
     links = page.links(level.link_selector, within=level.rendering.content_selector)
     if level.page_type is PageType.EXPLORATORY:
-        own = host_of(page.url)
+        own = page.host  # and not that of where a redirect led
         links = [link for link in links if host_of(link) == own]
     for link in links:
         url = link

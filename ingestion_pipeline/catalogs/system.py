@@ -38,6 +38,7 @@ from ingestion_pipeline.pages.crawled import (
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, crawls
+from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store.tables import pages
 from ingestion_pipeline.work.errors import BOT_WALL, WALL_CODES, ErrorClass
 from ingestion_pipeline.work.task import Task
@@ -114,7 +115,10 @@ class CatalogSystem:
         followed = [done for done, _ in outcomes.done]
         write_followed(connection, followed, now=now, settings=settings)
         walled = cancel_extractions(connection, _walls(outcomes), now=now)
-        for ended in (*walled, *end_extractions(connection, ids, now=now)):
+        over = [*walled, *end_extractions(connection, ids, now=now)]
+        # All of them before the first source is written: as whoever registers sources does it.
+        lock_polls(connection, [ended.source_id for ended in over])
+        for ended in over:
             _tell_source(connection, ended, now=now, settings=settings, random=random)
 
 

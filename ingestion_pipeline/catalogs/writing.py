@@ -34,7 +34,7 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import crawl_steps, extractions, pages
+from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import WorkError
@@ -149,11 +149,14 @@ class _Spawner:
 
     def spawn(self) -> None:
         """Pages and their tasks, one statement each; what is refused is counted."""
+        page_count = self._page_count()
+        if page_count is None:
+            return
         wanted = self._frontier.found
         most = self._settings.work.spawn_depth
         deep = {key for key, (task, found) in wanted.items() if _depth(task, found) > most}
         fit = {key: one for key, one in wanted.items() if key not in deep}
-        room = self._settings.crawl.max_pages - self._page_count()
+        room = self._settings.crawl.max_pages - page_count
         ids = self._insert(fit, room) if fit and room > 0 else {}
         over = self._count_unknown(fit.keys() - ids.keys()) if len(ids) >= room else 0
         too_deep = self._count_unknown(deep)
@@ -163,9 +166,10 @@ class _Spawner:
             page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond
         )
 
-    def _page_count(self) -> int:
-        query = select(extractions.c.page_count).where(extractions.c.id == self._id)
-        return self._connection.execute(query).scalar_one()
+    def _page_count(self) -> int | None:
+        """How many pages it has; None if it was cancelled meanwhile."""
+        query = select(extractions.c.page_count).where(extractions.c.id == self._id, CRAWLING)
+        return self._connection.execute(query).scalar_one_or_none()
 
     def _insert(self, fit: Mapping[str, tuple[Task, Found]], room: int) -> dict[str, int]:
         """The ids of the pages that are new, by key; at most `room`, in the order they came."""

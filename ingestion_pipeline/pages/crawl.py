@@ -12,11 +12,10 @@ import asyncio
 import time
 import traceback
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from ingestion_pipeline.pages.crawl_results import write_pages
 from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
     CrawlCounts,
@@ -36,9 +35,10 @@ from ingestion_pipeline.pages.elsewhere import asked_pause
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
 from ingestion_pipeline.pages.page import NewPage, PageAnswer
 from ingestion_pipeline.pages.page_visits import LARGE_BYTES
+from ingestion_pipeline.pages.page_writing import PageWriter
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
@@ -99,6 +99,7 @@ class CrawlSlice:
         self._held: dict[str, datetime] = {}
         self._walled: set[str] = set()
         self._fatal: Fatal | None = None
+        self._writer = PageWriter(shop, self._system, archive, self._hosts)
         self._visits: HostVisits[PageWork] = HostVisits(
             self._hosts,
             concurrency=shop.settings.polling.concurrency,
@@ -295,54 +296,14 @@ class CrawlSlice:
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         # Taken here and not in the thread, since visits go on while it writes.
         results, self._results, self._unwritten_bytes = self._results, [], 0
-        left, self._hosts.left = self._hosts.left, {}
-        if not results and not left:
-            return 0
-        counts, again_at = await asyncio.to_thread(self._write, results, left)
-        self._counts += counts
-        self._again_at.update(again_at)
+        async with self._hosts.letting_go() as left:
+            if not results and not left:
+                return 0
+            written = await asyncio.to_thread(self._writer.write, results, left)
+        self._fatal = written.fatal or self._fatal
+        self._counts += written.counts
+        self._again_at.update(written.again_at)
         return len(results)
-
-    def _write(
-        self, results: Sequence[PageResult], left: Mapping[str, Visited]
-    ) -> tuple[CrawlCounts, list[datetime]]:
-        try:
-            stored = self._stored(results)
-        except Fatal as error:
-            # Nothing is lost but the visit: the pages go back, and then the run ends.
-            self._fatal = error
-            results = [_put_back(one, error) for one in results]
-            stored = {}
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, now)
-            written = write_pages(
-                connection,
-                self._shop,
-                self._system,
-                results,
-                stored,
-                archive=self._archive,
-                now=now,
-            )
-            self._hosts.release(connection, left, free, now=now)
-        return written
-
-    def _stored(self, results: Sequence[PageResult]) -> dict[int, Any]:
-        """What the archive has of each new page, by its task."""
-        new = [
-            (one.task.id, one.work.source.id, one.answer)
-            for one in results
-            if isinstance(one, PageDone) and isinstance(one.answer, NewPage)
-        ]
-        kept = self._archive.store(
-            [(source, page) for _, source, page in new], now=self._clock.now()
-        )
-        return dict(zip((task_id for task_id, _, _ in new), kept, strict=True))
-
-
-def _put_back(result: PageResult, error: Fatal) -> PageResult:
-    return PageFailed(work=result.work, error=error) if isinstance(result, PageDone) else result
 
 
 def _worker_lost(task: Task) -> Permanent:

@@ -213,11 +213,11 @@ class FetchSlice:
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         # Taken here and not in the thread, since visits go on while it writes.
         results, self._results = self._results, []
-        left, self._hosts.left = self._hosts.left, {}
-        if not results and not left:
-            return
-        batch_id = self._batch_with_room()
-        counts, retry_at = await asyncio.to_thread(self._write, results, left, batch_id)
+        async with self._hosts.letting_go() as left:
+            if not results and not left:
+                return
+            batch_id = self._batch_with_room()
+            counts, retry_at = await asyncio.to_thread(self._write, results, left, batch_id)
         self._batches[batch_id] += counts.changed
         self._counts += counts
         self._retry_at |= retry_at

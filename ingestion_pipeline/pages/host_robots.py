@@ -69,10 +69,14 @@ class HostRobots:
             said = f"robots.txt of {host_of(url)} asks for {wait.total_seconds():.0f} seconds"
             raise Resource(said, until=self._clock.now() + wait, code="crawl_delay")
 
-    def check_redirect(self, url: str) -> None:
-        """Raise if a redirect leads to where rules that are known forbid to go."""
-        if (rules := self._fresh(origin_of(url))) is not None:
-            self._check(url, rules)
+    def check_known(self, url: str) -> None:
+        """Raise unless rules that are known allow the URL; those of its host, if not its origin.
+
+        For whoever cannot wait for a robots.txt: http and https of one host seldom differ in it.
+        """
+        rules = [self._fresh(origin_of(url)) or one for one in self._known.values()]
+        for one in rules:
+            self._check(url, one)
 
     def take_news(self, host: str) -> tuple[dict[str, Any], float | None] | None:
         """The rules and delay to keep in the host's row; None if it has them already."""

@@ -103,6 +103,7 @@ class HostVisits(Generic[Item]):
 
     def _start(self, host: str, items: Sequence[Item], visited: Visited) -> None:
         self._hosts.visited[host] = visited
+        self._hosts.left.pop(host, None)
         self._queues[host] = deque(items)
         self._visits.add(asyncio.create_task(self._visit(host)))
 

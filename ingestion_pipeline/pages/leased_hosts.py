@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -14,7 +15,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.elsewhere import Elsewhere
 from ingestion_pipeline.pages.host_robots import HostRobots
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pacer
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pace, Pacer
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
@@ -48,6 +49,23 @@ class LeasedHosts:
         self.left: dict[str, Visited] = {}
         self._borrowed: dict[str, Visited] = {}
         self._borrowers: Counter[str] = Counter()
+        self._letting_go: set[str] = set()
+        self._let_go = asyncio.Condition()
+
+    @asynccontextmanager
+    async def letting_go(self) -> AsyncGenerator[dict[str, Visited]]:
+        """The hosts that were left, to be released inside; nobody of this run takes one meanwhile.
+
+        He would begin with what the row said before, and lose the lease under his feet.
+        """
+        left, self.left = self.left, {}
+        self._letting_go |= left.keys()
+        try:
+            yield left
+        finally:
+            async with self._let_go:
+                self._letting_go -= left.keys()
+                self._let_go.notify_all()
 
     def known(self, host: str) -> Visited | None:
         """The host as this run already has it: there is one pacer for each."""
@@ -57,9 +75,12 @@ class LeasedHosts:
         """The host is ours as long as a redirect to it takes; `Resource` if it cannot be had."""
         if (why := self.reason_to_leave(host)) is not None:
             raise why
+        async with self._let_go:
+            await self._let_go.wait_for(lambda: host not in self._letting_go)
         visited = self.known(host)
         if visited is None:
-            lease = (await asyncio.to_thread(self.lease, {host: source}))[host]
+            # Not at the source's pace: what its platform publishes is said of its own host alone.
+            lease = (await asyncio.to_thread(self.lease, {host: source}, is_its_own=False))[host]
             if isinstance(lease, Busy):
                 said = f"{host}, where a redirect leads, is being visited by another run"
                 raise Resource(said, until=lease.until, code="host_busy")
@@ -76,7 +97,9 @@ class LeasedHosts:
             if host not in self.visited:
                 self.left[host] = visited
 
-    def lease(self, wanted: Mapping[str, Source]) -> dict[str, Visited | Busy]:
+    def lease(
+        self, wanted: Mapping[str, Source], *, is_its_own: bool = True
+    ) -> dict[str, Visited | Busy]:
         """Each host, at the pace of the source that wants it; or until when another run has it."""
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
@@ -84,13 +107,17 @@ class LeasedHosts:
                 connection, wanted.keys(), owner=self._worker.owner, now=now, lease=self._lease
             )
         return {
-            host: lease if isinstance(lease, Busy) else self._opened(wanted[host], lease)
+            host: lease
+            if isinstance(lease, Busy)
+            else self._opened(wanted[host], lease, is_its_own=is_its_own)
             for host, lease in leases.items()
         }
 
-    def _opened(self, source: Source, lease: Leased) -> Visited:
+    def _opened(self, source: Source, lease: Leased, *, is_its_own: bool) -> Visited:
         settings = self._shop.settings
         pace = self._shop.pace(source)
+        if not is_its_own:
+            pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
         pacer = Pacer(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
         robots = HostRobots(
             lease.robots,

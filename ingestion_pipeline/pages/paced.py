@@ -51,13 +51,17 @@ class PacedFetch:
             else:
                 await self._leave(request.url, until)
 
+            held = host_of(request.url)
+
             async def follow(url: str) -> None:
+                nonlocal held
                 if check_redirect is not None and inspect.isawaitable(said := check_redirect(url)):
                     await said
-                if host_of(url) != self._own:
+                if not held == host_of(url) == self._own:  # each host in its own turn, ours as well
+                    held = host_of(url)
                     await self._leave(url, until)
                 elif self._robots is not None:
-                    self._robots.check_redirect(url)
+                    await self._robots.admit(url)  # another scheme has another robots.txt
 
             return await self._fetcher.fetch(
                 request, now=now or self._clock.now(), check_redirect=follow

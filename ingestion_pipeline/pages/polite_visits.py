@@ -14,7 +14,7 @@ from ingestion_pipeline.pages.rendering import Rendered, Renderer, Rendering
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.work.errors import Permanent
 
 
 class PoliteVisitor:
@@ -42,7 +42,7 @@ class PoliteVisitor:
 
         def check_url(url: str) -> None:
             if robots is not None and host_of(url) == own:
-                robots.check_redirect(url)
+                robots.check_known(url)
 
         return await visitor.visit(visit, now=self._clock.now(), check_url=check_url)
 
@@ -61,10 +61,9 @@ class _InTurn:
     ) -> Rendered:
         def check(document: str) -> None:
             if host_of(document) != self._own:
-                raise Resource(
-                    f"{url} leads to {host_of(document)} in the browser, which was not leased;"
-                    " make that host's page the source's",
-                    until=self._clock.now(),
+                raise Permanent(
+                    f"{url} leads to {host_of(document)} in the browser; name a page of that host"
+                    " if it is meant",
                     code="leads_elsewhere",
                 )
             if check_url is not None:

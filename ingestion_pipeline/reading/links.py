@@ -94,15 +94,16 @@ def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
 
 
 def canonical_or_none(address: str) -> str | None:
-    """The canonical URL; None where the address is none."""
+    """The canonical URL; None where the address is none, or too long once it is escaped."""
     if found := _PLAIN.fullmatch(address):
         origin, path, query = found.groups()
         canonical = _canonical_origin(origin)
         return canonical and canonical + path + (_plain_query(query) if query else "")
     try:
-        return canonical_url(address)
+        canonical = canonical_url(address)
     except BadUrl:
         return None
+    return canonical if len(canonical) <= MAX_URL_CHARS else None
 
 
 @lru_cache(maxsize=4096)  # a page links to few hosts, and the next page to the same ones

@@ -1,0 +1,146 @@
+"""Where two parts of a crawl meet: a bad link beside good pages, hosts that lead back and forth."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.pages.rendering import Rendered, Rendering
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import registry
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import extractions
+from ingestion_pipeline_tests.crawlers import (
+    LINKS,
+    SHOP,
+    a_catalog,
+    a_page,
+    begin,
+    crawl_all,
+    found_pages,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb, redirect
+from ingestion_pipeline_tests.pollers import a_fetcher, changed, given_sources, rows
+
+LONG = "/c/" + "漢" * 700  # 2,100 bytes, and three times as many characters once escaped
+
+
+def test_a_link_that_is_too_long_once_escaped_is_left_out_and_harms_nobody(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1", LONG), "/c/1": a_page()}
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+
+    assert [one.path for one in found_pages(store)] == ["/", "/c/1"]
+    assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
+
+
+def test_a_page_that_cannot_be_written_fails_alone(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    links = [f"/c/{number}" for number in range(1, 5)]
+    web.routes |= {"/": a_page(*links), **dict.fromkeys(links, a_page())}
+    web.routes["/c/3"] = a_page(text="\N{BELL}unwritable")
+    given_sources(store, a_catalog())
+
+    @event.listens_for(store.engine, "before_cursor_execute")
+    def refuse(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
+        if "INSERT INTO snapshots" in statement and "/c/3" in str(given):
+            raise_database_error()
+
+    try:
+        crawl_all(shop, web.port)
+    finally:
+        event.remove(store.engine, "before_cursor_execute", refuse)
+
+    failed = {one.path: one.failure["code"] for one in found_pages(store) if one.failure}
+    assert failed == {"/c/3": "not_written"}
+    assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
+
+
+def raise_database_error() -> None:
+    from sqlalchemy.exc import DataError
+
+    raise DataError("INSERT INTO snapshots", {}, Exception("a value it does not take"))
+
+
+class Elsewhere:
+    """A browser that is sent to another host."""
+
+    rendered = 0
+
+    async def render(self, url: str, rendering: Rendering, *, check_url: Any = None) -> Rendered:
+        self.rendered += 1
+        check_url(url)
+        check_url("http://sso.test/login")
+        raise AssertionError("it went there")
+
+
+def test_a_page_that_leads_a_browser_to_another_host_fails_once(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1")}
+    given_sources(store, a_catalog({**LINKS, "render": True}))
+    browser = Elsewhere()
+
+    async def run() -> None:
+        async with a_fetcher(shop.settings, web.port) as fetcher:
+            await crawl_until_done(shop, [SHOP], fetcher, renderer=browser)
+
+    asyncio.run(run())
+
+    [root] = found_pages(store)
+    assert (root.status, root.failure and root.failure["code"]) == ("ERROR", "leads_elsewhere")
+    assert browser.rendered == 1
+
+
+def test_exploring_stays_on_its_host_wherever_a_redirect_leads(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"a.test/": a_page("/about", "/out"), "a.test/about": a_page()}
+    web.routes |= {"a.test/out": redirect("http://evil.test/"), "evil.test/": a_page("/1", "/2")}
+    given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
+
+    crawl_all(shop, web.port)
+
+    assert [one.path for one in found_pages(store)] == ["/", "/about", "/out"]
+
+
+def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    shop = changed(shop, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
+    web.routes |= {"a.test/": redirect("http://b.test/x")}
+    web.routes |= {"b.test/x": redirect("http://a.test/back")}
+    web.routes |= {"a.test/back": a_page("/c/1"), "a.test/c/1": a_page()}
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+
+    asked = sorted(one.at for one in web.requests if one.host == "a.test")
+    assert len(asked) == 3
+    assert min(after - before for before, after in itertools.pairwise(asked)) >= 0.29
+
+
+@pytest.mark.parametrize("when", ["before", "while its pages wait"])
+def test_a_crawl_of_a_disabled_source_ends_and_asks_for_nothing(
+    shop: Workshop, store: Store, web: FakeWeb, when: str
+) -> None:
+    web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
+    given_sources(store, a_catalog())
+    if when != "before":
+        begin(shop, web)
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        registry.disable(connection, SHOP, actor="ann", reason="later", now=now)
+
+    crawl_all(shop, web.port)
+
+    assert web.paths == []
