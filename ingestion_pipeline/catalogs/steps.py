@@ -182,7 +182,8 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
     links = page.links(level.link_selector, within=level.rendering.content_selector)
     if level.page_type is PageType.EXPLORATORY:
         own = host_of(page.url)
-        links = [link for link in links if host_of(link) == own]
+        links = [link for link in links if link.split("/", 3)[2:3] == [own]]  # all are canonical
+    key = step.links_key
     for link in links:
         url = link
         if level.link_pattern is not None:
@@ -191,7 +192,7 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
                 continue
             url = link if part == link else canonical_or_none(linked_page(page.url, part) or "")
         if url is not None:
-            yield _found(url, step.links_key)
+            yield _found(url, key)
 
 
 def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:

@@ -23,6 +23,7 @@ from ingestion_pipeline.pages.crawled import (
     Crawled,
     CrawledSystem,
     CrawlWanted,
+    KnownPages,
     PageArchive,
     PageDone,
     PageFailed,
@@ -88,6 +89,7 @@ class CrawlSlice:
         self._results: list[PageResult] = []
         self._unwritten_bytes = 0
         self._open: dict[int, PageWork] = {}
+        self._known = KnownPages()
         self._again_at: set[datetime] = set()
         self._held: dict[str, datetime] = {}
         self._fatal: Fatal | None = None
@@ -306,6 +308,7 @@ class CrawlSlice:
                 results,
                 stored,
                 archive=self._archive,
+                known=self._known,
                 now=now,
             )
             self._hosts.release(connection, left, free, now=now)

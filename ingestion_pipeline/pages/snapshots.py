@@ -76,20 +76,26 @@ def store_pages(
     content: ContentStore, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime
 ) -> list[KeptPage]:
     """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
-    forms = [_forms(page) for _, page in pages]
     with our_own_disk():
-        put = iter(content.put_many(one for of_page in forms for one in of_page if one is not None))
-    names = [[None if one is None else next(put) for one in of_page] for of_page in forms]
+        bodies = content.put_many(page.body for _, page in pages)
+        shown = _put(content, [page.screenshot for _, page in pages], durably=True)
+        # These can be made again from the body: nobody waits for the disk because of them.
+        texts = content.put_many((page.text.encode() for _, page in pages), durably=False)
+        written = [page.markdown.encode() if page.markdown else None for _, page in pages]
+        markdown = _put(content, written, durably=False)
+    names = zip(bodies, texts, markdown, shown, strict=True)
     return [
         _stored(page, of_page, now=now, source_id=source_id)
         for (source_id, page), of_page in zip(pages, names, strict=True)
     ]
 
 
-def _forms(page: NewPage) -> tuple[bytes | None, ...]:
-    """Body, text, Markdown, picture; the last two only if there are any."""
-    markdown = page.markdown.encode() if page.markdown else None
-    return page.body, page.text.encode(), markdown, page.screenshot or None
+def _put(
+    content: ContentStore, forms: Sequence[bytes | None], *, durably: bool
+) -> list[str | None]:
+    """The name of each form that there is."""
+    put = iter(content.put_many((form for form in forms if form), durably=durably))
+    return [next(put) if form else None for form in forms]
 
 
 def _stored(

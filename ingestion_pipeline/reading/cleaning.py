@@ -7,6 +7,8 @@ in the page says of a class or an id for good. `opacity: 0` is not: pages fade t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from html import unescape
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_STYLE_SELECTORS = 200
+_KEPT_SHEET_CHARACTERS = 50_000
 
 # `noscript` is for others than the visitor; forms stay, catalogues have their terms in them.
 _NO_TEXT = (
@@ -109,8 +112,10 @@ def visible_text(tree: LexborHTMLParser) -> str:
 
 def body_html(tree: LexborHTMLParser) -> str:
     """The body as HTML without comments, words kept apart that only a style sheet keeps apart."""
-    html = tree.body.html if tree.body is not None else None
-    return _TOUCHING.sub("</span> ", _COMMENT.sub("", html or ""))
+    html = (tree.body.html if tree.body is not None else None) or ""
+    if "<!--" in html:
+        html = _COMMENT.sub("", html)
+    return _TOUCHING.sub("</span> ", html)
 
 
 def readable(text: str) -> str:
@@ -146,11 +151,17 @@ def _remove(nodes: list[LexborNode]) -> None:
         node.decompose()
 
 
-def _hiding_selectors(tree: LexborHTMLParser) -> list[str]:
+def _hiding_selectors(tree: LexborHTMLParser) -> Sequence[str]:
     """Classes and ids that a style sheet of the page hides and that none of its rules shows."""
     sheets = "\n".join(node.text() for node in tree.css("style"))
+    # The pages of a site share their style sheet: to read it took as long as to parse the page.
+    read = _selectors_of_site if len(sheets) <= _KEPT_SHEET_CHARACTERS else _selectors_in
+    return read(sheets)
+
+
+def _selectors_in(sheets: str) -> Sequence[str]:
     if not _MAY_HIDE.search(sheets):
-        return []
+        return ()
     sheets = _CSS_COMMENT.sub("", sheets)
     rules = _CSS_RULE.findall(sheets)
     hiding = {
@@ -161,7 +172,10 @@ def _hiding_selectors(tree: LexborHTMLParser) -> list[str]:
         if _ONE_CLASS_OR_ID.fullmatch(selector)
     }
     shown = " ".join(s for s, said in rules if _SHOWN.search(_BLANKS.sub("", said.lower())))
-    return list(islice((s for s in hiding if _name(s) not in shown), MAX_STYLE_SELECTORS))
+    return tuple(islice((s for s in hiding if _name(s) not in shown), MAX_STYLE_SELECTORS))
+
+
+_selectors_of_site = lru_cache(maxsize=64)(_selectors_in)  # six megabytes at the most
 
 
 def _name(selector: str) -> str:
