@@ -120,8 +120,15 @@ def body_html(tree: LexborHTMLParser) -> str:
 
 def readable(text: str) -> str:
     """The text without characters that nobody sees, blanks and blank lines reduced to one."""
-    lines = without_invisible(text).replace("\r", "\n").split("\n")
-    return "\n".join([" ".join(words) for line in lines if (words := line.split())])
+    lines = map(str.strip, without_invisible(text).replace("\r", "\n").split("\n"))
+    # Printable means that a space is the only white space: most lines need no second look.
+    return "\n".join(
+        [
+            line if "  " not in line and line.isprintable() else " ".join(line.split())
+            for line in lines
+            if line
+        ]
+    )
 
 
 def without_invisible(text: str) -> str:
