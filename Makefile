@@ -28,7 +28,7 @@ dev: install ## UI and daemon on http://localhost:3000
 test: install system ## all tests
 	@$(BIN)/pytest -q -n auto --maxprocesses 4 --dist loadfile
 
-soak: install system ## the long forms: kill loops, 100,000 seeds
+soak: install system ## the long forms: kill loops, 100,000 seeds, 100,000 pages
 	@$(BIN)/pytest -q -m soak
 
 check: install formatted lint types test ## formatted, lint, types, tests

@@ -9,9 +9,9 @@ from functools import partial
 
 from benchmarks import claims, crawl, ingestion, polls
 from benchmarks.database import Database, postgresql, sqlite
-from benchmarks.figure import Figure, Skipped
+from benchmarks.figure import Figure, Flat, Skipped
 
-Measure = Callable[[Database], Iterator[Figure | Skipped]]
+Measure = Callable[[Database], Iterator[Figure | Flat | Skipped]]
 FULL: dict[str, Measure] = {
     "claims": claims.measure,
     "crawl": crawl.measure,
@@ -21,7 +21,8 @@ FULL: dict[str, Measure] = {
 # All of them in a few minutes; ten thousand sources alone would take longer.
 QUICK = FULL | {
     "crawl": partial(
-        crawl.measure, sizes=crawl.Sizes(pages=500, pages_with_markdown=100, rounds=1)
+        crawl.measure,
+        sizes=crawl.Sizes(pages=500, pages_with_markdown=100, rounds=1, small_pages=(1_000, 4_000)),
     ),
     "polls": partial(polls.measure, count=500),
 }
@@ -49,8 +50,12 @@ def main(names: list[str]) -> None:
     print(f"{time.monotonic() - started:.0f} seconds")
 
 
-def written(line: Figure | Skipped) -> str:
+def written(line: Figure | Flat | Skipped) -> str:
     """A line of the table."""
+    if isinstance(line, Flat):
+        peaks = ", ".join(f"{n:,}: {size / 1e6:.0f} MB" for n, size in line.peaks.items())
+        growth, bar = f"{line.growth:.2f}", f"{line.bar:.2f}"
+        return row((line.claim, line.database, peaks, "", "", "", growth, bar))
     if isinstance(line, Skipped):
         return row((line.claim, line.database, f"skipped: {line.reason}"))
     rates = (f"{line.ours.rate:,.0f}/s", f"{line.theirs.rate:,.0f}/s")

@@ -3,8 +3,12 @@
 Peers: Scrapy with its LinkExtractor, and aiohttp + selectolax in a bare loop that also hashes,
 compresses and writes each body; with Markdown, Crawl4AI over plain HTTP. Each crawler is a process
 of its own, whose CPU time counts from when its libraries are imported; the site's does not count.
-All of them go by the same names and links, one request a host at a time, without delay, and none
-asks for robots.txt. The site's own tally says whether each page was fetched, and once.
+All of them go by the same names and links, one request a host at a time, without delay; ours alone
+asks each host for robots.txt, once. The site's own tally says whether each page was fetched, and
+once. Each single run is told on stderr at once.
+
+Then the memory of ours, with ten times as many pages: small ones, since it is their number that
+must not matter.
 """
 
 from __future__ import annotations
@@ -16,14 +20,15 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from uuid import uuid4
 
 from benchmarks.crawlers.job import LOOPBACK, Crawled, Job, as_argument
 from benchmarks.database import Database
 from benchmarks.environments import NoEnvironment, python_with
-from benchmarks.figure import Cost, Figure, Skipped, middle
+from benchmarks.figure import Cost, Figure, Flat, Skipped, middle
 
 PATIENCE_SECONDS = 900
 
@@ -36,6 +41,7 @@ class Sizes:
     pages_with_markdown: int = 400
     hosts: int = 10
     rounds: int = 3
+    small_pages: tuple[int, ...] = (2_000, 20_000)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,19 +68,19 @@ class Crawler:
         return sys.executable
 
 
-# What ours does not do yet is in its name: the frontier is a queue in memory.
-OURS = Crawler(name="fetch, guard, store and links, no database", module="ours")
+OURS = Crawler(name="crawl: fetch, guard, store, links", module="ours")
+BARE = Crawler(
+    name="aiohttp + selectolax, bare",
+    module="bare",
+    needs=("aiohttp", "selectolax", "zstandard"),
+    bar=0.5,
+)
 PEERS = (
     Crawler(name="Scrapy, LinkExtractor", module="scrapy_peer", needs=("scrapy",), bar=4.0),
     Crawler(
         name="Scrapy, links compared first", module="scrapy_peer", option="seen", needs=("scrapy",)
     ),
-    Crawler(
-        name="aiohttp + selectolax, bare",
-        module="bare",
-        needs=("aiohttp", "selectolax", "zstandard"),
-        bar=0.5,
-    ),
+    BARE,
 )
 # 96 packages and 0.9 GB, from scipy to a second browser driver: not for the environment we test in.
 CRAWL4AI = Crawler(
@@ -82,17 +88,34 @@ CRAWL4AI = Crawler(
 )
 
 
-def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure | Skipped]:
-    """Links alone against each peer, then with Markdown; once, since no database takes part."""
+def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure | Flat | Skipped]:
+    """Links alone against each peer, then with Markdown, then memory; on a server less of it."""
     sizes = sizes or Sizes()
-    if database.name == "SQLite":
-        yield from _against(PEERS, sizes, pages=sizes.pages)
-        if sizes.pages_with_markdown:
-            yield from _against((CRAWL4AI,), sizes, pages=sizes.pages_with_markdown, markdown=True)
+    if database.name != "SQLite":
+        yield from _against((BARE,), sizes, database, pages=sizes.pages)
+        return
+    yield from _against(PEERS, sizes, database, pages=sizes.pages)
+    if sizes.pages_with_markdown:
+        pages = sizes.pages_with_markdown
+        yield from _against((CRAWL4AI,), sizes, database, pages=pages, markdown=True)
+    if sizes.small_pages:
+        peaks = {pages: peak_bytes(pages, sizes.hosts) for pages in sizes.small_pages}
+        yield Flat(claim="memory of the crawl, small pages", database=database.name, peaks=peaks)
+
+
+def peak_bytes(pages: int, hosts: int = 10) -> int:
+    """The most that a process of ours held while it crawled so many small pages."""
+    with site(pages=pages, hosts=hosts, is_small=True) as port:
+        return run(OURS, port, pages, hosts).peak_bytes
 
 
 def _against(
-    peers: tuple[Crawler, ...], sizes: Sizes, *, pages: int, markdown: bool = False
+    peers: tuple[Crawler, ...],
+    sizes: Sizes,
+    database: Database,
+    *,
+    pages: int,
+    markdown: bool = False,
 ) -> Iterator[Figure | Skipped]:
     claim = f"{OURS.name}, Markdown" if markdown else OURS.name
     able: list[Crawler] = []
@@ -101,21 +124,22 @@ def _against(
             peer.python()
             able.append(peer)
         except NoEnvironment as error:
-            yield Skipped(claim, "-", f"{peer.name}: {error}")
+            yield Skipped(claim, database.name, f"{peer.name}: {error}")
     if not able:
         return
     crawled: dict[Crawler, list[Crawled]] = {crawler: [] for crawler in (OURS, *able)}
     with site(pages=pages, hosts=sizes.hosts) as port:
         for _ in range(sizes.rounds):
             for crawler, times in crawled.items():
-                times.append(run(crawler, port, pages, sizes.hosts, markdown=markdown))
+                where = database if crawler is OURS else None
+                times.append(run(crawler, port, pages, sizes.hosts, where, markdown=markdown))
     check_links(crawled)
     costs = {crawler: middle([_cost(one) for one in times]) for crawler, times in crawled.items()}
     ours = costs.pop(OURS)
     for peer, theirs in costs.items():
         yield Figure(
             claim=f"{claim}: {_per_thousand(ours)}",
-            database="-",
+            database=database.name,
             peer=f"{peer.name}: {_per_thousand(theirs)}",
             ours=ours,
             theirs=theirs,
@@ -130,28 +154,67 @@ def check_links(crawled: dict[Crawler, list[Crawled]]) -> None:
         raise RuntimeError(f"the crawlers did not find the same links: {found}")
 
 
-def run(crawler: Crawler, port: int, pages: int, hosts: int, *, markdown: bool = False) -> Crawled:
-    """What the crawler says of the whole site, once the site has confirmed it."""
+def run(
+    crawler: Crawler,
+    port: int,
+    pages: int,
+    hosts: int,
+    database: Database | None = None,
+    *,
+    markdown: bool = False,
+) -> Crawled:
+    """What the crawler says of the whole site, once the site has confirmed it.
+
+    With a database the crawler gets an empty one of its kind, and its server's CPU time counts.
+    """
     with tempfile.TemporaryDirectory() as folder:
         job = Job(
-            port=port, pages=pages, hosts=hosts, folder=Path(folder), is_with_markdown=markdown
+            port=port,
+            pages=pages,
+            hosts=hosts,
+            folder=Path(folder),
+            is_with_markdown=markdown,
+            database=_another(database),
         )
-        command = [crawler.python(), "-m", f"benchmarks.crawlers.{crawler.module}"]
-        command += [as_argument(job), *([crawler.option] if crawler.option else [])]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-        )
-    if done.returncode:
-        raise RuntimeError(f"{crawler.name} failed:\n{done.stderr[-2_000:]}")
-    crawled = Crawled(**json.loads(done.stdout.splitlines()[-1]))
+        served_before = database.meter.server_seconds() if database else 0.0
+        crawled = _crawled(crawler, job)
+        served = database.meter.server_seconds() - served_before if database else 0.0
     check_whole(crawler, crawled, _served(port), pages)
+    crawled = replace(crawled, cpu_seconds=crawled.cpu_seconds + served)
+    _tell(crawler, crawled)
     return crawled
 
 
+def _another(database: Database | None) -> str | None:
+    return database.another(uuid4().hex) if database and database.name != "SQLite" else None
+
+
+def _crawled(crawler: Crawler, job: Job) -> Crawled:
+    command = [crawler.python(), "-m", f"benchmarks.crawlers.{crawler.module}"]
+    command += [as_argument(job), *([crawler.option] if crawler.option else [])]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
+    if done.returncode:
+        raise RuntimeError(f"{crawler.name} failed:\n{done.stderr[-2_000:]}")
+    return Crawled(**json.loads(done.stdout.splitlines()[-1]))
+
+
+def _tell(crawler: Crawler, crawled: Crawled) -> None:
+    print(
+        f"  {crawler.name}: {crawled.pages} pages, {_per_thousand(_cost(crawled))} CPU s a"
+        f" thousand, {crawled.wall_seconds:.1f} s, {crawled.peak_bytes / 1e6:.0f} MB at the most",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
 def check_whole(crawler: Crawler, crawled: Crawled, served: dict[str, int], pages: int) -> None:
-    """Each page was fetched once, by the crawler's count and by the site's."""
+    """Each page was fetched once, by the crawler's count and by the site's; robots.txt, too."""
     if {crawled.pages, served["pages"], served["requests"]} != {pages}:
         raise RuntimeError(f"{crawler.name} crawled {crawled} of {pages} pages, served: {served}")
+    if served.get("most_of_one_missing", 0) > 1:
+        raise RuntimeError(f"{crawler.name} asked again for what is not there: {served}")
 
 
 @contextmanager

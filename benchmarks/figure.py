@@ -6,7 +6,7 @@ import os
 import resource
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +61,21 @@ class Skipped:
     claim: str
     database: str
     reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flat:
+    """What a process held at the most, by how much it had to do; the bar is on the growth."""
+
+    claim: str
+    database: str
+    peaks: Mapping[int, int]  # bytes by number of items
+    bar: float = 1.2
+
+    @property
+    def growth(self) -> float:
+        """How many times as much with the most to do as with the least."""
+        return self.peaks[max(self.peaks)] / self.peaks[min(self.peaks)]
 
 
 class Meter:

@@ -80,7 +80,7 @@ def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> 
 
 @pytest.mark.slow
 def test_each_peer_is_measured_or_says_how_to_get_it() -> None:
-    sizes = crawl.Sizes(pages=20, pages_with_markdown=0, hosts=2, rounds=1)
+    sizes = crawl.Sizes(pages=20, pages_with_markdown=0, hosts=2, rounds=1, small_pages=())
     with sqlite() as database:
         lines = list(crawl.measure(database, sizes))
 
@@ -107,6 +107,20 @@ def test_a_page_left_out_or_fetched_twice_is_no_measurement(
 
     with pytest.raises(RuntimeError, match="of 30 pages, served"):
         crawl.check_whole(crawl.OURS, a_crawl(pages=pages), tally, 30)
+
+
+def test_a_crawl_that_asks_twice_for_robots_is_no_measurement() -> None:
+    tally = {"pages": 30, "requests": 30, "most_of_one_missing": 2}
+
+    with pytest.raises(RuntimeError, match="asked again"):
+        crawl.check_whole(crawl.OURS, a_crawl(), tally, 30)
+
+
+@pytest.mark.soak
+def test_memory_is_flat_from_two_thousand_pages_to_a_hundred_thousand() -> None:
+    peaks = {pages: crawl.peak_bytes(pages) for pages in (2_000, 20_000, 100_000)}
+
+    assert max(peaks.values()) <= peaks[2_000] * 1.2, peaks
 
 
 def test_crawlers_that_found_different_links_are_not_compared() -> None:

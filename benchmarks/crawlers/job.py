@@ -29,6 +29,7 @@ class Job:
     folder: Path  # an empty one, for whatever is kept
     connections_per_host: int = 1
     is_with_markdown: bool = False
+    database: str | None = None  # for whoever keeps his frontier in one; else in the folder
 
     @property
     def connections(self) -> int:
@@ -109,10 +110,15 @@ async def crawl(job: Job, visit: Visit) -> Seen:
     return Seen(visited, links)
 
 
-def main(work: Callable[[Job], Seen]) -> None:
-    """Do the job of the command line; the last line that is written says what it took."""
+def main(work: Callable[[Job], Seen], prepare: Callable[[Job], None] | None = None) -> None:
+    """Do the job of the command line; the last line that is written says what it took.
+
+    What `prepare` does is not counted, as imports are not.
+    """
     asked = json.loads(sys.argv[1])
     job = Job(**asked | {"folder": Path(asked["folder"])})
+    if prepare is not None:
+        prepare(job)
     cpu, started = _cpu_seconds(), time.perf_counter()
     seen = work(job)
     wall = time.perf_counter() - started

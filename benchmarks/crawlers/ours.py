@@ -1,55 +1,105 @@
-"""`python -m benchmarks.crawlers.ours JOB`: fetch, guard, store and links by our own parts.
+"""`python -m benchmarks.crawlers.ours JOB`: the crawl as users have it, a catalogue for each host.
 
-Without the frontier in the database: what is still to be fetched waits in the loop of the peers.
+Claimed from the database, fetched through the guard by the rules of robots.txt, judged, hashed,
+stored durably, written with what follows. The database is made, and the sources are declared,
+before the measuring begins.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Sequence
+from contextlib import closing
 
-import ingestion_pipeline.pages.transport  # noqa: F401 - else the first fetch would import it
-from benchmarks.crawlers.job import LOOPBACK, Job, Seen, crawl, main
+# What the first page would import.
+import re2  # noqa: F401
+import selectolax.lexbor  # noqa: F401
+
+import ingestion_pipeline.pages.transport  # noqa: F401
+from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
+from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.steps import Followed
+from ingestion_pipeline.catalogs.system import CatalogSystem
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
-from ingestion_pipeline.pages.request import Fetched, Request
-from ingestion_pipeline.reading import content_hash, decode
-from ingestion_pipeline.reading.links import page_links
-from ingestion_pipeline.reading.markup import parse_html
-from ingestion_pipeline.reading.page import read_page
+from ingestion_pipeline.pages.crawled import PageWork, StoredPage
+from ingestion_pipeline.pages.guard import Resolver
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.markdown import to_markdown
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.sources import Definition, Kind
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.store import Store, open_store
 
 USER_AGENT = "ingestion_pipeline benchmark"
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
+RECIPE = {"page_type": "EXPLORATORY"}
+
+
+class CountingSystem(CatalogSystem):
+    """Catalogues, and how many links to the site their pages have: peers tell that, too."""
+
+    def __init__(self) -> None:
+        self.links = 0
+
+    def follow(self, work: PageWork, page: StoredPage | None) -> Followed:
+        """The pages that follow."""
+        if page is not None and page.links is not None:
+            own = work.visit.url
+            hosts = [link.split("/", 3)[2] for link in page.links if link != own]
+            self.links += sum(host.endswith(SUFFIX) for host in hosts)
+        return super().follow(work, page)
+
+
+def prepare(job: Job) -> None:
+    """A database at the present schema, with a source for each host."""
+    if job.is_with_markdown:
+        to_markdown("<p>What the first page would import.")
+    with closing(open_store(_settings(job).database_url)) as store:
+        _register(store, job)
 
 
 async def ours(job: Job) -> Seen:
-    """Each page is fetched through the guard, kept durably and read."""
-    content = ContentStore(job.folder)
-    async with HttpFetcher(USER_AGENT, FetchLimits(), Guard(resolve=_names(job))) as fetcher:
-
-        async def visit(url: str) -> Iterable[str]:
-            answer = await fetcher.fetch(Request(url=url), now=NOW)
-            assert isinstance(answer, Fetched), "nothing was known of the page"
-            content.put(answer.body)
-            return _read(content, answer) if job.is_with_markdown else _links(answer)
-
-        return await crawl(job, visit)
-
-
-def _links(page: Fetched) -> Iterable[str]:
-    return page_links(parse_html(decode(page.body, page.content_type)), page.final_url)
+    """Every host is a source whose walk goes to its end."""
+    settings, system = _settings(job), CountingSystem()
+    with closing(open_store(settings.database_url)) as store:
+        shop = Workshop(
+            store=store,
+            settings=settings,
+            content=ContentStore(job.folder / "content"),
+            systems={},
+            crawlers={Kind.CATALOG: system},
+        )
+        async with HttpFetcher(USER_AGENT, FetchLimits(), Guard(resolve=_names(job))) as fetcher:
+            counts = await crawl_until_done(shop, _source_ids(job), fetcher)
+    return Seen(counts.new, system.links)
 
 
-def _read(content: ContentStore, page: Fetched) -> Iterable[str]:
-    """Everything the page says; its text and its Markdown are kept beside its body."""
-    read = read_page(decode(page.body, page.content_type), url=page.final_url)
-    content_hash(read.text)
-    for made in (read.text, read.markdown):
-        content.put(made.encode(), durably=False)
-    return read.links
+def _settings(job: Job) -> Settings:
+    changes = {"crawl.delay_seconds": "0", "snapshots.markdown": str(job.is_with_markdown)}
+    url = job.database or f"sqlite:///{job.folder / 'bench.db'}"
+    environment = {"INGESTION_HOME": str(job.folder), "INGESTION_DATABASE_URL": url}
+    return load_settings(environment, changes)
 
 
-def _names(job: Job):  # noqa: ANN202 - a Resolver
+def _source_ids(job: Job) -> list[str]:
+    return [f"catalog:bench-{number}" for number in range(job.hosts)]
+
+
+def _register(store: Store, job: Job) -> None:
+    found = [
+        Definition(
+            id=source_id,
+            kind=Kind.CATALOG,
+            url=url,
+            platform="catalog",
+            config={"recipe": RECIPE},
+        )
+        for source_id, url in zip(_source_ids(job), job.starts, strict=True)
+    ]
+    with store.begin() as connection:
+        register(connection, found, now=store.clock.now(connection))
+
+
+def _names(job: Job) -> Resolver:
     async def resolve(_: str, __: int) -> Sequence[Endpoint]:
         return [Endpoint(LOOPBACK, job.port, is_exempt=True)]
 
@@ -57,4 +107,4 @@ def _names(job: Job):  # noqa: ANN202 - a Resolver
 
 
 if __name__ == "__main__":
-    main(lambda job: asyncio.run(ours(job)))
+    main(lambda job: asyncio.run(ours(job)), prepare)

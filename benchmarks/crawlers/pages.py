@@ -125,7 +125,7 @@ def _small_page(site: Site, host: int, number: int) -> str:
     dice = random.Random(host * 1_000_003 + number)
     links = _Links(site, host, number, dice)
     listed = "".join(f'<li><a href="{links.next_path()}">Page</a></li>' for _ in range(12))
-    return f"<!DOCTYPE html><title>{host}/{number}</title><h1>{number}</h1><ul>{listed}</ul>"
+    return f"<!DOCTYPE html><title>{host}/{number}</title><h1>Number {number}</h1><ul>{listed}</ul>"
 
 
 def _navigation(site: Site, host: int) -> str:

@@ -35,6 +35,7 @@ class Tally:
             "requests": self.requests.total(),
             "pages": len(self.requests),
             "missing": dict(self.missing.most_common(5)),
+            "most_of_one_missing": max(self.missing.values(), default=0),
             "connections": self.connections,
             "most_connections_of_a_host": self.most,
         }

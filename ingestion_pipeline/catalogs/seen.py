@@ -23,6 +23,8 @@ def identity(url: str) -> str:
 
     No catalogue shows two things under `/a` and `/a/`, and links write both.
     """
+    if "/?" not in url and url[-1:] != "/":
+        return url
     path, mark, query = url.partition("?")
     shorter = path.rstrip("/")
     return f"{path if shorter.endswith(':') else shorter}{mark}{query}"

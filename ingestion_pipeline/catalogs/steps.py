@@ -14,7 +14,6 @@ from enum import StrEnum
 from ingestion_pipeline.catalogs.recipe import Chained, Numbered, PageType, Recipe
 from ingestion_pipeline.catalogs.seen import SeenPage, identity
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
-from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Permanent
 
 _ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
@@ -182,7 +181,8 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
     links = page.links(level.link_selector, within=level.rendering.content_selector)
     if level.page_type is PageType.EXPLORATORY:
         own = page.host  # and not that of where a redirect led
-        links = [link for link in links if host_of(link) == own]
+        links = [link for link in links if link.split("/", 3)[2:3] == [own]]  # all are canonical
+    key = step.links_key
     for link in links:
         url = link
         if level.link_pattern is not None:
@@ -191,7 +191,7 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
                 continue
             url = link if part == link else canonical_or_none(linked_page(page.url, part) or "")
         if url is not None:
-            yield _found(url, step.links_key)
+            yield _found(url, key)
 
 
 def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:

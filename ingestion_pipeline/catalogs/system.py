@@ -29,6 +29,7 @@ from ingestion_pipeline.catalogs.writing import (
 )
 from ingestion_pipeline.pages.crawled import (
     CrawlWanted,
+    KnownPages,
     PageArchive,
     PageGone,
     PageOutcomes,
@@ -104,6 +105,7 @@ class CatalogSystem:
         connection: Connection,
         outcomes: PageOutcomes,
         *,
+        known: KnownPages,
         now: datetime,
         settings: Settings,
         random: Random,
@@ -113,7 +115,7 @@ class CatalogSystem:
         lock_extractions(connection, ids, now=now)
         write_visits(connection, outcomes, now=now)
         followed = [done for done, _ in outcomes.done]
-        write_followed(connection, followed, now=now, settings=settings)
+        write_followed(connection, followed, known=known, now=now, settings=settings)
         walled = cancel_extractions(connection, _walls(outcomes), now=now)
         over = [*walled, *end_extractions(connection, ids, now=now)]
         # All of them before the first source is written: as whoever registers sources does it.

@@ -28,7 +28,13 @@ from sqlalchemy import (
 from ingestion_pipeline.catalogs.frontier import PagePlan
 from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
 from ingestion_pipeline.catalogs.steps import Followed, Found
-from ingestion_pipeline.pages.crawled import FETCH_PAGE, PageDone, PageFailed, PageOutcomes
+from ingestion_pipeline.pages.crawled import (
+    FETCH_PAGE,
+    KnownPages,
+    PageDone,
+    PageFailed,
+    PageOutcomes,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.audit import audit
@@ -110,7 +116,12 @@ class _Frontier:
 
 
 def write_followed(
-    connection: Connection, done: Iterable[PageDone], *, now: datetime, settings: Settings
+    connection: Connection,
+    done: Iterable[PageDone],
+    *,
+    known: KnownPages,
+    now: datetime,
+    settings: Settings,
 ) -> None:
     """The pages that follow wait to be claimed, unless their extraction knows them already.
 
@@ -122,11 +133,14 @@ def write_followed(
         followed: Followed = one.followed
         frontier = frontiers.setdefault(plan.extraction_id, _Frontier(one.work.source))
         frontier.beyond += followed.beyond
+        has = known.of(plan.extraction_id)
         for found in followed.pages:
-            frontier.found.setdefault(found.key, (one.work.task, found))
+            if found.key not in has:
+                frontier.found.setdefault(found.key, (one.work.task, found))
     for extraction_id, frontier in sorted(frontiers.items()):
         if frontier.found or frontier.beyond:
-            _Spawner(connection, extraction_id, frontier, now=now, settings=settings).spawn()
+            spawner = _Spawner(connection, extraction_id, frontier, now=now, settings=settings)
+            known.add(extraction_id, spawner.spawn())
 
 
 class _Spawner:
@@ -147,11 +161,14 @@ class _Spawner:
         self._now = now
         self._settings = settings
 
-    def spawn(self) -> None:
-        """Pages and their tasks, one statement each; what is refused is counted."""
+    def spawn(self) -> Collection[str]:
+        """Pages and their tasks, one statement each; what is refused is counted.
+
+        The answer is what was there already, as far as that is known.
+        """
         page_count = self._page_count()
         if page_count is None:
-            return
+            return ()
         wanted = self._frontier.found
         most = self._settings.work.spawn_depth
         deep = {key for key, (task, found) in wanted.items() if _depth(task, found) > most}
@@ -165,6 +182,7 @@ class _Spawner:
         self._count(
             page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond
         )
+        return fit.keys() - ids.keys() if len(ids) < room else ()
 
     def _page_count(self) -> int | None:
         """How many pages it has; None if it was cancelled meanwhile."""

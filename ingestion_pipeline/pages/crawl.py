@@ -55,7 +55,7 @@ from ingestion_pipeline.work.errors import (
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
-FLUSH_AFTER = 100  # pages written in one transaction
+FLUSH_AFTER = 250  # pages written in one transaction: what it costs by itself, they share
 FLUSH_BYTES = 16_000_000  # or so much of them, since they wait in memory
 FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
 CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more

@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages.crawled import (
     CrawlCounts,
     CrawledSystem,
+    KnownPages,
     PageArchive,
     PageDone,
     PageFailed,
@@ -45,6 +46,7 @@ def write_pages(
     stored: Mapping[int, Any],
     *,
     archive: PageArchive,
+    known: KnownPages,
     now: datetime,
 ) -> tuple[CrawlCounts, list[datetime]]:
     """Everything that is still ours takes effect, what another worker took meanwhile does not.
@@ -62,7 +64,9 @@ def write_pages(
         waiting=decided.waiting,
         failed=[*decided.failed, *decided.forbidden],
     )
-    system.write(connection, outcomes, now=now, settings=shop.settings, random=shop.random)
+    system.write(
+        connection, outcomes, known=known, now=now, settings=shop.settings, random=shop.random
+    )
     burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in decided.failed]
     bury(connection, burials, now=now)
     ended = [*(finished(one.task) for one in done), *map(_skipped, gone)]

@@ -132,6 +132,33 @@ class PageOutcomes:
     failed: Sequence[PageFailed] = ()
 
 
+class KnownPages:
+    """What a run has seen to be in the database already, by walk: most links lead to such pages.
+
+    A hint in front of the database's own word, and so of bounded size: it forgets all at once.
+    """
+
+    def __init__(self, most: int = 20_000) -> None:
+        self._most = most
+        self._count = 0
+        self._keys: dict[int, set[str]] = {}
+
+    def of(self, walk_id: int) -> Collection[str]:
+        """The keys of pages that the walk need not be told of again."""
+        return self._keys.get(walk_id, ())
+
+    def add(self, walk_id: int, keys: Collection[str]) -> None:
+        """These were there before the transaction that says so: it may still be rolled back."""
+        if self._count + len(keys) > self._most:
+            self._keys.clear()
+            self._count = 0
+        if len(keys) <= self._most:
+            known = self._keys.setdefault(walk_id, set())
+            before = len(known)
+            known.update(keys)
+            self._count += len(known) - before
+
+
 class Visitor(Protocol):
     """Looks at one page, politely; whatever goes wrong leaves as a `WorkError`."""
 
@@ -210,6 +237,7 @@ class CrawledSystem(Protocol):
         connection: Connection,
         outcomes: PageOutcomes,
         *,
+        known: KnownPages,
         now: datetime,
         settings: Settings,
         random: Random,

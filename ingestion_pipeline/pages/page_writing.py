@@ -19,6 +19,7 @@ from ingestion_pipeline.pages.crawl_results import write_pages
 from ingestion_pipeline.pages.crawled import (
     CrawlCounts,
     CrawledSystem,
+    KnownPages,
     PageArchive,
     PageDone,
     PageFailed,
@@ -59,6 +60,7 @@ class PageWriter:
         self._system = system
         self._archive = archive
         self._hosts = hosts
+        self._known = KnownPages()
 
     def write(self, results: Sequence[PageResult], left: Mapping[str, Visited]) -> Written:
         """Every result takes effect that is still ours, and the hosts are free."""
@@ -106,6 +108,7 @@ class PageWriter:
                 results,
                 stored,
                 archive=self._archive,
+                known=self._known,
                 now=now,
             )
             self._hosts.release(connection, left, free, now=now)

@@ -7,6 +7,8 @@ in the page says of a class or an id for good. `opacity: 0` is not: pages fade t
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from functools import lru_cache
 from html import unescape
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_STYLE_SELECTORS = 200
+_KEPT_SHEET_CHARACTERS = 50_000
 
 # `noscript` is for others than the visitor; forms stay, catalogues have their terms in them.
 _NO_TEXT = (
@@ -118,13 +121,22 @@ def body_html(tree: LexborHTMLParser) -> str:
 
 
 def _apart(html: str) -> str:
-    return _TOUCHING.sub("</span> ", _COMMENT.sub("", html))
+    if "<!--" in html:
+        html = _COMMENT.sub("", html)
+    return _TOUCHING.sub("</span> ", html)
 
 
 def readable(text: str) -> str:
     """The text without characters that nobody sees, blanks and blank lines reduced to one."""
-    lines = without_invisible(text).replace("\r", "\n").split("\n")
-    return "\n".join([" ".join(words) for line in lines if (words := line.split())])
+    lines = map(str.strip, without_invisible(text).replace("\r", "\n").split("\n"))
+    # Printable means that a space is the only white space: most lines need no second look.
+    return "\n".join(
+        [
+            line if "  " not in line and line.isprintable() else " ".join(line.split())
+            for line in lines
+            if line
+        ]
+    )
 
 
 def without_invisible(text: str) -> str:
@@ -154,11 +166,17 @@ def _remove(nodes: list[LexborNode]) -> None:
         node.decompose()
 
 
-def _hiding_selectors(tree: LexborHTMLParser) -> list[str]:
+def _hiding_selectors(tree: LexborHTMLParser) -> Sequence[str]:
     """Classes and ids that a style sheet of the page hides and that none of its rules shows."""
     sheets = "\n".join(node.text() for node in tree.css("style"))
+    # The pages of a site share their style sheet: to read it took as long as to parse the page.
+    read = _selectors_of_site if len(sheets) <= _KEPT_SHEET_CHARACTERS else _selectors_in
+    return read(sheets)
+
+
+def _selectors_in(sheets: str) -> Sequence[str]:
     if not _MAY_HIDE.search(sheets):
-        return []
+        return ()
     sheets = _CSS_COMMENT.sub("", sheets)
     rules = _CSS_RULE.findall(sheets)
     hiding = {
@@ -169,7 +187,10 @@ def _hiding_selectors(tree: LexborHTMLParser) -> list[str]:
         if _ONE_CLASS_OR_ID.fullmatch(selector)
     }
     shown = " ".join(s for s, said in rules if _SHOWN.search(_BLANKS.sub("", said.lower())))
-    return list(islice((s for s in hiding if _name(s) not in shown), MAX_STYLE_SELECTORS))
+    return tuple(islice((s for s in hiding if _name(s) not in shown), MAX_STYLE_SELECTORS))
+
+
+_selectors_of_site = lru_cache(maxsize=64)(_selectors_in)  # six megabytes at the most
 
 
 def _name(selector: str) -> str:

@@ -79,6 +79,7 @@ _BEGINNING = re.compile(
 )
 _PHRASE_LENGTH = 80  # up to the first digit: 57 in "current date and time is: the donnerstag., ..."
 _NUMBER = re.compile("[0-9]++")
+_DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
 _RELATIVE = ("ago", "just now", "yesterday", "today")
 _COPYRIGHT = re.compile(
     r"((?:©|\(c\)|\bcopyright\b)[\s©(c),]{0,8})[0-9]{4}(?:\s?(?:[-–—]|to)\s?(?:[0-9]{4}|present))?"  # noqa: RUF001
@@ -138,9 +139,13 @@ def _beginnings(text: str) -> Iterator[int]:
 
 
 def _moments(text: str) -> Iterator[int]:
-    """Where a moment may be: at each number, and at each word for one."""
-    for number in _NUMBER.finditer(text):
-        yield number.start()
+    """Where a moment may be: at each digit, and at each word for one."""
+    # One byte a character, whatever it is: to find one byte is far quicker than a pattern.
+    digits = text.encode("ascii", "replace").translate(_DIGITS_ALIKE)
+    place = digits.find(b"0")
+    while place >= 0:
+        yield place
+        place = digits.find(b"0", place + 1)
     yield from _places(text, _RELATIVE)
 
 

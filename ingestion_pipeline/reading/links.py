@@ -28,6 +28,11 @@ _PLAIN = re.compile(
     r"(https?://[^/?#\\]++)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
 )
 
+_ROOTED = re.compile(  # the same as most pages write it
+    r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
+    re.ASCII,
+)
+
 
 def absolute_link(base: str | None, link: str | None) -> str | None:
     """The link as a web address, with its fragment.
@@ -85,11 +90,25 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
 
 def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     """The same, where what links are relative to is known."""
-    hrefs = dict.fromkeys(node.attrs.get("href") for node in tree.css("a[href], area[href]"))
+    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css("a[href], area[href]")])
+    own = _ORIGIN.match(base or "")
+    origin = own[0] if own else ""
+    canonical_origin = _canonical_origin(origin) if origin else None
     links: dict[str, str] = {}
-    for address in dict.fromkeys(linked_page(base, href) for href in hrefs):
-        if address and (canonical := canonical_or_none(address)):
-            links.setdefault(canonical, address)
+    for href in hrefs:
+        if (
+            canonical_origin
+            and len(href := href or "") <= MAX_URL_CHARS
+            and (rooted := _ROOTED.fullmatch(href))
+        ):
+            path, query = rooted.groups()
+            canonical = canonical_origin + path + (_plain_query(query) if query else "")
+            if canonical not in links:
+                links[canonical] = origin + href.partition("#")[0]
+            continue
+        address = linked_page(base, href)
+        if address and (found := canonical_or_none(address)):
+            links.setdefault(found, address)
     return links
 
 

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import cleaned_text
+from ingestion_pipeline.reading.cleaning import readable
 from ingestion_pipeline_tests.samples import sample
 
 SEEN = "<h1>Baking I</h1>"
@@ -107,3 +108,10 @@ def test_no_text_raises_or_leaves_a_tag(html: str) -> None:
 
     assert "\0" not in text
     assert text == text.strip()
+
+
+@given(st.text(alphabet="ab \u00a0\u2003\u3000\u2028\t\n\r\x0b\x0c\x1f\x85é", max_size=40))
+def test_blanks_of_all_kinds_become_one(text: str) -> None:
+    lines = [" ".join(line.split()) for line in text.replace("\r", "\n").split("\n")]
+
+    assert readable(text) == "\n".join(line for line in lines if line)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from html import escape
 from string import ascii_letters, digits
 
 import pytest
@@ -13,6 +14,7 @@ from ingestion_pipeline.reading.links import (
     base_of,
     canonical_or_none,
     linked_page,
+    links_from,
     page_links,
 )
 from ingestion_pipeline.reading.markup import parse_html
@@ -136,6 +138,22 @@ def test_the_quick_way_to_the_canonical_form_is_the_right_one(
         expected = None
 
     assert canonical_or_none(address) == expected
+
+
+BASES = st.sampled_from([URL, "HTTP://A.test:80/x", "https://a.test:8080", "http://[", None])
+
+
+@given(PARTS, BASES)
+def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(
+    path: str, base: str | None
+) -> None:
+    href = f"/{path}"
+    address = linked_page(base, href)
+    canonical = canonical_or_none(address) if address else None
+
+    found = links_from(parse_html(f'<a href="{escape(href)}">x</a>'), base)
+
+    assert found == ({canonical: address} if canonical else {})
 
 
 QUERIES = st.lists(st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "", "c=d=e", "a=0"]))

@@ -1,0 +1,48 @@
+"""Files are waited for one by one, or all at once; what cannot be done is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.durably import (
+    MANY,
+    can_sync_all_at_once,
+    sync_all_at_once,
+    sync_each,
+)
+
+
+def test_a_file_that_is_gone_cannot_be_durable(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        sync_each([str(tmp_path / "gone")])
+
+
+@pytest.mark.skipif(not can_sync_all_at_once(), reason="no syncfs here")
+def test_a_file_system_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    sync_all_at_once(tmp_path, [])
+
+    with pytest.raises(FileNotFoundError):
+        sync_all_at_once(tmp_path / "gone", [])
+
+
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY, 3 * MANY])
+def test_few_objects_and_many_are_there_and_nothing_else_is(tmp_path: Path, count: int) -> None:
+    bodies = [f"body {number}".encode() for number in range(count)]
+    store = ContentStore(tmp_path / "content")
+
+    names = store.put_many(bodies)
+
+    assert [store.get(name) for name in names] == bodies
+    assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == count
+
+
+def test_what_a_dead_process_left_half_written_is_swept(tmp_path: Path) -> None:
+    store = ContentStore(tmp_path)
+    kept = store.put(b"kept")
+    (tmp_path / "in" / ".left-0.tmp").write_bytes(b"half")
+
+    assert store.prune([kept], older_than_seconds=-60) == 1
+    assert store.get(kept) == b"kept"
