@@ -1,8 +1,8 @@
-"""The only module that knows the HTTP libraries: aiohttp's wire, and httpx's choice of authorities.
+"""The only module that knows the HTTP libraries: httpx's transport interface, on aiohttp's wire.
 
-No redirects, cookies, environment or decoding of aiohttp's: we want none of it. httpx's own pool
-costs five times as much per page (docs/decisions.md). One small session per host, so that what is
-kept open is bounded.
+No `httpx.AsyncClient` and no redirects, cookies, environment or decoding of aiohttp's: we want none
+of it. httpx's own pool costs five times as much per page (docs/decisions.md). One small session per
+host, so that what is kept open is bounded.
 
 Every address is checked twice: the guard answers in place of a name server, and no socket is made
 for an address that it did not hand out for this very request.
@@ -13,13 +13,13 @@ from __future__ import annotations
 import socket
 import ssl
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aiohttp
 import httpx
@@ -82,8 +82,8 @@ class _GuardedNames(AbstractResolver):
         """Nothing is open."""
 
 
-class _HostTransport:
-    """One host's session of aiohttp's, which only sends and receives."""
+class _HostTransport(httpx.AsyncBaseTransport):
+    """httpx's transport for one host, over a session of aiohttp's that only sends and receives."""
 
     def __init__(
         self, names: _GuardedNames, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
@@ -112,15 +112,20 @@ class _HostTransport:
         # It would repeat a request by itself, at once: one turn of a host's pace is one request.
         vars(self._session)["_retry_connection"] = False
 
-    async def send(
-        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
-    ) -> aiohttp.ClientResponse:
-        """Status and headers are there; the content is the body as it comes from the wire."""
-        target = URL(url, encoded=True)
-        if _is_literal(target.raw_host or ""):  # aiohttp asks no resolver about these
-            await self._names.check(target.raw_host or "", target.port or 0)
-        return await self._session.request(
-            method, target, headers=headers, data=body or None, allow_redirects=False
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Status and headers are there; the stream is the body as it comes from the wire."""
+        url = URL(str(request.url), encoded=True)
+        if _is_literal(url.raw_host or ""):  # aiohttp asks no resolver about these
+            await self._names.check(url.raw_host or "", url.port or 0)
+        response = await self._session.request(
+            request.method,
+            url,
+            headers=request.headers,
+            data=request.content or None,
+            allow_redirects=False,
+        )
+        return httpx.Response(
+            response.status, headers=list(response.raw_headers), stream=_Wire(response)
         )
 
     async def aclose(self) -> None:
@@ -141,6 +146,19 @@ def _fenced(opened: OpenSocket) -> OpenSocket:
         return opened(info)
 
     return factory
+
+
+class _Wire(httpx.AsyncByteStream):
+    """The rest of an answer; a connection whose body was not read to its end is closed."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,12 +207,13 @@ class Connections:
     ) -> AsyncGenerator[RawAnswer, None]:
         async with self._transport(host_of(url)) as transport:
             with _classified(url):
-                response = await transport.send(method, url, headers, body)
+                request = httpx.Request(method, url, headers=headers, content=body)
+                response = await transport.handle_async_request(request)
             try:
                 async with aclosing(_chunks(response, url)) as chunks:
-                    yield RawAnswer(response.status, _headers(response), chunks)
+                    yield RawAnswer(response.status_code, dict(response.headers.items()), chunks)
             finally:
-                response.close()  # a connection whose body was read to its end is kept all the same
+                await response.aclose()
 
     @asynccontextmanager
     async def _transport(self, host: str) -> AsyncGenerator[_HostTransport, None]:
@@ -231,25 +250,9 @@ def _tls(ca_file: Path | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca_file))
 
 
-def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
-    """By lower-case name; what was sent several times is one list, as HTTP has it."""
-    headers: dict[str, str] = {}
-    for raw_name, raw_value in response.raw_headers:
-        name, value = raw_name.decode("latin-1").lower(), _header_text(raw_value)
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
-    return headers
-
-
-def _header_text(raw: bytes) -> str:
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
-
-
-async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes, None]:
+async def _chunks(response: httpx.Response, url: str) -> AsyncGenerator[bytes, None]:
     with _classified(url):
-        async for chunk in response.content.iter_any():
+        async for chunk in cast("httpx.AsyncByteStream", response.stream):
             yield chunk
 
 
@@ -257,14 +260,14 @@ async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[
 def _classified(url: str) -> Generator[None, None, None]:
     try:
         yield
-    except (aiohttp.ClientError, TimeoutError) as error:
+    except (aiohttp.ClientError, httpx.InvalidURL, TimeoutError) as error:
         raise _work_error(error, without_credentials(url)) from error
 
 
 def _work_error(error: Exception, shown: str) -> WorkError:
     text = f"{shown}: {str(error) or type(error).__name__}"
     match error:
-        case aiohttp.InvalidURL():
+        case httpx.InvalidURL() | aiohttp.InvalidURL():
             return Permanent(text, code="bad_url")
         case TimeoutError():
             return Transient(f"{shown}: no connection in time", code="timeout")
