@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 
 from sqlalchemy import Connection, select
@@ -17,6 +18,9 @@ from ingestion_pipeline.pages.snapshots import (
     renew_pages,
     store_pages,
 )
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.links import page_links
+from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import snapshots
 
@@ -29,8 +33,8 @@ class SnapshotArchive:
         self._content = content
 
     def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
-        """What the newest snapshot of each URL left; those never seen are not in it."""
-        return known_pages(connection, urls)
+        """What the newest snapshot of each URL left; not those never seen, or lost on disk."""
+        return known_pages(connection, urls, self._content)
 
     def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[KeptPage]:
         """Every form of every (source, page) is on disk; the answer is what `keep` takes."""
@@ -47,13 +51,19 @@ class SnapshotArchive:
         renew_pages(connection, pages)
 
     def stored(self, known: KnownPage) -> StoredPage:
-        """The page as it was kept."""
+        """The page as it was kept; its links are at hand if the body alone does not tell them."""
         with self._store.read() as connection:
             query = select(snapshots).where(snapshots.c.id == known.snapshot_id)
             row = connection.execute(query).one()
-        return StoredPage(
+        page = StoredPage(
             url=row.final_url or row.url,
             body=self._content.get(row.body_hash),
             content_type=row.content_type,
             is_rendered=row.rendered_at is not None,
         )
+        return _with_discovered(page, row.discovered) if row.discovered else page
+
+
+def _with_discovered(page: StoredPage, discovered: Sequence[str]) -> StoredPage:
+    tree = parse_html(decode(page.body, page.content_type))
+    return replace(page, links=(*page_links(tree, page.url), *discovered))

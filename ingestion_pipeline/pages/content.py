@@ -90,6 +90,11 @@ class ContentStore:
             raise _moved_aside(path)
         return body
 
+    def has(self, content_hash: str) -> bool:
+        """Whether there is such an object, damaged or not: nothing is read."""
+        named = _NAME.fullmatch(content_hash) is not None
+        return named and os.path.isfile(self._path(content_hash))  # noqa: PTH113
+
     def prune(self, kept: Collection[str | None], *, older_than_seconds: float) -> int:
         """What is not among `kept` and was written longer ago is gone; how many files that was.
 

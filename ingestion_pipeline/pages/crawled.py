@@ -44,7 +44,8 @@ class PageWork:
 class StoredPage:
     """A page whose content is in the store; `url` is where its redirects led.
 
-    `links` are known if the page was just read; `is_rendered` if a browser made the body.
+    `links` are known if the page was just read, or if clicks found some of them; `is_rendered` if a
+    browser made the body.
     """
 
     url: str
@@ -171,7 +172,7 @@ class PageArchive(Protocol):
     """Where pages are kept; safe to be used from several threads."""
 
     def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
-        """What the newest snapshot of each URL left; those never seen are not in it."""
+        """What the newest snapshot of each URL left; not those never seen, or lost on disk."""
         ...
 
     def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[Any]:

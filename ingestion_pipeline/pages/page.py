@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
+from hashlib import sha256
 
 from ingestion_pipeline.pages.rendering import Rendering
 
@@ -12,7 +14,8 @@ from ingestion_pipeline.pages.rendering import Rendering
 class KnownPage:
     """What the newest snapshot left, by which an unchanged page is recognised.
 
-    `served_hash` is of the bytes that plain HTTP gave, `content_hash` of the cleaned text.
+    `served_hash` is of the bytes that plain HTTP gave, `content_hash` of the cleaned text,
+    `links_hash` of where it leads, `rendering_hash` of how a browser was told to show it.
     """
 
     snapshot_id: int
@@ -21,6 +24,8 @@ class KnownPage:
     etag: str | None = None
     last_modified: str | None = None
     rendered_at: datetime | None = None
+    links_hash: str | None = None
+    rendering_hash: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,10 +37,15 @@ class PageVisit:
     render: bool = False
     rendering: Rendering = field(default_factory=Rendering)
 
+    @property
+    def rendering_hash(self) -> str:
+        """The same as long as a browser is asked for, and told, the same."""
+        return sha256(repr((self.render, self.rendering)).encode()).hexdigest()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamePage:
-    """Nothing that a reader would notice has changed; the validators may have.
+    """Neither what a reader sees nor where it leads has changed; the validators may have.
 
     What it is recognised by from now on: `served_hash` and `rendered_at` as in `KnownPage`.
     """
@@ -50,7 +60,7 @@ class SamePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPage:
-    """A page that says something new, read once: `links` are canonical URLs in page order.
+    """A page that says or links something new: `links` are canonical URLs in page order.
 
     `body` is what is kept as the page: the served bytes, or the rendered DOM if `is_rendered`.
     """
@@ -71,6 +81,18 @@ class NewPage:
     is_rendered: bool = False
     screenshot: bytes | None = None
     discovered: tuple[str, ...] = ()
+    rendering_hash: str | None = None
+
+    @property
+    def links_hash(self) -> str:
+        """Of every address that it leads to."""
+        return links_hash((*self.links, *self.discovered))
 
 
 PageAnswer = NewPage | SamePage
+
+
+def links_hash(links: Iterable[str]) -> str:
+    """The same for the same addresses in any order: pages shuffle what they advertise."""
+    said = "\n".join(sorted(set(links)))
+    return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,8 +1,10 @@
 """One look at a page: by plain HTTP first, by a browser only where that shows nothing.
 
 A page that is known is asked for conditionally; 304 and equal bytes end the visit before anything
-is parsed. What was rendered may change behind bytes that stay the same, since its data comes from
-elsewhere: it is rendered again after a while all the same.
+is parsed. Other bytes are the same page if both its text and its links are: a list may lead
+elsewhere under the words it had. What was rendered may change behind bytes that stay the same,
+since its data comes from elsewhere: it is rendered again after a while all the same, and at once if
+the browser is told otherwise than before.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ from typing import Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.appearance import EmptyShell, parsed_appearance, plain_appearance
-from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.page import (
+    KnownPage,
+    NewPage,
+    PageAnswer,
+    PageVisit,
+    SamePage,
+)
 from ingestion_pipeline.pages.refusals import empty_in_a_browser, needs_browser, refusal_of
 from ingestion_pipeline.pages.rendering import Rendered, Renderer
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
@@ -102,6 +110,7 @@ class PageVisitor:
         Walls, pages that say "not found", files and empty shells leave as errors of their own code
         (see `refusals`); a bot wall is not shown to the browser either.
         """
+        visit = _without_what_was_shown_otherwise(visit)
         found = await self._served(visit, _Hops(visit.url, self._max_hops, check_url), now=now)
         shell: EmptyShell | None = None
         if isinstance(found, _Served):
@@ -146,10 +155,10 @@ class PageVisitor:
         return now - known.rendered_at >= self._render_again
 
     def _plain(self, visit: PageVisit, served: _Served) -> PageAnswer:
-        text_hash = content_hash(served.read.text, is_clean=True)
-        if visit.known is not None and visit.known.content_hash == text_hash:
+        page = self._new(visit, served.page, served.read, served.validators)
+        if visit.known is not None and _is_same(page, visit.known):
             return _same(visit, visit.known, served.validators, rendered_at=None)
-        return self._new(visit, served.page, served.read, served.validators, text_hash)
+        return self._with_markdown(page, served.read)
 
     async def _rendered(
         self, visit: PageVisit, found: _Served | _Validators, shown: Rendered, *, now: datetime
@@ -159,20 +168,16 @@ class PageVisitor:
         read = await _off_the_loop(len(shown.page.body), _read, shown.page)
         if isinstance(seen := _judged(shown.page, read), EmptyShell):
             raise empty_in_a_browser(seen, visit.url)
-        text_hash = content_hash(read.text, is_clean=True)
-        if visit.known is not None and visit.known.content_hash == text_hash:
+        page = self._new(visit, shown.page, read, validators)
+        page = _with_what_the_browser_saw(page, shown, visit)
+        if visit.known is not None and _is_same(page, visit.known):
             return _same(visit, visit.known, validators, rendered_at=now)
-        page = self._new(visit, shown.page, read, validators, text_hash)
-        return _with_what_the_browser_saw(page, shown)
+        return self._with_markdown(page, read)
 
     def _new(
-        self,
-        visit: PageVisit,
-        page: Fetched,
-        read: VisiblePage,
-        validators: _Validators,
-        text_hash: str,
+        self, visit: PageVisit, page: Fetched, read: VisiblePage, validators: _Validators
     ) -> NewPage:
+        """The page without its Markdown, which is made only if it turns out to be new."""
         canonical = read.way.canonical_url
         return NewPage(
             url=visit.url,
@@ -184,11 +189,16 @@ class PageVisitor:
             last_modified=validators.last_modified,
             body=page.body,
             served_hash=validators.served_hash or "",
-            content_hash=text_hash,
+            content_hash=content_hash(read.text, is_clean=True),
             text=read.text,
-            markdown=markdown_of(read.tree, url=page.final_url) if self._markdown else None,
+            markdown=None,
             links=read.links,
         )
+
+    def _with_markdown(self, page: NewPage, read: VisiblePage) -> NewPage:
+        if not self._markdown:
+            return page
+        return replace(page, markdown=markdown_of(read.tree, url=page.final_url))
 
 
 class _Hops:
@@ -276,8 +286,28 @@ def _same(
     )
 
 
-def _with_what_the_browser_saw(page: NewPage, shown: Rendered) -> NewPage:
-    return replace(page, is_rendered=True, screenshot=shown.screenshot, discovered=shown.discovered)
+def _with_what_the_browser_saw(page: NewPage, shown: Rendered, visit: PageVisit) -> NewPage:
+    return replace(
+        page,
+        is_rendered=True,
+        rendering_hash=visit.rendering_hash,
+        screenshot=shown.screenshot,
+        discovered=shown.discovered,
+    )
+
+
+def _without_what_was_shown_otherwise(visit: PageVisit) -> PageVisit:
+    """What another recipe made the browser show says nothing of what this one would."""
+    known = visit.known
+    if known is None or known.rendered_at is None or known.rendering_hash == visit.rendering_hash:
+        return visit
+    return replace(visit, known=None)
+
+
+def _is_same(page: NewPage, known: KnownPage) -> bool:
+    """Whether the stored page still serves: it says this, leads there and was made in this way."""
+    found = (page.content_hash, page.links_hash, page.rendering_hash)
+    return found == (known.content_hash, known.links_hash, known.rendering_hash)
 
 
 def _is_same_site(canonical: str | None, url: str) -> bool:

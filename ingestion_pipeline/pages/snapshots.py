@@ -34,10 +34,11 @@ from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import snapshots
-from ingestion_pipeline.store.types import Id, UtcDateTime
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 _IDENTITY = ("url", "url_key", "content_hash")
-_OBJECTS = ("content_hash", "body_hash", "text_hash", "markdown_hash", "screenshot_hash")
+_FORMS = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
+_OBJECTS = ("content_hash", *_FORMS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,15 +61,21 @@ class KeptPage:
     markdown_hash: str | None
     markdown_version: str | None
     screenshot_hash: str | None
+    links_hash: str | None = None
+    rendering_hash: str | None = None
+    discovered: Sequence[str] | None = None
     source_id: str | None = None
     failure: str | None = None
 
 
+_TYPES: Mapping[str, TypeEngine[Any]] = {
+    "size_bytes": Integer(),
+    "status_code": Integer(),
+    "rendered_at": UtcDateTime(),
+    "discovered": Json,
+}
 _COLUMNS: Mapping[str, TypeEngine[Any]] = {
-    one.name: {"size_bytes": Integer(), "status_code": Integer(), "rendered_at": UtcDateTime()}.get(
-        one.name, Text()
-    )
-    for one in fields(KeptPage)
+    one.name: _TYPES.get(one.name, Text()) for one in fields(KeptPage)
 } | {"url_key": String(64)}
 
 
@@ -114,6 +121,9 @@ def _stored(
         markdown_hash=markdown_hash,
         markdown_version=MARKDOWN_VERSION if markdown_hash else None,
         screenshot_hash=screenshot_hash,
+        links_hash=page.links_hash,
+        rendering_hash=page.rendering_hash,
+        discovered=list(page.discovered) or None,
     )
 
 
@@ -167,17 +177,27 @@ def keep_snapshots(
     keep_pages(connection, listed, now=now)
 
 
-def known_pages(connection: Connection, urls: Collection[str]) -> dict[str, KnownPage]:
-    """What is known of those of these pages that were kept before: their newest snapshots."""
-    columns = [snapshots.c[one.name] for one in fields(KnownPage) if one.name != "snapshot_id"]
+def known_pages(
+    connection: Connection, urls: Collection[str], content: ContentStore
+) -> dict[str, KnownPage]:
+    """What is known of those of these pages that were kept before: their newest snapshots.
+
+    A page whose objects are no longer all there is not known: it must be got whole again.
+    """
+    names = [one.name for one in fields(KnownPage) if one.name != "snapshot_id"]
+    columns = [snapshots.c[name] for name in (*names, *_FORMS)]
     query = (
         select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
         .where(snapshots.c.url_key.in_([_url_key(url) for url in urls]))
         .where(snapshots.c.text_hash.is_not(None))
         .order_by(snapshots.c.fetched_at, snapshots.c.id)
     )
-    found = connection.execute(query).mappings()
-    return {row["url"]: KnownPage(**{k: v for k, v in row.items() if k != "url"}) for row in found}
+    newest = {row["url"]: row for row in connection.execute(query).mappings()}
+    return {
+        url: KnownPage(snapshot_id=row["snapshot_id"], **{name: row[name] for name in names})
+        for url, row in newest.items()
+        if all(content.has(row[name]) for name in _FORMS if row[name] is not None)
+    }
 
 
 def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:

@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import event, func, select
 
-from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage
+from ingestion_pipeline.pages.archive import SnapshotArchive
+from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage, links_hash
 from ingestion_pipeline.pages.snapshots import keep_pages, known_pages, renew_pages, store_pages
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
@@ -47,9 +49,9 @@ def kept(shop: Workshop, *pages: NewPage, hours: int = 0) -> list[int]:
         return keep_pages(connection, stored, now=now)
 
 
-def known(store: Store, *urls: str) -> dict[str, KnownPage]:
-    with store.read() as connection:
-        return known_pages(connection, urls)
+def known(shop: Workshop, *urls: str) -> dict[str, KnownPage]:
+    with shop.store.read() as connection:
+        return known_pages(connection, urls, shop.content)
 
 
 def test_a_page_is_a_row_with_an_object_for_each_form_of_it(shop: Workshop, store: Store) -> None:
@@ -78,14 +80,18 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
 ) -> None:
     [first] = kept(shop, a_page(text="A"))
     [second] = kept(shop, a_page(text="B"), hours=1)
-    assert known(store, URL)[URL].snapshot_id == second
+    assert known(shop, URL)[URL].snapshot_id == second
 
     again = kept(shop, a_page(text="A", etag='"3"'), hours=2)
 
     assert again == [first]
     assert len(rows(store, snapshots)) == 2
-    assert known(store, URL)[URL] == KnownPage(
-        snapshot_id=first, content_hash="hash of A", served_hash="served A", etag='"3"'
+    assert known(shop, URL)[URL] == KnownPage(
+        snapshot_id=first,
+        content_hash="hash of A",
+        served_hash="served A",
+        etag='"3"',
+        links_hash=links_hash([]),
     )
 
 
@@ -97,7 +103,7 @@ def test_hundreds_of_pages_are_one_statement_each_way(shop: Workshop, store: Sto
     with store.begin() as connection:
         event.listen(connection, "before_cursor_execute", lambda *a: said.append(a[2]))
         ids = keep_pages(connection, stored, now=NOON)
-        found = known_pages(connection, urls)
+        found = known_pages(connection, urls, shop.content)
 
     assert len(said) == 2
     assert [found[url].snapshot_id for url in urls] == ids[:-1]
@@ -105,19 +111,49 @@ def test_hundreds_of_pages_are_one_statement_each_way(shop: Workshop, store: Sto
     assert len(set(ids)) == 300
 
 
+def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(shop: Workshop) -> None:
+    found = ("https://a.test/é?a=1", "https://a.test/2")
+    shown = a_page(is_rendered=True, discovered=found, rendering_hash="recipe", links=(URL,))
+    kept(shop, shown, a_page(URL + "/plain"))
+
+    archive = SnapshotArchive(shop.store, shop.content)
+    page, plain = map(known(shop, URL, URL + "/plain").__getitem__, (URL, URL + "/plain"))
+
+    assert (page.links_hash, page.rendering_hash) == (links_hash((URL, *found)), "recipe")
+    assert archive.stored(page).links == found
+    assert (archive.stored(plain).links, plain.rendering_hash) == (None, None)
+
+
+@pytest.mark.parametrize("form", ["body_hash", "text_hash", "markdown_hash", "screenshot_hash"])
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(
+    shop: Workshop, form: str
+) -> None:
+    page = a_page(screenshot=b"png")
+    kept(shop, a_page(text="older"))
+    kept(shop, page, hours=1)
+    lost = next(getattr(row, form) for row in rows(shop.store, snapshots) if row.screenshot_hash)
+
+    (shop.settings.home / "content" / lost[:2] / lost[2:]).unlink()
+
+    assert known(shop, URL) == {}  # not even by what it said before
+    kept(shop, page, hours=2)
+    assert known(shop, URL)[URL].content_hash == page.content_hash
+
+
 def test_nothing_is_known_of_others_and_a_listing_is_no_page(shop: Workshop, store: Store) -> None:
     kept(shop, a_page())
     with store.begin() as connection:
         connection.execute(snapshots.update().values(text_hash=None))
 
-    assert known(store, URL, "https://a.test/other") == {}
+    assert known(shop, URL, "https://a.test/other") == {}
 
 
 def test_a_page_that_says_the_same_writes_only_other_validators(
     shop: Workshop, store: Store
 ) -> None:
     kept(shop, a_page())
-    before = known(store, URL)[URL]
+    before = known(shop, URL)[URL]
     same = SamePage(
         url=URL, known=before, etag='"1"', last_modified=None, served_hash="served Baker"
     )
@@ -126,7 +162,7 @@ def test_a_page_that_says_the_same_writes_only_other_validators(
         assert renew_pages(connection, [same]) == 0
         assert renew_pages(connection, [replace(same, etag='"2"', served_hash="other")]) == 1
 
-    after = known(store, URL)[URL]
+    after = known(shop, URL)[URL]
     assert after == replace(before, etag='"2"', served_hash="other")
     with store.read() as connection:
         assert connection.execute(select(func.count()).select_from(snapshots)).scalar() == 1

@@ -91,6 +91,20 @@ def visited_with(web: FakeWeb, text: str):  # noqa: ANN201 - the answer, whichev
     return visited(web)
 
 
+def test_the_same_words_with_other_links_are_a_new_page(web: FakeWeb) -> None:
+    web.routes["/"] = a_document(more="<a href='/1'>Details</a> <a href='/2'>Details</a>")
+    known = known_from(visited(web))
+    web.routes["/"] = a_document(more="<a href='/2'>Details</a> <a href='/1'>Details</a>")
+    same(visited(web, PageVisit(url=web.url(), known=known)))
+    web.routes["/"] = a_document(more="<a href='/1'>Details</a> <a href='/7'>Details</a>")
+
+    page = new(visited(web, PageVisit(url=web.url(), known=known)))
+
+    assert page.content_hash == known.content_hash
+    assert page.links == (web.url("/1"), web.url("/7"))
+    assert page.markdown is not None
+
+
 def test_another_number_of_seats_is_a_new_page(web: FakeWeb) -> None:
     first = visited_with(web, "12 seats")
     web.routes["/"] = a_document("13 seats")
@@ -206,7 +220,7 @@ def test_an_empty_shell_is_shown_to_the_browser_and_unchanged_opens_none(web: Fa
     setup = Rendering(setup=(Wait(seconds=1),))
 
     page = new(visited(web, PageVisit(url=web.url(), rendering=setup), browser))
-    again = visited(web, PageVisit(url=web.url(), known=known_from(page)), browser)
+    again = visited(web, PageVisit(url=web.url(), rendering=setup, known=known_from(page)), browser)
 
     assert page.is_rendered
     assert (page.screenshot, page.discovered) == (b"\x89PNG", (web.url() + "#found",))
@@ -243,6 +257,19 @@ def test_a_page_is_rendered_where_it_is_asked_for(web: FakeWeb) -> None:
     page = new(visited(web, PageVisit(url=web.url(), render=True, known=plain), browser))
 
     assert page.text.startswith("as shown")
+
+
+def test_what_the_browser_was_told_to_show_otherwise_is_not_known(web: FakeWeb) -> None:
+    web.routes["/"] = Reply(SHELL.encode(), headers={"ETag": '"1"'})
+    browser = FakeBrowser([a_document("12 lamps")])
+    known = known_from(visited(web, "/", browser))
+    mended = Rendering(content_selector="#all")
+
+    page = new(visited(web, PageVisit(url=web.url(), rendering=mended, known=known), browser))
+    same(visited(web, PageVisit(url=web.url(), rendering=mended, known=known_from(page)), browser))
+
+    assert [rendering for _, rendering in browser.asked] == [Rendering(), mended]
+    assert ["if-none-match" in one.headers for one in web.requests] == [False, False, True]
 
 
 def test_without_a_browser_the_error_names_the_cure(web: FakeWeb) -> None:

@@ -87,6 +87,8 @@ def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
             etag=answer.etag,
             last_modified=answer.last_modified,
             rendered_at=answer.rendered_at,
+            links_hash=answer.known.links_hash,
+            rendering_hash=answer.known.rendering_hash,
         )
     return KnownPage(
         snapshot_id=1,
@@ -95,4 +97,6 @@ def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
         etag=answer.etag,
         last_modified=answer.last_modified,
         rendered_at=at if answer.is_rendered else None,
+        links_hash=answer.links_hash,
+        rendering_hash=answer.rendering_hash,
     )

@@ -5,7 +5,7 @@ from hashlib import sha256
 import sqlalchemy as sa
 from alembic import op
 
-from ingestion_pipeline.store.types import UtcDateTime
+from ingestion_pipeline.store.types import Json, UtcDateTime
 
 revision = "0005"
 down_revision = "0004"
@@ -23,9 +23,14 @@ def upgrade() -> None:
             comment="what the page calls its own address, on its own site",
         ),
         sa.Column("served_hash", sa.String(64), comment="of the bytes that plain HTTP gave last"),
+        sa.Column("links_hash", sa.String(64), comment="of the set of addresses it leads to"),
         sa.Column(
             "rendered_at", UtcDateTime(), comment="when a browser last showed it; null: none did"
         ),
+        sa.Column(
+            "rendering_hash", sa.String(64), comment="of how the browser was told to show it"
+        ),
+        sa.Column("discovered", Json, comment="addresses that only clicks in the browser found"),
         sa.Column(
             "body_hash", sa.String(64), comment="object: what was served, or the rendered DOM"
         ),
