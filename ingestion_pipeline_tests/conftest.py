@@ -13,10 +13,15 @@ from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import settings as hypothesis_settings
 
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline_tests.postgres import PostgresServer, start_server
+
+# Not by the clock: an example that takes 200 ms on a busy machine says nothing about our code.
+hypothesis_settings.register_profile("any machine", deadline=None)
+hypothesis_settings.load_profile("any machine")
 
 PRIVATE_VARIABLES = ("INGESTION_", "OPENAI_", "DAGSTER_HOME")
 

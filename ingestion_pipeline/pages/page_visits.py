@@ -30,6 +30,7 @@ from ingestion_pipeline.pages.rendering import Rendered, Renderer
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.fingerprint import content_hash
+from ingestion_pipeline.reading.links import canonical_or_none
 from ingestion_pipeline.reading.markdown import markdown_of
 from ingestion_pipeline.reading.visible import VisiblePage, visible_page
 from ingestion_pipeline.settings import Settings
@@ -292,7 +293,7 @@ def _with_what_the_browser_saw(page: NewPage, shown: Rendered, visit: PageVisit)
         is_rendered=True,
         rendering_hash=visit.rendering_hash,
         screenshot=shown.screenshot,
-        discovered=shown.discovered,
+        discovered=tuple(dict.fromkeys(filter(None, map(canonical_or_none, shown.discovered)))),
     )
 
 
