@@ -67,5 +67,9 @@ def _sha256_of(connection: sa.Connection, text: sa.ColumnClause[str]) -> sa.Colu
     if connection.dialect.name == "postgresql":
         return sa.func.encode(sa.func.sha256(sa.func.convert_to(text, "UTF8")), "hex")
     sqlite: Any = connection.connection.driver_connection
-    sqlite.create_function("sha256_of", 1, lambda said: sha256(said.encode()).hexdigest())
+    sqlite.create_function("sha256_of", 1, _sha256)
     return sa.func.sha256_of(text)
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
