@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
+from ingestion_pipeline.catalogs.replay import revive_page
 from ingestion_pipeline.catalogs.system import CatalogSystem
-from ingestion_pipeline.pages.crawled import CrawledSystem
+from ingestion_pipeline.notices.replay import revive_messages
+from ingestion_pipeline.notices.tasks import DELIVER
+from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawledSystem
 from ingestion_pipeline.pages.system import PolledSystem
 from ingestion_pipeline.series.platforms import platform as series_platform
 from ingestion_pipeline.series.system import SeriesSystem
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.work import dead_letters as letters
 
 POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem()}
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
+# Work that is more than its task, by the task's kind.
+REVIVALS: dict[str, letters.Revive] = {DELIVER: revive_messages, FETCH_PAGE: revive_page}
+
+
+def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
+    """The dead letter's work is due now; what happened, in a word for people."""
+    found = letters.letter(connection, letter_id)
+    revive = None if found is None else REVIVALS.get(found["task_kind"])
+    return letters.replay(connection, letter_id, actor=actor, now=now, revive=revive)
 
 
 def check_definition(definition: Definition) -> Iterable[BadField]:

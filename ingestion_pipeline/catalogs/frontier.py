@@ -37,6 +37,7 @@ from ingestion_pipeline.store.tables import (
     pages,
     tasks,
 )
+from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.task import Task, TaskStatus
 
 
@@ -169,3 +170,22 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
         )
         .values(status=ExtractionStatus.IN_PROGRESS.value)
     )
+
+
+def without_progress(
+    connection: Connection, works: Sequence[PageWork], *, since: datetime
+) -> set[int]:
+    """The tasks of these whose extraction has got no page of their host since then."""
+    plans: Sequence[PagePlan] = [work.plan for work in works]
+    places = {
+        work.task.id: (plan.extraction_id, host_of(work.visit.url))
+        for work, plan in zip(works, plans, strict=True)
+    }
+    query = select(pages.c.extraction_id, pages.c.host).where(
+        pages.c.extraction_id.in_({id_ for id_, _ in places.values()}),
+        pages.c.host.in_({host for _, host in places.values()}),
+        pages.c.status.not_in([*OPEN_PAGES, PageStatus.ERROR.value]),
+        pages.c.visited_at >= since,
+    )
+    alive = {(id_, host) for id_, host in connection.execute(query.distinct())}
+    return {task_id for task_id, place in places.items() if place not in alive}

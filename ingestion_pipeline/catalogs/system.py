@@ -15,7 +15,12 @@ from ingestion_pipeline.catalogs.extractions import (
     end_extractions,
     start_extractions,
 )
-from ingestion_pipeline.catalogs.frontier import PagePlan, open_pages, waiting_sources
+from ingestion_pipeline.catalogs.frontier import (
+    PagePlan,
+    open_pages,
+    waiting_sources,
+    without_progress,
+)
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.seen import SeenPage
 from ingestion_pipeline.catalogs.states import PageStatus
@@ -83,6 +88,12 @@ class CatalogSystem:
         plan: PagePlan = work.plan
         level = plan.step.recipe
         return level.follows_links or level.pagination is not None
+
+    def without_progress(
+        self, connection: Connection, works: Sequence[PageWork], *, since: datetime
+    ) -> set[int]:
+        """The tasks of these whose extraction has got no page of their host since then."""
+        return without_progress(connection, works, since=since)
 
     def follow(self, work: PageWork, page: StoredPage | None) -> Followed:
         """The pages that follow."""

@@ -146,7 +146,7 @@ def replay(
 
 def _replay(store: Store, letter_id: int, *, dry_run: bool) -> tuple[int, str, bool]:
     """The id, what its replay came to, and whether the work runs again."""
-    from ingestion_pipeline.notices.replay import replay as replay_letter
+    from ingestion_pipeline.systems import replay as replay_letter
     from ingestion_pipeline.work.dead_letters import letter
 
     with store.begin() as connection:

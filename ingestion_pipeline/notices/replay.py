@@ -9,17 +9,9 @@ from sqlalchemy import Connection, RowMapping, update
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, make_due
 from ingestion_pipeline.store.tables import dead_letters, recipients
-from ingestion_pipeline.work import dead_letters as letters
 
 
-def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
-    """The letter's work is due now; what happened, in a word for people."""
-    found = letters.letter(connection, letter_id)
-    revive = _revive if found is not None and found["task_kind"] == DELIVER else None
-    return letters.replay(connection, letter_id, actor=actor, now=now, revive=revive)
-
-
-def _revive(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def revive_messages(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """Every failed message of the recipient waits again under its own key, and is due now.
 
     It does not need the letter's task: whoever has a pending notice gets one.

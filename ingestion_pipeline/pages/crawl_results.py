@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection
@@ -24,7 +24,7 @@ from ingestion_pipeline.pages.page import SamePage
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.errors import Resource, WorkError
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import (
     Move,
@@ -36,6 +36,8 @@ from ingestion_pipeline.work.task import (
 )
 
 FORBIDDEN = "blocked_by_robots"
+_OF_THE_RUN = frozenset({"stopped", "slice_over"})  # neither the page nor its host refused anything
+_SINCE = "put_off_since"  # in a task's state: when it was first put off
 
 
 def write_pages(
@@ -58,11 +60,13 @@ def write_pages(
     kept = [one for one in results if one.task.id in mine]
     done = [one for one in kept if isinstance(one, PageDone)]
     gone = [one for one in kept if isinstance(one, PageGone)]
-    decided = _Decided(shop, [one for one in kept if isinstance(one, PageFailed)], now=now)
+    bad = [one for one in kept if isinstance(one, PageFailed)]
+    hopeless = _hopeless(connection, shop, system, bad, now=now)
+    decided = _Decided(shop, bad, hopeless, now=now)
     outcomes = PageOutcomes(
         done=_with_snapshots(connection, done, stored, archive, now=now),
         waiting=decided.waiting,
-        failed=[*decided.failed, *decided.forbidden],
+        failed=[*decided.failed, *decided.left],
     )
     system.write(
         connection, outcomes, known=known, now=now, settings=shop.settings, random=shop.random
@@ -102,18 +106,52 @@ def _with_snapshots(
     return [(one, snapshots[one.task.id]) for one in done]
 
 
-class _Decided:
-    """Each failed page is tried again, given back, given up, or left because it is forbidden."""
+def _hopeless(
+    connection: Connection,
+    shop: Workshop,
+    system: CrawledSystem,
+    pages: Sequence[PageFailed],
+    *,
+    now: datetime,
+) -> set[int]:
+    """The tasks that are put off once more after all patience: else a crawl might never end.
 
-    def __init__(self, shop: Workshop, pages: Sequence[PageFailed], *, now: datetime) -> None:
+    The age alone does not tell: a large catalogue on a slow host puts its pages off for weeks.
+    """
+    since = now - timedelta(seconds=shop.settings.crawl.longest_wait_seconds)
+    old = [one.work for one in pages if _is_put_off(one) and _put_off_since(one, now) < since]
+    return system.without_progress(connection, old, since=since) if old else set()
+
+
+def _is_put_off(one: PageFailed) -> bool:
+    return isinstance(one.error, Resource) and one.error.code not in _OF_THE_RUN
+
+
+def _put_off_since(one: PageFailed, now: datetime) -> datetime:
+    said = (one.task.state or {}).get(_SINCE)
+    return now if said is None else datetime.fromisoformat(said)
+
+
+class _Decided:
+    """Each failed page is tried again, given back, given up, or left: forbidden, or hopeless."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        pages: Sequence[PageFailed],
+        hopeless: Collection[int],
+        *,
+        now: datetime,
+    ) -> None:
         self.moves: list[Move] = []
         self.waiting: list[PageFailed] = []
         self.failed: list[PageFailed] = []
-        self.forbidden: list[PageFailed] = []
+        self.left: list[PageFailed] = []
         self.retry_at: list[datetime] = []
         for one in pages:
-            if one.error.code == FORBIDDEN:  # it will not be allowed during this crawl
-                self.forbidden.append(one)
+            # What is forbidden will not be allowed during this crawl.
+            if one.error.code == FORBIDDEN or one.task.id in hopeless:
+                self.left.append(one)
                 self.moves.append(_left(one))
                 continue
             match after_failure(
@@ -125,10 +163,17 @@ class _Decided:
                     self.moves.append(retried(one.task, one.error, not_before=not_before))
                 case GiveBack(not_before):
                     self.waiting.append(one)
-                    self.moves.append(released(one.task, one.error, not_before=not_before))
+                    self.moves.append(_put_off(one, not_before, now=now))
                 case GiveUp():
                     self.failed.append(one)
                     self.moves.append(failed(one.task, one.error))
+
+
+def _put_off(one: PageFailed, not_before: datetime, *, now: datetime) -> Move:
+    move = released(one.task, one.error, not_before=not_before)
+    if not _is_put_off(one):
+        return move
+    return replace(move, state={**(move.state or {}), _SINCE: _put_off_since(one, now).isoformat()})
 
 
 def _left(one: PageFailed) -> Move:

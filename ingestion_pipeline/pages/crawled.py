@@ -229,6 +229,12 @@ class CrawledSystem(Protocol):
         """Whether `follow` looks into the page; else an unchanged one is not read again."""
         ...
 
+    def without_progress(
+        self, connection: Connection, works: Sequence[PageWork], *, since: datetime
+    ) -> set[int]:
+        """Of these pages' tasks, those whose walk has got no page of their host since then."""
+        ...
+
     def follow(self, work: PageWork, page: StoredPage | None) -> Any:  # noqa: ANN401
         """What follows from the page, pure; a `WorkError` if nothing can."""
         ...

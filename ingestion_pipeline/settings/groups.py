@@ -136,6 +136,11 @@ class Crawl(Group):
     max_pages: int = Field(
         default=100_000, ge=1, description="pages of one extraction; the rest is not followed"
     )
+    longest_wait_seconds: int = Field(
+        default=3 * DAY,
+        ge=1,
+        description="a page put off for longer is given up, if its host gave no page meanwhile",
+    )
     failed_share: float = Field(
         default=0.1, ge=0, le=1, description="the check fails above this share of failed pages"
     )

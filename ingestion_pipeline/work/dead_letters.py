@@ -108,9 +108,7 @@ def replay(
         raise LookupError(
             f"there is no dead letter {letter_id}; `ingest dead-letters list` shows all"
         )
-    outcome = (
-        revive(connection, found, now) if revive else _revive(connection, found["task_id"], now=now)
-    )
+    outcome = (revive or revive_task)(connection, found, now)
     if outcome in _RUNS_AGAIN:  # else it stays in the list of what waits for an operator
         connection.execute(
             update(dead_letters).where(dead_letters.c.id == letter_id).values(replayed_at=now)
@@ -129,8 +127,9 @@ def replay(
 _RUNS_AGAIN = {"queued", "already queued", "already running"}
 
 
-def _revive(connection: Connection, task_id: int, *, now: datetime) -> str:
+def revive_task(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """A failed task waits again; a permanent one (a poll) that waits already becomes due."""
+    task_id: int = letter["task_id"]
     query = select(tasks).where(tasks.c.id == task_id).with_for_update()  # nobody claims it now
     row = connection.execute(query).mappings().one_or_none()
     if row is None:

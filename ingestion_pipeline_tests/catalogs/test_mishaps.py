@@ -11,11 +11,19 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from sqlalchemy import update
 
 from ingestion_pipeline.pages.hosts import lease_hosts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import dead_letters, extractions, hosts, snapshots, tasks
+from ingestion_pipeline.store.tables import (
+    dead_letters,
+    extractions,
+    hosts,
+    pages,
+    snapshots,
+    tasks,
+)
 from ingestion_pipeline.work.errors import Fatal
 from ingestion_pipeline_tests.crawlers import (
     SHOP,
@@ -27,11 +35,12 @@ from ingestion_pipeline_tests.crawlers import (
     found_pages,
     statuses,
 )
-from ingestion_pipeline_tests.fakes import FakeWeb, Raw, redirect
+from ingestion_pipeline_tests.fakes import FakeWeb, Raw, Reply, redirect
 from ingestion_pipeline_tests.pages.test_walls import BOT_WALL, LOGIN
-from ingestion_pipeline_tests.pollers import given_sources, rows, source_row
+from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows, source_row
 
 MINUTE = timedelta(minutes=1)
+LATER = Reply(b"", 429, {"retry-after": "7200"})
 
 
 def codes(store: Store) -> dict[str, str | None]:
@@ -177,3 +186,62 @@ def test_a_course_that_moved_to_a_host_that_another_run_has_waits_for_it(
     assert (counts.new, counts.given_back) == (2, 1)
     assert codes(store) == {"/c/1": "host_busy"}
     assert page_tasks(store) == {("SUCCESS", 1): 2, ("PENDING", 0): 1}
+
+
+def closed_next_door(store: Store, web: FakeWeb) -> None:
+    """A catalogue that links to a host whose robots.txt is never to be had."""
+    web.routes |= {
+        "a.test/": a_page("http://b.test/c/1", "http://b.test/c/2", "/c/3"),
+        "a.test/c/3": a_page(),
+        "b.test/robots.txt": Reply(b"", 503),
+    }
+    given_sources(store, a_catalog())
+
+
+def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
+    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+) -> None:
+    closed_next_door(store, web)
+
+    crawl_all(shop, web.port)
+    assert rows(store, extractions)[0].status == "IN_PROGRESS"
+    for _ in range(2):
+        clock.advance(days=2)
+        crawl(shop, web)
+
+    [extraction] = rows(store, extractions)
+    assert extraction.status == "COMPLETE"
+    assert set(codes(store).values()) == {"robots_unavailable"}
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 1, "ERROR": 2}
+    assert page_tasks(store) == {("SUCCESS", 1): 2, ("SKIPPED", 1): 2}
+    assert rows(store, dead_letters) == []
+
+
+def test_a_page_waits_on_while_its_host_gives_others(
+    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+) -> None:
+    """As on a slow host, whose large catalogue takes weeks."""
+    web.routes |= {"/": a_page("/c/1"), "/c/1": LATER}
+    given_sources(store, a_catalog())
+    crawl_all(shop, web.port)
+    clock.advance(days=4)
+    with store.begin() as connection:
+        root = update(pages).where(pages.c.status == "SUCCESS")
+        connection.execute(root.values(visited_at=clock.now(connection)))
+
+    crawl(shop, web)
+
+    assert statuses(store) == {"SUCCESS": 1, "WAITING": 1}
+
+
+def test_a_page_that_nobody_came_for_in_days_has_all_patience_left(
+    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+) -> None:
+    web.routes |= {"/": LATER}
+    given_sources(store, a_catalog())
+    begin(shop, web)
+    clock.advance(days=4)
+
+    crawl(shop, web)
+
+    assert statuses(store) == {"WAITING": 1}

@@ -11,13 +11,14 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from sqlalchemy import Engine, bindparam, create_engine, inspect, select, text
+from sqlalchemy import Engine, bindparam, create_engine, event, inspect, select, text
 from sqlalchemy.pool import NullPool
 
 import ingestion_pipeline
@@ -247,3 +248,31 @@ def test_snapshots_of_older_schemas_are_one_per_address_and_content(
 
     key = hashlib.sha256(b"/x").hexdigest()
     assert [tuple(row) for row in found] == [("b", "one", key), ("a", "two", key)]
+
+
+def test_older_snapshots_are_migrated_by_the_same_statements_however_many_they_are(
+    empty_database_url: str,
+) -> None:
+    engine = open_engine(empty_database_url)
+    Path(engine.url.database or "").parent.mkdir(parents=True, exist_ok=True)
+    old = text(
+        "INSERT INTO snapshots (source_id, url, content_hash, size_bytes, status_code, fetched_at)"
+        " VALUES ('a', :url, :url, 1, 200, '2026-03-01 12:00:00+00:00')"
+    )
+    urls = [f"/\N{SNOWMAN}/{number}" for number in range(200)]
+    sent: list[str] = []
+
+    def count(_: Any, __: Any, statement: str, given: Any, ___: Any, is_many: bool) -> None:
+        sent.extend([statement] * (len(given) if is_many else 1))
+
+    with engine.begin() as connection:
+        schema.migrate(connection, "0004")
+        connection.execute(old, [{"url": url} for url in urls])
+        event.listen(connection, "before_cursor_execute", count)
+        schema.migrate(connection, "0005")
+        event.remove(connection, "before_cursor_execute", count)
+        found = connection.execute(text("SELECT url, url_key FROM snapshots")).all()
+
+    assert sum("UPDATE snapshots" in one for one in sent) == 2
+    expected = {url: hashlib.sha256(url.encode()).hexdigest() for url in urls}
+    assert dict(map(tuple, found)) == expected

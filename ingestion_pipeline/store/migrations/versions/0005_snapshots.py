@@ -1,6 +1,7 @@
 """Snapshots of pages: one row per address and content, with an object for each form of it."""
 
 from hashlib import sha256
+from typing import Any
 
 import sqlalchemy as sa
 from alembic import op
@@ -63,11 +64,17 @@ def _fill(connection: sa.Connection) -> None:
         )
     )
     connection.execute(sa.update(table).values(body_hash=table.c.content_hash))
-    urls = connection.execute(sa.select(table.c.url).distinct()).scalars().all()
-    if urls:
-        connection.execute(
-            sa.update(table)
-            .where(table.c.url == sa.bindparam("address"))
-            .values(url_key=sa.bindparam("key")),
-            [{"address": url, "key": sha256(url.encode()).hexdigest()} for url in urls],
-        )
+    connection.execute(sa.update(table).values(url_key=_sha256_of(connection, table.c.url)))
+
+
+def _sha256_of(connection: sa.Connection, text: sa.ColumnClause[str]) -> sa.ColumnElement[str]:
+    """Reckoned where the rows are: no statement for each of them, and no index is needed."""
+    if connection.dialect.name == "postgresql":
+        return sa.func.encode(sa.func.sha256(sa.func.convert_to(text, "UTF8")), "hex")
+    sqlite: Any = connection.connection.driver_connection
+    sqlite.create_function("sha256_of", 1, _sha256)
+    return sa.func.sha256_of(text)
+
+
+def _sha256(text: str) -> str:
+    return sha256(text.encode()).hexdigest()

@@ -1,0 +1,57 @@
+"""Dead letters of pages, replayed."""
+
+from __future__ import annotations
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import extractions
+from ingestion_pipeline.systems import replay
+from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl, crawl_all, statuses
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows
+
+LATER = Reply(b"", 429, {"retry-after": "7200"})
+
+
+def replay_all(store: Store) -> list[str]:
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        return [
+            replay(connection, one["id"], actor="me", now=now) for one in list_letters(connection)
+        ]
+
+
+def open_letters(store: Store) -> int:
+    with store.read() as connection:
+        return len(list_letters(connection))
+
+
+def test_a_replayed_page_is_fetched_while_its_extraction_goes_on(
+    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+) -> None:
+    web.routes |= {"a.test/": a_page("/c/1", "http://b.test/c/2"), "a.test/c/1": 404}
+    web.routes["b.test/c/2"] = LATER
+    given_sources(store, a_catalog())
+    crawl_all(shop, web.port)
+    assert statuses(store) == {"SUCCESS": 1, "ERROR": 1, "WAITING": 1}
+
+    assert replay_all(store) == ["queued"]
+    web.routes["a.test/c/1"] = a_page()
+    crawl(shop, web)
+
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 1, "WAITING": 1}
+    assert open_letters(store) == 0
+
+
+def test_a_page_of_an_ended_extraction_is_not_replayed_and_its_letter_stays(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1"), "/c/1": 404}
+    given_sources(store, a_catalog())
+    crawl_all(shop, web.port)
+    assert rows(store, extractions)[0].status == "COMPLETE"
+
+    assert replay_all(store) == ["its extraction has ended; crawl the source again"]
+
+    assert open_letters(store) == 1
