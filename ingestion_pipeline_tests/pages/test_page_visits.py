@@ -223,7 +223,7 @@ def test_an_empty_shell_is_shown_to_the_browser_and_unchanged_opens_none(web: Fa
     again = visited(web, PageVisit(url=web.url(), rendering=setup, known=known_from(page)), browser)
 
     assert page.is_rendered
-    assert (page.screenshot, page.discovered) == (b"\x89PNG", (web.url() + "#found",))
+    assert (page.screenshot, page.discovered) == (b"\x89PNG", (web.url() + "?found",))
     assert page.text.startswith("Twelve lamps")
     assert page.body == a_document("Twelve lamps").encode()
     assert page.served_hash == hashlib.sha256(SHELL.encode()).hexdigest()

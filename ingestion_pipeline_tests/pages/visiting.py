@@ -46,7 +46,7 @@ class FakeBrowser:
             etag=None,
             last_modified=None,
         )
-        return Rendered(page=page, screenshot=b"\x89PNG", discovered=(f"{url}#found",))
+        return Rendered(page=page, screenshot=b"\x89PNG", discovered=(f"{url}?found",))
 
 
 def visited(
