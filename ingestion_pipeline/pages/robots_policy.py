@@ -17,7 +17,7 @@ from ingestion_pipeline.pages.robots import (
     agent_name,
     read_robots,
 )
-from ingestion_pipeline.pages.verdict import http_date, retry_after
+from ingestion_pipeline.work.retry_after import http_date, retry_after
 
 MAX_REDIRECTS = 5  # RFC 9309: at least five are followed; beyond them the file counts as absent
 LONGEST = timedelta(hours=24)  # RFC 9309: a copy should not be used for longer

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import datetime, timedelta
 
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.work.retry_after import LONGEST, retry_after
 
 RATE_LIMIT_MINIMUM = timedelta(seconds=1)  # a 429 costs no attempt: "again at once" would spin
 
@@ -23,7 +22,7 @@ class Waits:
 
     blocked: timedelta = timedelta(hours=4)
     rate_limited: timedelta = timedelta(seconds=60)
-    longest: timedelta = timedelta(hours=24)
+    longest: timedelta = LONGEST
 
 
 DEFAULT_WAITS = Waits()
@@ -53,29 +52,6 @@ def verdict(
     if status in _TRANSIENT_4XX or status >= 500 or status < 200:  # noqa: PLR2004
         return Transient(f"{shown} answered {status}", code=f"http_{status}", retry_after=wait)
     return _permanent(status, shown)
-
-
-def retry_after(
-    value: str | None, *, now: datetime, longest: timedelta = DEFAULT_WAITS.longest
-) -> timedelta | None:
-    """How long the other side wants to be left alone, within bounds; None when it is silent."""
-    text = (value or "").strip()
-    if re.fullmatch("[0-9]+", text):
-        seconds = min(int(text[:18]), int(longest.total_seconds()))
-        return timedelta(seconds=seconds)
-    moment = http_date(text)
-    if moment is None:
-        return None
-    return min(max(moment - now, timedelta(0)), longest)
-
-
-def http_date(text: str) -> datetime | None:
-    """The moment that an HTTP header names; None if it names none."""
-    try:
-        moment = parsedate_to_datetime(text)
-    except (ValueError, TypeError, IndexError, OverflowError):  # the parser's own ways to fail
-        return None
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 def _rate_limited(status: int, shown: str, pause: timedelta, now: datetime) -> Resource:

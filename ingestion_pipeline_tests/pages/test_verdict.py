@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.verdict import retry_after, verdict
+from ingestion_pipeline.pages.verdict import verdict
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.work.retry_after import retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 URL = "http://user:hunter2@a.test/x"
@@ -100,13 +101,14 @@ def test_the_message_names_the_page_and_never_the_password(status: int) -> None:
     [
         ("0", timedelta(0)),
         (" 90 ", timedelta(seconds=90)),
+        ("1.5", timedelta(seconds=1.5)),
         ("1000000000", timedelta(hours=24)),
         ("9" * 5000, timedelta(hours=24)),
         ("Sun, 01 Mar 2026 12:00:30 GMT", timedelta(seconds=30)),
         ("Sunday, 01-Mar-26 12:00:30 GMT", timedelta(seconds=30)),
         ("Sun, 01 Mar 2026 11:00:00 GMT", timedelta(0)),
         ("Fri, 31 Dec 9999 23:59:59 GMT", timedelta(hours=24)),
-        *((garbage, None) for garbage in (None, "", "-1", "1e9", "1.5", "abc", "٣", "99 Foo 1")),
+        *((garbage, None) for garbage in (None, "", "-1", "1e9", "1.5.2", "abc", "٣", "99 Foo 1")),
     ],
 )
 def test_retry_after_is_seconds_or_a_date_or_nothing(

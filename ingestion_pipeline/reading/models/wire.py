@@ -13,13 +13,13 @@ import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from email.utils import parsedate_to_datetime
+from datetime import timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from ingestion_pipeline.reading.models.formats import AnswerFormat, is_unsupported
 from ingestion_pipeline.reading.models.outcomes import Usage
+from ingestion_pipeline.work.retry_after import http_date, retry_after
 
 if TYPE_CHECKING:
     import openai
@@ -232,21 +232,12 @@ def _words(error: openai.APIStatusError) -> str:
 
 
 def wait_asked_for(headers: Mapping[str, str]) -> timedelta | None:
-    """What Retry-After asks for, in milliseconds, seconds or as a date; None if it is no time."""
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        text = (headers.get(name) or "").strip()
-        if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", text):
-            return timedelta(seconds=float(text) * unit)
-    try:
-        at = parsedate_to_datetime(headers.get("retry-after") or "")
-        here = parsedate_to_datetime(headers.get("date") or "")
-    except (ValueError, TypeError, IndexError, OverflowError):  # the parser's own ways to fail
-        return None
-    return max(_aware(at) - _aware(here), timedelta(0))
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    """What the server asks for, in milliseconds, seconds or as a date; None if it is no time."""
+    finer = (headers.get("retry-after-ms") or "").strip()
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", finer):
+        return timedelta(milliseconds=float(finer))
+    here = http_date(headers.get("date") or "")
+    return retry_after(headers.get("retry-after"), now=here)
 
 
 def _safe(text: str, key: str) -> str:
