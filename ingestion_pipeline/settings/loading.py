@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 
+from ingestion_pipeline.settings.catalogs import Detection, Extraction
 from ingestion_pipeline.settings.groups import (
     Breaker,
     Crawl,
@@ -103,6 +104,8 @@ class Settings(Group):
     snapshots: Snapshots = Snapshots()
     rendering: Rendering = Rendering()
     ingest: Ingest = Ingest()
+    detection: Detection = Detection()
+    extraction: Extraction = Extraction()
     retention: Retention = Retention()
     notices: Notices = Notices()
     models: Models = Models()

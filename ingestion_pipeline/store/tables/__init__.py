@@ -9,7 +9,15 @@ from ingestion_pipeline.store.tables.asking import (
     model_endpoints,
     model_spending,
 )
-from ingestion_pipeline.store.tables.catalogs import CRAWLING, crawl_steps, extractions, pages
+from ingestion_pipeline.store.tables.catalogs import (
+    CRAWLING,
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    pages,
+    recipes,
+)
 from ingestion_pipeline.store.tables.fetching import hosts, snapshots
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.tables.operating import audit_log, settings
@@ -51,6 +59,8 @@ __all__ = [
     "chapter_sources",
     "chapters",
     "crawl_steps",
+    "data_items",
+    "datasets",
     "dead_letters",
     "extractions",
     "follows",
@@ -63,6 +73,7 @@ __all__ = [
     "notices",
     "outbox",
     "pages",
+    "recipes",
     "recipients",
     "runs",
     "series",

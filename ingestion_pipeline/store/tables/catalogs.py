@@ -1,9 +1,11 @@
-"""Catalogues as they are crawled: extractions, their steps, and every page that was found."""
+"""Catalogues: recipes, extractions with their steps and pages, datasets and their items."""
 
 from __future__ import annotations
 
 from sqlalchemy import (
+    Boolean,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -21,6 +23,20 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 # partial index only if the query repeats its condition literally.
 CRAWLING = text("status IN ('WAITING', 'IN_PROGRESS')")
 
+recipes = Table(
+    "recipes",
+    metadata,
+    Column("source_id", String(120), ForeignKey("sources.id"), primary_key=True),
+    Column("status", String(12), nullable=False, comment="WAITING to SUCCESS or ERROR"),
+    Column("recipe", Json, comment="as detected: the last that was found to be right"),
+    Column("message", Text, comment="for people: how it was found, or why not"),
+    Column("evidence", Json, comment="platform, rules and votes that decided"),
+    Column("detected_for", String(64), comment="hash of the URL and configuration it was for"),
+    Column("notified_at", UtcDateTime),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+
 extractions = Table(
     "extractions",
     metadata,
@@ -33,6 +49,14 @@ extractions = Table(
     Column("too_deep", Integer, nullable=False, server_default="0", comment="links not followed"),
     Column("over_budget", Integer, nullable=False, server_default="0", comment="pages not taken"),
     Column("failure", Json, comment="why it ended without being complete"),
+    Column("kind", String(10), nullable=False, server_default="crawl", comment="crawl, api, rerun"),
+    Column("entity_type", String(60), nullable=False, server_default="course"),
+    Column("rerun_of", Id, comment="the extraction whose snapshots are read again"),
+    Column("base_dataset_id", Id, comment="published when it began; unchanged pages come from it"),
+    Column("dataset_id", Id, comment="what it built, or found to be unchanged"),
+    Column("summary", Json, comment="pages by step and state, items, cost: as last changed"),
+    Column("changed_at", UtcDateTime, comment="when the summary last changed"),
+    Column("notified_at", UtcDateTime, comment="when its end was told; once"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False, comment="last time a page changed"),
     Column("finished_at", UtcDateTime),
@@ -76,9 +100,58 @@ pages = Table(
     Column("failure", Json, comment="class, code and message"),
     Column("size_bytes", Integer),
     Column("elapsed_ms", Integer, comment="of the last visit, without waiting for a turn"),
+    Column("item_count", Integer, comment="records it states; none before it was read"),
+    Column("rung", String(20), comment="how its records were come by"),
+    Column("read_as", String(64), comment="hash of the entity's schema and of the reader"),
+    Column("carried_from", Id, comment="the unchanged page whose items are its own"),
+    Column("reading_at", UtcDateTime, comment="when its reading began"),
+    Column("read_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Column("visited_at", UtcDateTime),
     UniqueConstraint("extraction_id", "key"),
     Index(None, "extraction_id", "status"),
     Index(None, "snapshot_id"),
+)
+
+datasets = Table(
+    "datasets",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("source_id", String(120), ForeignKey("sources.id"), nullable=False),
+    Column("extraction_id", Id, ForeignKey("extractions.id"), nullable=False),
+    Column("version", Integer, nullable=False, comment="of the source, from 1"),
+    Column("entity_type", String(60), nullable=False),
+    Column("read_as", String(64), nullable=False, comment="hash of the schema and of the reader"),
+    Column("status", String(12), nullable=False, comment="building, published, quarantined, ..."),
+    Column("item_count", Integer, nullable=False, server_default="0", comment="each record once"),
+    Column("flagged_count", Integer, nullable=False, server_default="0", comment="not exported"),
+    Column("findings", Json, comment="what the quality gates found"),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("published_at", UtcDateTime),
+    Column("confirmed_at", UtcDateTime, comment="when an extraction last found it unchanged"),
+    UniqueConstraint("source_id", "version"),
+    Index(None, "extraction_id"),
+)
+
+data_items = Table(
+    "data_items",
+    metadata,
+    Column("id", Id, primary_key=True),
+    Column("dataset_id", Id, ForeignKey("datasets.id"), nullable=False),
+    Column("page_id", Id, ForeignKey("pages.id"), nullable=False),
+    Column("snapshot_id", Id, comment="the content that states it"),
+    Column("entity_type", String(60), nullable=False),
+    Column("item_key", Text, nullable=False, comment="its natural key, for people to read"),
+    Column("position", Integer, nullable=False, comment="on its page"),
+    Column("data", Json, nullable=False),
+    Column("grounding", Json, nullable=False, comment="status, start and end by field"),
+    Column("rung", String(20), nullable=False),
+    Column("model", Text, comment="that read it, if one did"),
+    Column("confidence", Float, nullable=False),
+    Column("is_flagged", Boolean, nullable=False, comment="a required field is not proved"),
+    Column("is_repeat", Boolean, nullable=False, comment="another page states it, too"),
+    Column("created_at", UtcDateTime, nullable=False),
+    UniqueConstraint("dataset_id", "page_id", "item_key"),
+    Index(None, "dataset_id", "item_key"),
+    Index(None, "page_id"),
 )
