@@ -45,7 +45,7 @@ READERS = {
 )
 @click.option("--with-flagged", is_flag=True, help="Also items that lack proof, and repeats.")
 @json_option
-def export(
+def export(  # noqa: PLR0913 - one for each option
     *,
     name: str,
     source_id: str | None,

@@ -45,7 +45,8 @@ def _write_csv(file: Path, columns: Sequence[Column], batches: Batches) -> int:
     rows = 0
     as_cell = [_CELLS[column.holds] for column in columns]
     with file.open("w", encoding="utf-8", newline="") as stream:
-        writer = csv.writer(stream, lineterminator="\n")
+        # Lines as RFC 4180 has them; with others the writer leaves a lone \r unquoted.
+        writer = csv.writer(stream, lineterminator="\r\n")
         writer.writerow(column.name for column in columns)
         for batch in batches:
             writer.writerows(
