@@ -1,18 +1,18 @@
-"""Rows as a pandas frame, for a notebook: the same columns as a file, with pandas' own types."""
+"""Rows as a pandas frame, for a notebook: the same columns as a file, with pandas' own types.
+
+Nothing is loaded before a frame is asked for: the import costs nothing.
+"""
 
 from __future__ import annotations
 
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.exports.arrow import to_frame
-from ingestion_pipeline.exports.exporting import reading
-from ingestion_pipeline.exports.names import Wanted
-from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.store import Store, open_store
-
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs] - it has its types inside
+
+    from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.store import Store
 
 
 def frame(
@@ -33,6 +33,10 @@ def frame(
         LookupError: there is no such name, source or version, or none of its items are published;
             the message says what there is.
     """
+    from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.settings import load_settings
+    from ingestion_pipeline.store import open_store
+
     wanted = Wanted(
         name=name,
         source_id=source,
@@ -48,5 +52,8 @@ def frame(
 
 def frame_of(store: Store, wanted: Wanted) -> pandas.DataFrame:
     """The same from an open store."""
+    from ingestion_pipeline.exports.arrow import to_frame
+    from ingestion_pipeline.exports.exporting import reading
+
     with reading(store, wanted) as (columns, _, batches):
         return to_frame(columns, batches)
