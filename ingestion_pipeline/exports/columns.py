@@ -20,7 +20,7 @@ _PLACES = Decimal(1).scaleb(-DECIMAL_PLACES)
 _TOO_LARGE = Decimal(10) ** (DECIMAL_DIGITS - DECIMAL_PLACES)
 
 Row = Sequence[Any]
-Batches = Iterator[list[Row]]
+Batches = Iterator[Sequence[Row]]
 
 
 class Holds(StrEnum):

@@ -17,7 +17,8 @@ from ingestion_pipeline.exports.arrow import write_parquet
 from ingestion_pipeline.exports.columns import Batches, Column, Holds, Row, json_text, shortest
 
 # A spreadsheet takes a text that begins with one of these for a formula, and runs it.
-_FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001 - the wide forms, too
+_STARTS = frozenset("=+-@\t\r\n＝＋－＠'")  # noqa: RUF001 - the wide forms, too
+_FORMULA = re.compile(r"'*[=+\-@\t\r\n＝＋－＠]")  # noqa: RUF001
 
 
 class Format(StrEnum):
@@ -65,7 +66,7 @@ def harmless(text: str) -> str:
 
     One stands before an apostrophe that is followed by a formula, too, so that it can be undone.
     """
-    return f"'{text}" if _FORMULA.match(text) else text
+    return f"'{text}" if text[:1] in _STARTS and _FORMULA.match(text) else text
 
 
 def _time(value: datetime) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from sqlalchemy import Connection, Select, case, false, func, select, true
+import orjson
+from sqlalchemy import Connection, Row, Select, Text, case, cast, false, func, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind, entity_type
@@ -14,6 +16,7 @@ from ingestion_pipeline.exports import rules
 from ingestion_pipeline.exports.columns import Batches, Column, Holds
 from ingestion_pipeline.exports.datasets import Dataset
 from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.store.rows import making_rows
 from ingestion_pipeline.store.tables import data_items, pages, snapshots
 
 # A row for what several items belong to precedes them, once: the field that names it.
@@ -78,17 +81,38 @@ def item_rows(
 ) -> Batches:
     """Dataset after dataset, each in the order of its natural keys."""
     columns = item_columns(wanted, datasets)
-    texts = frozenset(one.name for one in columns if one.holds is Holds.TEXT)
+    names = [one.name for one in columns]
     for dataset in datasets:
         shaper = _Shaper(connection, wanted, dataset)
+        mixed = _mixed(columns, shaper.kind)
         statement = _statement(wanted, dataset).execution_options(yield_per=batch_rows)
-        for found in connection.execute(statement).mappings().partitions():
-            rows = chain.from_iterable(shaper.rows(dict(item)) for item in found)
-            yield [[_held(row.get(one.name), one.name, texts) for one in columns] for row in rows]
+        for found in connection.execute(statement).partitions():
+            with making_rows():
+                rows = [list(map(row.get, names)) for one in found for row in shaper.rows(one)]
+                for place in mixed:
+                    _as_text(rows, place)
+            yield rows
 
 
-def _held(value: Any, name: str, texts: frozenset[str]) -> Any:  # noqa: ANN401
-    return value if value is None or name not in texts else str(value)
+def _mixed(columns: Sequence[Column], kind: EntityType) -> list[int]:
+    """The places of columns that are text because another type means something else by them."""
+    own = {one.name: _HELD.get(one.kind, Holds.TEXT) for one in kind.fields}
+    return [
+        place
+        for place, column in enumerate(columns)
+        if column.name in own and own[column.name] is not column.holds
+    ]
+
+
+def _as_text(rows: list[list[Any]], place: int) -> None:
+    for row in rows:
+        row[place] = None if row[place] is None else str(row[place])
+
+
+_SELECTED = (
+    *("item_id", "item_key", "page_id", "page_url", "snapshot_id", "fetched_at", "read_at"),
+    *("rung", "model", "confidence", "is_flagged", "is_repeat", "data", "grounding"),
+)
 
 
 def _kept(wanted: Wanted, dataset: Dataset) -> ColumnElement[bool]:
@@ -104,7 +128,6 @@ def _statement(wanted: Wanted, dataset: Dataset) -> Select[*tuple[Any, ...]]:
     item = data_items.c
     return (
         select(
-            item.entity_type,
             item.id.label("item_id"),
             item.item_key,
             item.page_id,
@@ -117,8 +140,8 @@ def _statement(wanted: Wanted, dataset: Dataset) -> Select[*tuple[Any, ...]]:
             item.confidence,
             item.is_flagged,
             item.is_repeat,
-            item.data,
-            item.grounding,
+            cast(item.data, Text).label("data"),
+            cast(item.grounding, Text).label("grounding"),
         )
         .join(pages, pages.c.id == item.page_id)
         .join(snapshots, snapshots.c.id == item.snapshot_id, isouter=True)
@@ -160,66 +183,68 @@ class _Shaper:
     """Makes the rows of one dataset, in order: ids and headings know what came before."""
 
     def __init__(self, connection: Connection, wanted: Wanted, dataset: Dataset) -> None:
+        self.kind = entity_type(dataset.entity_type)
         self._wanted = wanted
-        self._dataset = dataset
-        self._kind = entity_type(dataset.entity_type)
-        self._id = rules.id_field(self._kind)
-        self._ids = _ids(connection, wanted, dataset, self._kind)
+        self._source_url = dataset.source_url
+        self._id = rules.id_field(self.kind)
+        self._ids = _ids(connection, wanted, dataset, self.kind)
         self._heading = HEADINGS.get(wanted.name)
-        self._addresses = [one.name for one in self._kind.fields if rules.is_address(one.name)]
+        named = [one.name for one in self.kind.fields if rules.is_address(one.name)]
+        self._addresses = [*named, "page_url"]
         self._last_heading: object = None
+        self._origin = {
+            "entity_type": self.kind.name,
+            "source_id": dataset.source_id,
+            "dataset_id": dataset.id,
+            "dataset_version": dataset.version,
+            "dataset_status": dataset.status,
+        }
 
-    def rows(self, item: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    def rows(self, item: Row[*tuple[Any, ...]]) -> list[dict[str, Any]]:
         """The item's row, and before it the heading's that it is the first under."""
         row = self._row(item)
         if self._heading is None:
-            yield row
-            return
+            return [row]
         heading = row[self._heading]
-        if heading is not None and heading != self._last_heading:
-            yield {"row_type": self._heading, self._heading: heading, **self._origin()}
+        is_first = heading is not None and heading != self._last_heading
         self._last_heading = heading
-        yield {"row_type": self._kind.name, **row}
+        row["row_type"] = self.kind.name
+        if not is_first:
+            return [row]
+        return [{"row_type": self._heading, self._heading: heading, **self._origin}, row]
 
-    def _row(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        grounding = dict(item["grounding"])
+    def _row(self, item: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+        row: dict[str, Any] = dict(zip(_SELECTED, item, strict=True))
+        data, grounding = _document(row["data"]), _document(row["grounding"])
         review = self._wanted.with_flagged
-        values = rules.shown(self._kind, item["data"], grounding, review=review)
-        rules.write_ranges(self._kind, values, grounding)
-        row: dict[str, Any] = {**item, **values, **self._origin()}
+        shown = rules.shown(self.kind.fields, data, grounding, review=review)
+        rules.write_ranges(self.kind, shown.values, grounding)
+        row.update(shown.values)
+        row.update(self._origin)
+        row["grounded_percent"] = rules.percent(shown)
+        row["grounded_fields"] = ", ".join(shown.proved)
+        row["ungrounded_fields"] = ", ".join(shown.unproved)
         if self._id is not None and row[self._id] is not None:
             row[self._id] = self._ids.unique(row[self._id])
-        for name in (*self._addresses, "page_url"):
-            row[name] = rules.absolute(row[name], self._dataset.source_url)
-        row.update(self._proof(item))
+        for name in self._addresses:
+            row[name] = rules.absolute(row[name], self._source_url)
         if self._wanted.evidence:
-            row.update(self._evidence(grounding))
+            row.update(_evidence(self.kind, grounding))
         return row
 
-    def _proof(self, item: Mapping[str, Any]) -> dict[str, Any]:
-        data, grounding = item["data"], item["grounding"]
-        stated = [one.name for one in self._kind.fields if data.get(one.name) is not None]
-        proved = [name for name in stated if rules.is_proved(grounding.get(name))]
-        return {
-            "grounded_percent": rules.percent(len(proved), len(stated)),
-            "grounded_fields": ", ".join(proved),
-            "ungrounded_fields": ", ".join(name for name in stated if name not in proved),
-        }
 
-    def _evidence(self, grounding: Mapping[str, rules.Evidence]) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for one in self._kind.fields:
-            evidence = grounding.get(one.name, {})
-            found[f"{one.name}__evidence"] = evidence.get("status")
-            found[f"{one.name}__start"] = evidence.get("start")
-            found[f"{one.name}__end"] = evidence.get("end")
-        return found
+def _evidence(kind: EntityType, grounding: Mapping[str, rules.Evidence]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in kind.fields:
+        evidence = grounding.get(one.name, {})
+        found[f"{one.name}__evidence"] = evidence.get("status")
+        found[f"{one.name}__start"] = evidence.get("start")
+        found[f"{one.name}__end"] = evidence.get("end")
+    return found
 
-    def _origin(self) -> dict[str, Any]:
-        return {
-            "entity_type": self._kind.name,
-            "source_id": self._dataset.source_id,
-            "dataset_id": self._dataset.id,
-            "dataset_version": self._dataset.version,
-            "dataset_status": self._dataset.status,
-        }
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # what only the standard library takes for JSON: NaN
+        return json.loads(text)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import count
 from typing import Any
@@ -65,40 +66,60 @@ def id_field(kind: EntityType) -> str | None:
     return name if any(one.name == name for one in kind.fields) else None
 
 
-def is_proved(evidence: Evidence | None) -> bool:
-    """Whether a text or the source itself proves the value."""
-    return evidence is not None and evidence.get("status") in PROVED_NAMES
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What leaves of an item: its values, and which of those it states are proved."""
+
+    values: dict[str, Value]
+    proved: list[str]
+    unproved: list[str]
 
 
 def shown(
-    kind: EntityType, data: Mapping[str, Any], grounding: Mapping[str, Evidence], *, review: bool
-) -> dict[str, Value]:
-    """The values that may leave the house: those that are proved.
+    fields: Iterable[EntityField],
+    data: Mapping[str, Any],
+    grounding: Mapping[str, Evidence],
+    *,
+    review: bool,
+) -> Shown:
+    """The values that may leave the house: those that a text or the source itself proves.
 
     Under `review` the required ones do in any case: it is they that are looked at.
     """
-    return {
-        one.name: _value(one, data.get(one.name))
-        if is_proved(grounding.get(one.name)) or (review and one.required)
-        else None
-        for one in kind.fields
-    }
+    values: dict[str, Value] = {}
+    proved: list[str] = []
+    unproved: list[str] = []
+    for field in fields:
+        name = field.name
+        value = data.get(name)
+        if value is None:
+            values[name] = None
+            continue
+        evidence = grounding.get(name)
+        is_proved = evidence is not None and evidence.get("status") in PROVED_NAMES
+        (proved if is_proved else unproved).append(name)
+        may_leave = is_proved or (review and field.required)
+        values[name] = _AS_VALUE[field.kind](value) if may_leave else None
+    return Shown(values=values, proved=proved, unproved=unproved)
 
 
-def _value(field: EntityField, value: object) -> Value:
-    match field.kind:
-        case FieldKind.NUMBER:
-            return exact(value)
-        case FieldKind.FLAG:
-            return value if isinstance(value, bool) else None
-        case FieldKind.TEXT | FieldKind.CHOICE | FieldKind.LANGUAGE:
-            return _text(value)
+def _flag(value: object) -> bool | None:
+    return value if isinstance(value, bool) else None
 
 
 def _text(value: object) -> str | None:
     """The text; half a character, which no format can hold, is a question mark."""
-    text = "" if value is None else str(value)
+    text = str(value)
     return (text if text.isascii() else text.encode("utf-8", "replace").decode()) or None
+
+
+_AS_VALUE: Mapping[FieldKind, Callable[[object], Value]] = {
+    FieldKind.TEXT: _text,
+    FieldKind.CHOICE: _text,
+    FieldKind.LANGUAGE: _text,
+    FieldKind.NUMBER: exact,
+    FieldKind.FLAG: _flag,
+}
 
 
 def write_ranges(kind: EntityType, values: dict[str, Value], evidence: dict[str, Evidence]) -> None:
@@ -123,14 +144,15 @@ def is_address(field: str) -> bool:
 
 def absolute(address: str | None, source_url: str) -> str | None:
     """The address, a relative one against the source's; one that is none is left as it is."""
-    if address is None:
-        return None
+    if address is None or address.startswith(("https://", "http://")):
+        return address
     try:
         return urljoin(source_url, address)
     except ValueError:
         return address
 
 
-def percent(part: int, whole: int) -> float | None:
-    """To a tenth; None of nothing."""
-    return round(100 * part / whole, 1) if whole else None
+def percent(shown: Shown) -> float | None:
+    """How many of a hundred values that the item states are proved, to a tenth."""
+    stated = len(shown.proved) + len(shown.unproved)
+    return round(100 * len(shown.proved) / stated, 1) if stated else None
