@@ -25,6 +25,7 @@ ROOMS = (
     "series",
     "notices",
     "catalogs",
+    "exports",
     "systems",
     "demo",
     "assembly",
@@ -142,7 +143,16 @@ def test_importing_a_room_loads_no_dagster() -> None:
 
 
 def test_importing_the_definitions_loads_nothing_heavy() -> None:
-    heavy = {"pandas", "openai", "playwright", "httpx", "feedparser", "alembic", "parsel"}
+    heavy = {
+        "pandas",
+        "pyarrow",
+        "openai",
+        "playwright",
+        "httpx",
+        "feedparser",
+        "alembic",
+        "parsel",
+    }
     heavy |= {"apprise", "selectolax", "html_to_markdown", "re2"}
     code = f"import sys, ingestion_pipeline.definitions; print(*({heavy!r} & set(sys.modules)))"
 

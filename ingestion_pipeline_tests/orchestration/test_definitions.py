@@ -46,7 +46,7 @@ def test_the_jobs_bear_their_names() -> None:
 
     polls = {"poll_hot", "poll_warm", "poll_cold"}
     crawls = {"crawl_catalogs", "ingest_catalog"}
-    others = {"maintain", "add_source", "ingest_series", "deliver_notices"}
+    others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     assert names == polls | crawls | others
 
 

@@ -1,0 +1,139 @@
+"""`ingest export`: rows out of the database, into a file that other tools read."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ingestion_pipeline.cli.opening import opened
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import Refused, say, say_facts, say_json
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.exports.exporting import Exported
+    from ingestion_pipeline.exports.formats import Format
+    from ingestion_pipeline.exports.names import Wanted
+
+FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with the room's own
+READERS = {
+    "csv": "pandas.read_csv({path!r})",
+    "jsonl": "pandas.read_json({path!r}, lines=True)",
+    "parquet": "pandas.read_parquet({path!r})",
+}
+
+
+@click.command(
+    epilog="Examples: `ingest export course --source catalog:my-college --to csv --evidence`;"
+    " `ingest export chapters --out chapters.parquet`."
+)
+@click.argument("name")
+@click.option("--source", "source_id", metavar="ID", help="Rows of this source alone.")
+@click.option("--version", type=click.IntRange(min=1), help="This dataset, published or not.")
+@click.option("--dataset", "dataset_id", type=int, metavar="ID", help="The same by its id.")
+@click.option("--to", "form", type=click.Choice(FORMATS), help="Else as --out ends, else parquet.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A file, or a folder; else INGESTION_HOME/exports.",
+)
+@click.option(
+    "--evidence", is_flag=True, help="Columns that say what proves each field, and where."
+)
+@click.option("--with-flagged", is_flag=True, help="Also items that lack proof, and repeats.")
+@json_option
+def export(  # noqa: PLR0913 - one for each option
+    *,
+    name: str,
+    source_id: str | None,
+    version: int | None,
+    dataset_id: int | None,
+    form: str | None,
+    out: Path | None,
+    evidence: bool,
+    with_flagged: bool,
+    as_json: bool,
+) -> None:
+    """Write rows to a file: CSV, JSON lines or Parquet.
+
+    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets), an
+    entity type (course, learning_program, competency, credential), or data_items for the items of
+    all types. Items are those of the newest published dataset of each source, each once, and of
+    their values those that are proved. A file of the same name is replaced when the new one is
+    whole.
+    """
+    from ingestion_pipeline.exports.exporting import export as export_rows
+    from ingestion_pipeline.exports.names import Wanted
+
+    wanted = Wanted(
+        name=name,
+        source_id=source_id,
+        version=version,
+        dataset_id=dataset_id,
+        evidence=evidence,
+        with_flagged=with_flagged,
+    )
+    wanted.check()
+    chosen = _format(form, out)
+    with opened() as (settings, store):
+        path = _path(out, settings.home / "exports", wanted, chosen)
+        exported = export_rows(store, wanted, chosen, path)
+    if as_json:
+        say_json(_facts(exported, name))
+    else:
+        _say(exported)
+
+
+def _format(form: str | None, out: Path | None) -> Format:
+    from ingestion_pipeline.exports.formats import Format
+
+    if form is not None:
+        return Format(form)
+    ending = out.suffix.removeprefix(".").lower() if out is not None else ""
+    return Format(ending) if ending in FORMATS else Format.PARQUET
+
+
+def _path(out: Path | None, folder: Path, wanted: Wanted, form: Format) -> Path:
+    from ingestion_pipeline.exports.exporting import file_name
+
+    if out is not None:
+        return out / file_name(wanted, form) if out.is_dir() else out
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise Refused(f"cannot make the folder {folder}: {error.strerror}; use --out") from error
+    return folder / file_name(wanted, form)
+
+
+def _facts(exported: Exported, name: str) -> dict[str, object]:
+    return {
+        "name": name,
+        "path": str(exported.path),
+        "format": exported.form.value,
+        "rows": exported.rows,
+        "bytes": exported.path.stat().st_size,
+        "columns": list(exported.columns),
+        "datasets": [
+            {"source_id": one.source_id, "version": one.version, "status": one.status}
+            for one in exported.datasets
+        ],
+        "query": query(exported),
+    }
+
+
+def query(exported: Exported) -> str:
+    """A line for the shell that shows the first rows; it works where it is pasted."""
+    reader = READERS[exported.form.value].format(path=str(exported.path))
+    return f"{shlex.quote(sys.executable)} -c {shlex.quote(f'import pandas; print({reader})')}"
+
+
+def _say(exported: Exported) -> None:
+    facts: dict[str, object] = {"file": exported.path, "rows": exported.rows}
+    facts |= {
+        one.source_id: f"version {one.version}, {one.status}" for one in exported.datasets[:20]
+    }
+    say_facts(facts)
+    say(f"\n{query(exported)}")

@@ -1,0 +1,93 @@
+"""Columns of an export: what each one holds, whatever the format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Context, Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any
+
+from sqlalchemy import Boolean, Float, Integer
+from sqlalchemy import Column as TableColumn
+
+from ingestion_pipeline.store.types import ExactDecimal, UtcDateTime
+
+# A Parquet column has one number of digits behind the point for all its rows.
+DECIMAL_DIGITS, DECIMAL_PLACES = 38, 9
+_PLACES = Decimal(1).scaleb(-DECIMAL_PLACES)
+_TOO_LARGE = Decimal(10) ** (DECIMAL_DIGITS - DECIMAL_PLACES)
+
+Row = Sequence[Any]
+Batches = Iterator[Sequence[Row]]
+
+
+class Holds(StrEnum):
+    """What the values of a column are; each may be missing."""
+
+    TEXT = "text"
+    WHOLE = "whole"
+    DECIMAL = "decimal"
+    FLOAT = "float"
+    FLAG = "flag"
+    TIME = "time"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column of an export."""
+
+    name: str
+    holds: Holds = Holds.TEXT
+
+
+def columns_of(selected: Iterable[TableColumn[Any]]) -> list[Column]:
+    """The same columns as a table has."""
+    return [Column(name=one.name, holds=_held(one)) for one in selected]
+
+
+def _held(column: TableColumn[Any]) -> Holds:
+    kinds = (
+        (ExactDecimal, Holds.DECIMAL),
+        (UtcDateTime, Holds.TIME),
+        (Boolean, Holds.FLAG),
+        (Integer, Holds.WHOLE),
+        (Float, Holds.FLOAT),
+    )
+    found = (holds for kind, holds in kinds if isinstance(column.type, kind))
+    return next(found, Holds.JSON if column.type.python_type in (dict, list) else Holds.TEXT)
+
+
+def exact(value: object) -> Decimal | None:
+    """The number that a value states, rounded to nine places; None if it states none.
+
+    One of thirty digits before the point is no amount of anything: it is None too.
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        number = value if isinstance(value, Decimal) else Decimal(str(value))
+    except InvalidOperation:
+        return None
+    if not number.is_finite() or abs(number) >= _TOO_LARGE:
+        return None
+    exponent = number.as_tuple().exponent
+    is_short = isinstance(exponent, int) and -DECIMAL_PLACES <= exponent <= 0
+    return number if is_short else _rounded(number)
+
+
+def _rounded(number: Decimal) -> Decimal:
+    return number.quantize(_PLACES, context=Context(prec=DECIMAL_DIGITS))
+
+
+def shortest(number: Decimal) -> str:
+    """Its digits without an exponent and without zeros at the end."""
+    text = f"{number:f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def json_text(value: object) -> str:
+    """The value as JSON, the same text for the same value."""
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)

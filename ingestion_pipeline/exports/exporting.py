@@ -1,0 +1,132 @@
+"""An export from beginning to end: what is wanted, read in batches, written as one whole file."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.exports.columns import Batches, Column
+from ingestion_pipeline.exports.datasets import Dataset, chosen_datasets
+from ingestion_pipeline.exports.formats import Format, write
+from ingestion_pipeline.exports.items import item_columns, item_rows
+from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.tables import table_columns, table_rows
+from ingestion_pipeline.exports.writing import replacing
+from ingestion_pipeline.store import Store
+
+BATCH_ROWS = 5_000  # 15 MB of courses with their evidence; a Parquet row group
+
+
+class BadPath(ValueError):
+    """The file cannot be written where it is wanted; the message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported:
+    """A file that was written."""
+
+    path: Path
+    form: Format
+    rows: int
+    columns: tuple[str, ...]
+    datasets: tuple[Dataset, ...]
+
+
+def export(
+    store: Store, wanted: Wanted, form: Format, path: Path, *, batch_rows: int = BATCH_ROWS
+) -> Exported:
+    """The file holds exactly what is wanted, or it is as it was before."""
+    target = _target(path)
+    with reading(store, wanted, batch_rows=batch_rows) as (columns, datasets, batches):
+        try:
+            with replacing(target) as part:
+                rows = write(form, part, columns, batches)
+        except OSError as error:
+            raise BadPath(f"cannot write {target}: {error.strerror or error}") from error
+    names = tuple(column.name for column in columns)
+    return Exported(path=target, form=form, rows=rows, columns=names, datasets=tuple(datasets))
+
+
+@contextmanager
+def reading(
+    store: Store, wanted: Wanted, *, batch_rows: int = BATCH_ROWS
+) -> Generator[tuple[list[Column], Sequence[Dataset], Batches]]:
+    """The columns, the datasets they are of, and the rows, which are read as they are asked for."""
+    wanted.check()
+    with store.read() as connection:
+        _see_one_state(connection)
+        if not wanted.is_items:
+            source_id = wanted.source_id
+            rows = table_rows(connection, wanted.name, source_id=source_id, batch_rows=batch_rows)
+            yield table_columns(wanted.name), (), rows
+            return
+        datasets = chosen_datasets(connection, wanted)
+        rows = item_rows(connection, wanted, datasets, batch_rows=batch_rows)
+        yield item_columns(wanted, datasets), datasets, rows
+
+
+def _see_one_state(connection: Connection) -> None:
+    # Ids are counted by one statement and given by the next; SQLite's reader sees one state anyway.
+    if connection.dialect.name == "postgresql":
+        connection.execution_options(isolation_level="REPEATABLE READ")
+
+
+def file_name(wanted: Wanted, form: Format) -> str:
+    """What the file is called: another one for whatever is wanted besides the name."""
+    # No id has a tilde, so that two sources never get one file; a colon is a drive's elsewhere.
+    parts = [wanted.name, (wanted.source_id or "").replace(":", "~")]
+    parts.append(f"v{wanted.version}" if wanted.version is not None else "")
+    parts.append(f"dataset{wanted.dataset_id}" if wanted.dataset_id is not None else "")
+    parts.append("evidence" if wanted.evidence else "")
+    parts.append("flagged" if wanted.with_flagged else "")
+    return ".".join(part for part in [*parts, form.value] if part)
+
+
+def export_published(
+    store: Store,
+    folder: Path,
+    form: Format,
+    *,
+    source_ids: Sequence[str] = (),
+    evidence: bool = False,
+) -> list[Exported]:
+    """One file for each source's newest published dataset; of all sources, or of these.
+
+    Nothing published is no file, and no error: a source that was named and has none is one.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with store.read() as connection:
+        found = _published(connection, source_ids)
+    exported: list[Exported] = []
+    for one in found:
+        wanted = Wanted(
+            name=one.entity_type, source_id=one.source_id, version=one.version, evidence=evidence
+        )
+        newest = Wanted(name=one.entity_type, source_id=one.source_id, evidence=evidence)
+        exported.append(export(store, wanted, form, folder / file_name(newest, form)))
+    return exported
+
+
+def _published(connection: Connection, source_ids: Sequence[str]) -> list[Dataset]:
+    from ingestion_pipeline.exports.datasets import NothingPublished
+
+    if source_ids:
+        each = [Wanted(name=ITEMS, source_id=one) for one in dict.fromkeys(source_ids)]
+        return [one for wanted in each for one in chosen_datasets(connection, wanted)]
+    try:
+        return chosen_datasets(connection, Wanted(name=ITEMS))
+    except NothingPublished:
+        return []
+
+
+def _target(path: Path) -> Path:
+    target = path.absolute()
+    if target.is_dir():
+        raise BadPath(f"{path} is a folder: name a file in it")
+    if not target.parent.is_dir():
+        raise BadPath(f"cannot write {path}: there is no folder {target.parent}; make it first")
+    return target

@@ -1,0 +1,250 @@
+"""Items of datasets as rows: the fields of their type, what proves them, where they come from."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+import orjson
+from sqlalchemy import Connection, Row, Select, Text, case, cast, false, func, select, true
+from sqlalchemy.sql.elements import ColumnElement
+
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind, entity_type
+from ingestion_pipeline.exports import rules
+from ingestion_pipeline.exports.columns import Batches, Column, Holds
+from ingestion_pipeline.exports.datasets import Dataset
+from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.store.rows import making_rows
+from ingestion_pipeline.store.tables import data_items, pages, snapshots
+
+# A row for what several items belong to precedes them, once: the field that names it.
+HEADINGS: Mapping[str, str] = {"competency": "competency_framework"}
+
+_HELD = {FieldKind.NUMBER: Holds.DECIMAL, FieldKind.FLAG: Holds.FLAG}
+_PROOF = (
+    Column(name="grounded_percent", holds=Holds.FLOAT),
+    Column(name="grounded_fields"),
+    Column(name="ungrounded_fields"),
+)
+_REVIEW = (
+    Column(name="is_flagged", holds=Holds.FLAG),
+    Column(name="is_repeat", holds=Holds.FLAG),
+)
+_LINEAGE = (
+    Column(name="entity_type"),
+    Column(name="source_id"),
+    Column(name="dataset_id", holds=Holds.WHOLE),
+    Column(name="dataset_version", holds=Holds.WHOLE),
+    Column(name="dataset_status"),
+    Column(name="item_id", holds=Holds.WHOLE),
+    Column(name="item_key"),
+    Column(name="page_id", holds=Holds.WHOLE),
+    Column(name="page_url"),
+    Column(name="snapshot_id", holds=Holds.WHOLE),
+    Column(name="fetched_at", holds=Holds.TIME),
+    Column(name="read_at", holds=Holds.TIME),
+    Column(name="rung"),
+    Column(name="model"),
+    Column(name="confidence", holds=Holds.FLOAT),
+)
+
+
+def item_columns(wanted: Wanted, datasets: Sequence[Dataset]) -> list[Column]:
+    """The fields of the types that are wanted, what proves them, and where they come from."""
+    names = dict.fromkeys(one.entity_type for one in datasets)
+    kinds = [entity_type(name) for name in (names if wanted.name == ITEMS else [wanted.name])]
+    fields: dict[str, Column] = {}
+    for one in chain.from_iterable(kind.fields for kind in kinds):
+        column = Column(name=one.name, holds=_HELD.get(one.kind, Holds.TEXT))
+        if fields.setdefault(one.name, column) != column:  # two types, one name: as text
+            fields[one.name] = Column(name=one.name)
+    head = [Column(name="row_type")] if wanted.name in HEADINGS else []
+    own = chain.from_iterable(
+        [column, *_evidence_columns(column.name)] if wanted.evidence else [column]
+        for column in fields.values()
+    )
+    return [*head, *own, *_PROOF, *(_REVIEW if wanted.with_flagged else ()), *_LINEAGE]
+
+
+def _evidence_columns(field: str) -> list[Column]:
+    return [
+        Column(name=f"{field}__evidence"),
+        Column(name=f"{field}__start", holds=Holds.WHOLE),
+        Column(name=f"{field}__end", holds=Holds.WHOLE),
+    ]
+
+
+def item_rows(
+    connection: Connection, wanted: Wanted, datasets: Sequence[Dataset], *, batch_rows: int
+) -> Batches:
+    """Dataset after dataset, each in the order of its natural keys."""
+    columns = item_columns(wanted, datasets)
+    names = [one.name for one in columns]
+    for dataset in datasets:
+        shaper = _Shaper(connection, wanted, dataset)
+        mixed = _mixed(columns, shaper.kind)
+        statement = _statement(wanted, dataset).execution_options(yield_per=batch_rows)
+        for found in connection.execute(statement).partitions():
+            with making_rows():
+                rows = [list(map(row.get, names)) for one in found for row in shaper.rows(one)]
+                for place in mixed:
+                    _as_text(rows, place)
+            yield rows
+
+
+def _mixed(columns: Sequence[Column], kind: EntityType) -> list[int]:
+    """The places of columns that are text because another type means something else by them."""
+    own = {one.name: _HELD.get(one.kind, Holds.TEXT) for one in kind.fields}
+    return [
+        place
+        for place, column in enumerate(columns)
+        if column.name in own and own[column.name] is not column.holds
+    ]
+
+
+def _as_text(rows: list[list[Any]], place: int) -> None:
+    for row in rows:
+        row[place] = None if row[place] is None else str(row[place])
+
+
+_SELECTED = (
+    *("item_id", "item_key", "page_id", "page_url", "snapshot_id", "fetched_at", "read_at"),
+    *("rung", "model", "confidence", "is_flagged", "is_repeat", "data", "grounding"),
+)
+
+
+def _kept(wanted: Wanted, dataset: Dataset) -> ColumnElement[bool]:
+    kept = data_items.c.dataset_id == dataset.id
+    if wanted.with_flagged:
+        return kept
+    return kept & data_items.c.is_repeat.is_(false()) & data_items.c.is_flagged.is_(false())
+
+
+def _statement(wanted: Wanted, dataset: Dataset) -> Select[*tuple[Any, ...]]:
+    heading = HEADINGS.get(wanted.name)
+    first = [] if heading is None else [_proved_text(heading)]
+    item = data_items.c
+    return (
+        select(
+            item.id.label("item_id"),
+            item.item_key,
+            item.page_id,
+            pages.c.url.label("page_url"),
+            item.snapshot_id,
+            func.coalesce(snapshots.c.fetched_at, pages.c.visited_at).label("fetched_at"),
+            func.coalesce(pages.c.read_at, item.created_at).label("read_at"),
+            item.rung,
+            item.model,
+            item.confidence,
+            item.is_flagged,
+            item.is_repeat,
+            cast(item.data, Text).label("data"),
+            cast(item.grounding, Text).label("grounding"),
+        )
+        .join(pages, pages.c.id == item.page_id)
+        .join(snapshots, snapshots.c.id == item.snapshot_id, isouter=True)
+        .where(_kept(wanted, dataset))
+        .order_by(*first, item.item_key, item.id)
+    )
+
+
+def _proved_text(field: str) -> ColumnElement[str]:
+    """What the export shows of a text field, as the database sees it; nothing is an empty text."""
+    text = data_items.c.data[field].as_string()
+    return func.coalesce(case((_is_proved(field), text)), "")
+
+
+def _is_proved(field: str) -> ColumnElement[bool]:
+    return data_items.c.grounding[(field, "status")].as_string().in_(rules.PROVED_NAMES)
+
+
+def _ids(connection: Connection, wanted: Wanted, dataset: Dataset, kind: EntityType) -> rules.Ids:
+    """Who has to get a suffix: the database counts, so that ids that occur once cost nothing."""
+    field = rules.id_field(kind)
+    if field is None:
+        return rules.Ids((), ())
+    in_review = wanted.with_flagged and kind.field(field).required
+    given = data_items.c.data[field].as_string()
+    stated = select(given).where(
+        _kept(wanted, dataset), given.is_not(None), true() if in_review else _is_proved(field)
+    )
+    counted = stated.group_by(given).having(func.count() > 1)
+    repeated = {str(one) for one in connection.scalars(counted)}
+    if not repeated:
+        return rules.Ids((), ())
+    every = connection.scalars(stated.execution_options(yield_per=10_000))
+    taken = {str(one) for one in every if rules.could_be_taken(str(one), repeated)}
+    return rules.Ids(repeated, taken)
+
+
+class _Shaper:
+    """Makes the rows of one dataset, in order: ids and headings know what came before."""
+
+    def __init__(self, connection: Connection, wanted: Wanted, dataset: Dataset) -> None:
+        self.kind = entity_type(dataset.entity_type)
+        self._wanted = wanted
+        self._source_url = dataset.source_url
+        self._id = rules.id_field(self.kind)
+        self._ids = _ids(connection, wanted, dataset, self.kind)
+        self._heading = HEADINGS.get(wanted.name)
+        named = [one.name for one in self.kind.fields if rules.is_address(one.name)]
+        self._addresses = [*named, "page_url"]
+        self._last_heading: object = None
+        self._origin = {
+            "entity_type": self.kind.name,
+            "source_id": dataset.source_id,
+            "dataset_id": dataset.id,
+            "dataset_version": dataset.version,
+            "dataset_status": dataset.status,
+        }
+
+    def rows(self, item: Row[*tuple[Any, ...]]) -> list[dict[str, Any]]:
+        """The item's row, and before it the heading's that it is the first under."""
+        row = self._row(item)
+        if self._heading is None:
+            return [row]
+        heading = row[self._heading]
+        is_first = heading is not None and heading != self._last_heading
+        self._last_heading = heading
+        row["row_type"] = self.kind.name
+        if not is_first:
+            return [row]
+        return [{"row_type": self._heading, self._heading: heading, **self._origin}, row]
+
+    def _row(self, item: Row[*tuple[Any, ...]]) -> dict[str, Any]:
+        row: dict[str, Any] = dict(zip(_SELECTED, item, strict=True))
+        data, grounding = _document(row["data"]), _document(row["grounding"])
+        review = self._wanted.with_flagged
+        shown = rules.shown(self.kind.fields, data, grounding, review=review)
+        rules.write_ranges(self.kind, shown.values, grounding)
+        row.update(shown.values)
+        row.update(self._origin)
+        row["grounded_percent"] = rules.percent(shown)
+        row["grounded_fields"] = ", ".join(shown.proved)
+        row["ungrounded_fields"] = ", ".join(shown.unproved)
+        if self._id is not None and row[self._id] is not None:
+            row[self._id] = self._ids.unique(row[self._id])
+        for name in self._addresses:
+            row[name] = rules.absolute(row[name], self._source_url)
+        if self._wanted.evidence:
+            row.update(_evidence(self.kind, grounding))
+        return row
+
+
+def _evidence(kind: EntityType, grounding: Mapping[str, rules.Evidence]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for one in kind.fields:
+        evidence = grounding.get(one.name, {})
+        found[f"{one.name}__evidence"] = evidence.get("status")
+        found[f"{one.name}__start"] = evidence.get("start")
+        found[f"{one.name}__end"] = evidence.get("end")
+    return found
+
+
+def _document(text: str) -> dict[str, Any]:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError:  # what only the standard library takes for JSON: NaN
+        return json.loads(text)

@@ -1,0 +1,65 @@
+"""What can be exported, by name, and what is wanted of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ingestion_pipeline.catalogs.entities.entity_type import entity_types
+from ingestion_pipeline.exports.tables import TABLES
+
+ITEMS = "data_items"  # of every entity type; an entity type's own name gives its items alone
+
+
+class UnknownExport(LookupError):
+    """Nothing is exported under that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no export {name!r}; there are: {', '.join(known_names())}")
+
+
+class BadRequest(ValueError):
+    """What is wanted does not fit together; the message says what would."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What is exported: a table's rows, or the items of datasets.
+
+    Items are those of the newest published dataset of each source, or of one source; `version` or
+    `dataset_id` names another, whatever its state.
+    """
+
+    name: str
+    source_id: str | None = None
+    version: int | None = None
+    dataset_id: int | None = None
+    evidence: bool = False
+    with_flagged: bool = False
+
+    @property
+    def is_items(self) -> bool:
+        """Whether items are wanted, and not the rows of a table."""
+        return self.name not in TABLES
+
+    def check(self) -> None:
+        """Nothing is contradictory, or one of this module's errors says what is."""
+        if self.name not in known_names():
+            raise UnknownExport(self.name)
+        of_items = (self.version, self.dataset_id, self.evidence or None, self.with_flagged or None)
+        if not self.is_items and any(one is not None for one in of_items):
+            said = f"{self.name} has no versions, evidence or flagged rows: only items have"
+            raise BadRequest(f"{said} ({', '.join(item_names())})")
+        if self.version is not None and self.source_id is None:
+            raise BadRequest("a version is one of a source's: name the source, too")
+        if self.version is not None and self.dataset_id is not None:
+            raise BadRequest("either a version of a source or the id of a dataset, not both")
+
+
+def known_names() -> list[str]:
+    """Every name, tables first."""
+    return [*TABLES, *item_names()]
+
+
+def item_names() -> list[str]:
+    """The names that give items of datasets."""
+    return [ITEMS, *entity_types()]

@@ -1,0 +1,86 @@
+"""`ingest export`: a file, how many rows, and a line that works when it is pasted."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.cli.export import FORMATS, READERS
+from ingestion_pipeline.exports.formats import Format
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset
+
+
+@pytest.fixture
+def courses(database: Store) -> None:
+    a_dataset(database, [a_course("CS 1", course_credits_max="1.5"), a_course("CS 2")])
+
+
+@pytest.mark.usefixtures("courses")
+def test_items_go_to_the_folder_of_exports(ingest: Ingest, home: Path) -> None:
+    said = ingest.done("export", "course")
+
+    file = home / "exports" / "course.parquet"
+    assert file.is_file()
+    assert str(file) in said.replace("\n", "")
+    assert "version 1, published" in said
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("courses")
+def test_the_line_to_query_it_works_when_it_is_pasted(ingest: Ingest, tmp_path: Path) -> None:
+    folder = tmp_path / "it's a folder"
+    folder.mkdir()
+
+    line = ingest.json("export", "course", "--out", str(folder))["query"]
+
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=True)
+    assert "CS 1" in done.stdout
+
+
+@pytest.mark.usefixtures("courses")
+def test_json_has_the_facts(ingest: Ingest, tmp_path: Path) -> None:
+    found = ingest.json("export", "course", "--out", str(tmp_path / "x.csv"), "--evidence")
+
+    assert (found["rows"], found["format"]) == (2, "csv")
+    assert found["bytes"] == (tmp_path / "x.csv").stat().st_size
+    assert "course_id__evidence" in found["columns"]
+    assert found["datasets"] == [{"source_id": COLLEGE, "version": 1, "status": "published"}]
+
+
+def test_a_table_is_exported_by_its_name(ingest: Ingest, tmp_path: Path) -> None:
+    assert ingest.json("export", "chapters", "--to", "jsonl")["rows"] == 0
+
+
+@pytest.mark.usefixtures("courses")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["curses"], "there is no export 'curses'; there are: sources, series, chapters"),
+        (["course", "--version", "1"], "name the source"),
+        (["course", "--source", "catalog:no"], "there is no source 'catalog:no'"),
+        (["course", "--source", COLLEGE, "--version", "9"], "there is no version 9"),
+        (["credential"], "no items of the type credential are published yet"),
+        (["course", "--out", "no/such/folder/x.csv"], "there is no folder"),
+        (["course", "--to", "xlsx"], "'xlsx' is not one of"),
+        (["chapters", "--with-flagged"], "only items have"),
+    ],
+)
+def test_a_mistake_is_a_sentence(ingest: Ingest, arguments: list[str], said: str) -> None:
+    assert said in ingest.refused("export", *arguments)
+
+
+def test_what_is_not_published_is_told_and_exported_when_it_is_named(
+    ingest: Ingest, database: Store
+) -> None:
+    a_dataset(database, [a_course()], status="quarantined")
+
+    assert "version 1 of catalog:college is quarantined" in ingest.refused("export", "course")
+    assert ingest.json("export", "course", "--source", COLLEGE, "--version", "1")["rows"] == 1
+
+
+def test_the_formats_are_those_of_the_room() -> None:
+    assert list(FORMATS) == [form.value for form in Format] == list(READERS)

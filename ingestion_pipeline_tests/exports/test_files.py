@@ -1,0 +1,214 @@
+"""Files hold what the database holds, harm nobody, and are whole or not there."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.exports.columns import Column, Row
+from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
+from ingestion_pipeline.exports.formats import Format, harmless, write
+from ingestion_pipeline.exports.names import Wanted
+from ingestion_pipeline.exports.writing import ABANDONED_SECONDS, replacing
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
+
+COURSES = Wanted(name="course")
+
+
+def in_csv(file: Path) -> list[dict[str, str]]:
+    with file.open(encoding="utf-8", newline="") as stream:
+        return list(csv.DictReader(stream))
+
+
+def in_jsonl(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def in_parquet(file: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    return pq.read_table(file)
+
+
+def test_parquet_keeps_decimals_times_and_flags(store: Store, tmp_path: Path) -> None:
+    course = a_course(course_credits_min=1, course_credits_max="4.25", course_non_credit=False)
+    a_dataset(store, [course, a_course("CS 102")])
+
+    done = export(store, COURSES, Format.PARQUET, tmp_path / "x.parquet")
+
+    table = in_parquet(done.path)
+    types = {field.name: str(field.type) for field in table.schema}
+    assert types["course_credits_max"] == "decimal128(38, 9)"
+    assert types["fetched_at"] == "timestamp[us, tz=UTC]"
+    assert types["course_non_credit"] == "bool"
+    assert types["dataset_version"] == "int64"
+    assert table["course_credits_max"].to_pylist() == [Decimal("4.25"), None]
+    assert table["course_non_credit"].to_pylist() == [False, None]
+    assert table["fetched_at"].to_pylist() == [NOON, NOON]
+    assert done.rows == 2
+
+
+def test_csv_and_json_lines_hold_the_same_rows(store: Store, tmp_path: Path) -> None:
+    course = a_course(course_name='Übung, "Maß"\n日本', course_credits_max="1.50")
+    a_dataset(store, [course])
+
+    table = in_csv(export(store, COURSES, Format.CSV, tmp_path / "x.csv").path)
+    lines = in_jsonl(export(store, COURSES, Format.JSONL, tmp_path / "x.jsonl").path)
+
+    assert table[0]["course_name"] == lines[0]["course_name"] == 'Übung, "Maß"\n日本'
+    assert table[0]["course_credits_min"] == lines[0]["course_credits_min"] == "1.5"
+    assert table[0]["course_non_credit"] == ""
+    assert lines[0]["course_non_credit"] is None
+    assert table[0]["fetched_at"] == lines[0]["fetched_at"] == "2026-03-01T12:00:00+00:00"
+    assert list(table[0]) == list(lines[0])
+
+
+@pytest.mark.parametrize("form", Format)
+def test_the_same_rows_make_the_same_file(store: Store, tmp_path: Path, form: Format) -> None:
+    a_dataset(store, [a_course(f"CS {number}") for number in range(7)])
+
+    files = [
+        export(store, COURSES, form, tmp_path / f"{name}.x", batch_rows=3).path for name in "ab"
+    ]
+
+    assert files[0].read_bytes() == files[1].read_bytes()
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "'="])  # noqa: RUF001
+def test_a_spreadsheet_finds_no_formula_in_a_cell(tmp_path: Path, start: str) -> None:
+    formula = f"{start}cmd|' /C calc'!A0"
+    file = tmp_path / "x.csv"
+
+    write(Format.CSV, file, [Column(name="text")], iter([[[formula]]]))
+
+    assert in_csv(file)[0]["text"] == f"'{formula}"
+
+
+@pytest.mark.parametrize("text", ["CS-101", "'tis", "3 + 4", "", "a=b"])
+def test_what_is_no_formula_stays_as_it_is(text: str) -> None:
+    assert harmless(text) == text
+
+
+@given(st.text(alphabet="'=+-@\ta", max_size=8))
+def test_the_apostrophe_can_be_taken_away_again(text: str) -> None:
+    cell = harmless(text)
+
+    is_escaped = cell.startswith("'") and cell.lstrip("'")[:1] in tuple("=+-@\t")
+    assert (cell[1:] if is_escaped else cell) == text
+
+
+def test_a_failure_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    target = tmp_path / "x.csv"
+    target.write_text("old")
+
+    def batches() -> Iterator[list[Row]]:
+        yield [["new"]]
+        raise RuntimeError("the database went away")
+
+    with pytest.raises(RuntimeError), replacing(target) as part:
+        write(Format.CSV, part, [Column(name="text")], batches())
+
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from ingestion_pipeline.exports.columns import Column
+from ingestion_pipeline.exports.formats import Format, write
+from ingestion_pipeline.exports.writing import replacing
+
+def batches():
+    yield [["row"]] * 1000
+    print("half", flush=True)
+    sys.stdin.read()
+
+with replacing(Path(sys.argv[1])) as part:
+    write(Format.CSV, part, [Column(name="text")], batches())
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
+    target = tmp_path / "x.csv"
+    line = [sys.executable, "-c", KILLED, str(target)]
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"half\n"
+        process.send_signal(signal.SIGKILL)
+    (left,) = tmp_path.iterdir()
+    assert left.name.endswith(".part")
+
+    os.utime(left, (0, left.stat().st_mtime - ABANDONED_SECONDS - 1))
+    with replacing(target) as part:
+        write(Format.CSV, part, [Column(name="text")], iter([[["row"]]]))
+
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_another_process_that_still_writes_is_left_alone(tmp_path: Path) -> None:
+    with replacing(tmp_path / "x.csv") as first, replacing(tmp_path / "x.csv") as second:
+        first.write_text("first")
+        second.write_text("second")
+
+    assert (tmp_path / "x.csv").read_text() == "first"
+
+
+def test_a_bad_place_is_named(store: Store, tmp_path: Path) -> None:
+    a_dataset(store, [a_course()])
+
+    with pytest.raises(BadPath, match="is a folder: name a file in it"):
+        export(store, COURSES, Format.CSV, tmp_path)
+    with pytest.raises(BadPath, match="there is no folder"):
+        export(store, COURSES, Format.CSV, tmp_path / "none" / "x.csv")
+
+
+def test_two_wishes_never_share_a_file() -> None:
+    wishes = [
+        Wanted(name="course"),
+        Wanted(name="course", source_id="catalog:a"),
+        Wanted(name="course", source_id="catalog:a", version=2),
+        Wanted(name="course", source_id="catalog:a", evidence=True),
+        Wanted(name="course", dataset_id=2),
+        Wanted(name="course", with_flagged=True),
+    ]
+    names = {file_name(one, Format.CSV) for one in wishes}
+
+    assert len(names) == len(wishes)
+    assert "course.catalog~a.v2.csv" in names
+
+
+def test_every_published_dataset_gets_its_file(store: Store, tmp_path: Path) -> None:
+    a_dataset(store, [a_course()], source_id="catalog:a")
+    a_dataset(store, [a_course()], source_id="catalog:b")
+    a_dataset(store, [a_course()], source_id="catalog:c", status="quarantined")
+
+    done = export_published(store, tmp_path / "exports", Format.CSV)
+
+    assert [one.path.name for one in done] == ["course.catalog~a.csv", "course.catalog~b.csv"]
+    assert [one.rows for one in done] == [1, 1]
+
+
+def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(
+    store: Store, tmp_path: Path
+) -> None:
+    assert export_published(store, tmp_path, Format.CSV) == []
+    a_dataset(store, [], status="building")
+
+    with pytest.raises(LookupError, match="is building"):
+        export_published(store, tmp_path, Format.CSV, source_ids=["catalog:college"])

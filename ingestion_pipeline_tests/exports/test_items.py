@@ -1,0 +1,228 @@
+"""Which items leave, in which order, and what of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.exports.datasets import NothingPublished, UnknownDataset
+from ingestion_pipeline.exports.exporting import reading
+from ingestion_pipeline.exports.names import BadRequest, UnknownExport, Wanted
+from ingestion_pipeline.sources.lookup import UnknownSource
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.exports.catalogues import (
+    ABSENT,
+    COLLEGE,
+    a_course,
+    a_dataset,
+    an_item,
+)
+
+
+def rows_of(store: Store, name: str = "course", **wanted: Any) -> list[dict[str, Any]]:
+    # Batches of two: what is remembered from one row to the next must outlive a batch.
+    with reading(store, Wanted(name=name, **wanted), batch_rows=2) as (columns, _, batches):
+        names = [column.name for column in columns]
+        return [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
+
+
+def column(store: Store, field: str, **wanted: Any) -> list[Any]:
+    return [row[field] for row in rows_of(store, **wanted)]
+
+
+def test_an_item_is_a_row_with_its_fields_and_where_it_comes_from(store: Store) -> None:
+    dataset = a_dataset(store, [a_course("CS 101", course_credits_max=3)])
+
+    (row,) = rows_of(store)
+
+    assert row["course_id"] == "CS 101"
+    assert (row["source_id"], row["dataset_id"], row["dataset_version"]) == (COLLEGE, dataset, 1)
+    assert row["page_url"] == "https://college.test/courses/1"
+    assert (row["rung"], row["model"], row["confidence"]) == ("layout", None, 0.9)
+    assert row["fetched_at"] == row["read_at"] == NOON
+    assert row["snapshot_id"] is not None
+    assert "course_id__evidence" not in row
+    assert "is_flagged" not in row
+
+
+def test_the_newest_published_version_is_exported_and_another_when_it_is_named(
+    store: Store,
+) -> None:
+    first = a_dataset(store, [a_course("CS 1")], version=1)
+    a_dataset(store, [a_course("CS 2")], version=2)
+    a_dataset(store, [a_course("CS 3")], version=3, status="quarantined")
+    a_dataset(store, [a_course("CS 4")], version=4, status="building")
+
+    assert column(store, "course_id") == ["CS 2"]
+    assert column(store, "course_id", source_id=COLLEGE, version=3) == ["CS 3"]
+    assert column(store, "course_id", source_id=COLLEGE, version=4) == ["CS 4"]
+    assert column(store, "course_id", dataset_id=first) == ["CS 1"]
+
+
+def test_every_source_is_exported_unless_one_is_named(store: Store) -> None:
+    a_dataset(store, [a_course("B 1")], source_id="catalog:b")
+    a_dataset(store, [a_course("A 1")], source_id="catalog:a")
+
+    assert column(store, "course_id") == ["A 1", "B 1"]
+    assert column(store, "course_id", source_id="catalog:b") == ["B 1"]
+
+
+def test_flagged_items_and_repeats_leave_only_when_they_are_asked_for(store: Store) -> None:
+    flagged = a_course("CS 2", is_flagged=True, grounding={"course_name": ABSENT})
+    a_dataset(store, [a_course("CS 1"), flagged, a_course("CS 1", is_repeat=True)])
+
+    assert column(store, "course_id") == ["CS 1"]
+    found = rows_of(store, with_flagged=True)
+    told = [(row["course_id"], row["is_flagged"], row["is_repeat"]) for row in found]
+    assert told == [("CS 1", False, False), ("CS 1-2", False, True), ("CS 2", True, False)]
+    assert found[2]["course_name"] == "Introduction"
+    assert found[2]["ungrounded_fields"] == "course_name"
+
+
+@pytest.mark.parametrize("status", ["absent", "unverifiable", "made up", None])
+def test_a_value_that_nothing_proves_is_blank(store: Store, status: str | None) -> None:
+    proof = {"course_prerequisites": {"status": status}}
+    a_dataset(store, [a_course(course_prerequisites="Invented 7", grounding=proof)])
+
+    (row,) = rows_of(store)
+
+    assert row["course_prerequisites"] is None
+    assert row["ungrounded_fields"] == "course_prerequisites"
+    assert row["grounded_fields"] == "course_id, course_name, course_description"
+    assert row["grounded_percent"] == 75.0
+
+
+def test_evidence_is_the_status_and_the_span_of_each_field(store: Store) -> None:
+    a_dataset(store, [a_course(course_ceu_credits=2, grounding={"course_ceu_credits": ABSENT})])
+
+    (row,) = rows_of(store, evidence=True)
+
+    told = tuple(row[f"course_id__{part}"] for part in ("evidence", "start", "end"))
+    assert told == ("exact", 3, 9)
+    assert row["course_ceu_credits__evidence"] == "absent"
+    assert row["course_prerequisites__evidence"] is None
+
+
+def test_repeated_ids_of_one_dataset_get_numbers_in_a_fixed_order(store: Store) -> None:
+    same = [a_course("CS 1", course_name=name) for name in ("Beta", "Alpha", "Gamma")]
+    a_dataset(store, [*same, a_course("CS 1-2")], source_id="catalog:a")
+    a_dataset(store, [a_course("CS 1")], source_id="catalog:b")
+
+    found = [(row["course_name"], row["course_id"]) for row in rows_of(store)]
+
+    assert found == [
+        ("Introduction", "CS 1-2"),
+        ("Alpha", "CS 1"),
+        ("Beta", "CS 1-3"),
+        ("Gamma", "CS 1-4"),
+        ("Introduction", "CS 1"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "exported"),
+    [
+        ((None, 3), (Decimal(3), None)),
+        ((3, 3), (Decimal(3), None)),
+        ((1, "4.5"), (Decimal(1), Decimal("4.5"))),
+        ((None, 0.1), (Decimal("0.1"), None)),
+        ((2, None), (Decimal(2), None)),
+        ((None, None), (None, None)),
+    ],
+)
+def test_a_maximum_is_written_for_a_real_range_only(
+    store: Store, stored: Sequence[Any], exported: Sequence[Any]
+) -> None:
+    low, high = stored
+    a_dataset(store, [a_course(course_credits_min=low, course_credits_max=high)])
+
+    (row,) = rows_of(store, evidence=True)
+
+    assert (row["course_credits_min"], row["course_credits_max"]) == tuple(exported)
+    assert row["course_credits_min__evidence"] == (None if exported[0] is None else "exact")
+    assert row["course_credits_max__evidence"] == (None if exported[1] is None else "exact")
+
+
+def test_a_framework_precedes_its_competencies_once(store: Store) -> None:
+    def competency(text: str, framework: str | None, **changes: Any) -> Any:
+        return an_item({"text": text, "competency_framework": framework}, **changes)
+
+    invented = {"competency_framework": ABSENT}
+    a_dataset(
+        store,
+        [
+            competency("Weld", "Metal"),
+            competency("Saw", "Wood"),
+            competency("Cut", "Metal"),
+            competency("Listen", None),
+            competency("Glue", "Paper", grounding=invented),
+        ],
+        kind="competency",
+    )
+
+    found = rows_of(store, "competency")
+    assert [(row["row_type"], row["competency_framework"], row["text"]) for row in found] == [
+        ("competency", None, "Glue"),
+        ("competency", None, "Listen"),
+        ("competency_framework", "Metal", None),
+        ("competency", "Metal", "Cut"),
+        ("competency", "Metal", "Weld"),
+        ("competency_framework", "Wood", None),
+        ("competency", "Wood", "Saw"),
+    ]
+    assert {row["source_id"] for row in found} == {COLLEGE}
+
+
+def test_a_relative_address_is_made_whole_by_the_sources(store: Store) -> None:
+    a_dataset(store, [a_course()], page_url="../course?id=1")
+
+    assert column(store, "page_url") == ["https://college.test/course?id=1"]
+
+
+def test_items_of_all_types_share_one_export(store: Store) -> None:
+    a_dataset(store, [a_course("CS 1")], source_id="catalog:a")
+    diploma = an_item({"credential_name": "Diploma", "credential_type": "Diploma"})
+    a_dataset(store, [diploma], source_id="catalog:b", kind="credential")
+
+    found = rows_of(store, "data_items")
+
+    told = [(row["entity_type"], row["course_id"], row["credential_name"]) for row in found]
+    assert told == [("course", "CS 1", None), ("credential", None, "Diploma")]
+    assert len(rows_of(store, "credential")) == 1
+
+
+def test_where_nothing_is_published_the_error_says_what_there_is(store: Store) -> None:
+    with pytest.raises(NothingPublished, match="nothing was extracted so far"):
+        rows_of(store)
+    a_dataset(store, [a_course()], status="quarantined")
+
+    with pytest.raises(NothingPublished, match="version 1 of catalog:college is quarantined"):
+        rows_of(store)
+    with pytest.raises(NothingPublished, match="no items of the type credential are published"):
+        rows_of(store, "credential")
+    with pytest.raises(UnknownDataset, match=r"no version 7 .* version 1 of catalog:college"):
+        rows_of(store, source_id=COLLEGE, version=7)
+    with pytest.raises(UnknownSource, match="catalog:nobody"):
+        rows_of(store, source_id="catalog:nobody")
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"name": "course", "version": 1}, "name the source"),
+        ({"name": "chapters", "evidence": True}, "only items have"),
+        ({"name": "course", "source_id": "x", "version": 1, "dataset_id": 1}, "not both"),
+    ],
+)
+def test_what_does_not_fit_together_is_refused(wanted: dict[str, Any], said: str) -> None:
+    with pytest.raises(BadRequest, match=said):
+        Wanted(**wanted).check()
+
+
+def test_an_unknown_name_is_answered_with_those_there_are() -> None:
+    with pytest.raises(UnknownExport, match=r"'curses'.*chapters.*course"):
+        Wanted(name="curses").check()

@@ -1,0 +1,90 @@
+"""The job `export_datasets` writes what is published, as it is and as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
+from ingestion_pipeline_tests.orchestration.house import House
+
+
+@pytest.fixture
+def rows(house: House) -> Iterator[Store]:
+    with open_workshop(house.environment) as shop:
+        yield shop.store
+
+
+def run(instance: dg.DagsterInstance, **config: Any) -> dg.ExecuteInProcessResult:
+    return defs.resolve_job_def("export_datasets").execute_in_process(
+        instance=instance,
+        run_config={"ops": {"write_datasets": {"config": config}}} if config else None,
+        raise_on_error=False,
+    )
+
+
+def metadata(result: dg.ExecuteInProcessResult) -> Any:
+    (output,) = [one for one in result.all_events if one.is_successful_output]
+    return output.step_output_data.metadata
+
+
+def test_it_runs_without_configuration_where_nothing_is_published(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    result = run(instance)
+
+    assert result.success
+    assert metadata(result)["files"].value == 0
+    assert list((house.home / "exports").iterdir()) == []
+
+
+def test_every_published_dataset_is_a_file_that_the_metadata_names(
+    house: House, rows: Store, instance: dg.DagsterInstance
+) -> None:
+    a_dataset(rows, [a_course("CS 1"), a_course("CS 2")], source_id="catalog:a")
+    a_dataset(rows, [a_course("CS 1")], source_id="catalog:b")
+
+    told = metadata(run(instance))
+
+    assert (told["files"].value, told["rows"].value) == (2, 3)
+    paths = [record.data["path"] for record in told["written"].records]
+    folder = house.home / "exports"
+    assert paths == [str(folder / f"course.catalog~{name}.parquet") for name in "ab"]
+    assert {str(one) for one in folder.iterdir()} == set(paths)
+
+
+def test_format_sources_and_evidence_are_told_in_the_launchpad(
+    house: House, rows: Store, instance: dg.DagsterInstance
+) -> None:
+    a_dataset(rows, [a_course()], source_id="catalog:a")
+    a_dataset(rows, [a_course()], source_id="catalog:b")
+
+    assert run(instance, format="csv", sources=["catalog:b"], evidence=True).success
+
+    (file,) = (house.home / "exports").iterdir()
+    assert file.name == "course.catalog~b.evidence.csv"
+    assert "course_id__evidence" in file.read_text().splitlines()[0]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"format": "xlsx"}, "there is no format 'xlsx'; there are: csv, jsonl, parquet"),
+        ({"sources": ["catalog:no"]}, "there is no source 'catalog:no'"),
+    ],
+)
+@pytest.mark.usefixtures("house")
+def test_a_mistake_fails_with_its_cure(
+    instance: dg.DagsterInstance, config: dict[str, Any], said: str
+) -> None:
+    result = run(instance, **config)
+
+    assert not result.success
+    (failed,) = [one for one in result.all_events if one.is_step_failure]
+    assert said in str(failed.step_failure_data)
