@@ -44,3 +44,10 @@ def test_every_promise_of_the_series_has_a_row() -> None:
     found = {row[2:5] for row in ROWS}
 
     assert {f"D{number:02}" for number in range(1, 24)} <= found
+
+
+@pytest.mark.parametrize(
+    "page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: page.name
+)
+def test_a_page_holds_no_mark_of_an_unfinished_merge(page: Path) -> None:
+    assert not re.findall("^(?:<{7}|>{7}|={7}$)", page.read_text(), re.MULTILINE)
