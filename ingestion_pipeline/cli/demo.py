@@ -140,7 +140,7 @@ def run(*, model: bool) -> None:
     """
     with ExitStack() as stack:
         asked = stack.enter_context(bundled_model()) if model else None
-        stack.enter_context(_demo_settings({} if asked is None else model_settings(asked)))
+        stack.enter_context(demo_settings({} if asked is None else model_settings(asked)))
         has_succeeded = _run()
         if asked is not None:
             say_asked(asked)
@@ -191,7 +191,7 @@ def program() -> str:
 def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, one catalogue),\n"
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, the catalogues),\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (what is broken here is meant to be)."
     )
@@ -253,7 +253,7 @@ def _run_job(name: str) -> bool:
 
 
 @contextmanager
-def _demo_settings(model: Mapping[str, str]) -> Generator[None]:
+def demo_settings(model: Mapping[str, str]) -> Generator[None]:
     """The model's settings hold in this process, the demo's where the environment has no others."""
     before = environment()
     missing = {key: text for key, text in DEMO_SETTINGS.items() if not before.get(key)}

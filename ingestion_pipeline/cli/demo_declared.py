@@ -18,8 +18,8 @@ def demo_file() -> SourceFile:
     first, *others = [_read_declared(name) for name in DECLARED]
     return replace(
         first,
-        definitions=[*first.definitions, *(one for file in others for one in file.definitions)],
-        problems=[*first.problems, *(one for file in others for one in file.problems)],
+        definitions=(*first.definitions, *(one for file in others for one in file.definitions)),
+        problems=(*first.problems, *(one for file in others for one in file.problems)),
     )
 
 
