@@ -13,8 +13,10 @@ from ingestion_pipeline.demo.model_server import Asked, Reply, Say, blank
 from ingestion_pipeline.demo.outcomes import PROGRAMMES, TIDAL_BIOLOGY, Programme
 
 INVENTED = ("navigate a research submarine under polar ice",)  # no page of the site says so
-CATEGORY = "outcomes"
 FIELD = "text"
+CATEGORY_FIELD, CATEGORY = "competency_category", "outcomes"
+# Fields that repeat the words of the page, here its title.
+QUOTES = ("heading", f"{CATEGORY_FIELD}_evidence")
 CONFIDENCE = 0.9
 
 Node = Mapping[str, Any]
@@ -23,11 +25,16 @@ Node = Mapping[str, Any]
 def demo_model(asked: Asked) -> Reply:
     """The outcomes of the page in question, and an invented one of the second; else nothing."""
     told = asked.told
-    page = next((one for one in PROGRAMMES if one.title in told), None)
+    page = next((one for one in PROGRAMMES if _is_about(one, told)), None)
     if page is None:
         return Say(text=json.dumps(blank(asked.schema)))
-    answer = _Answer(_sentences(page), told, asked.schema)
+    answer = _Answer(page, told, asked.schema)
     return Say(text=json.dumps(answer.of(asked.schema), ensure_ascii=False))
+
+
+def _is_about(page: Programme, told: str) -> bool:
+    """Whether the page was shown, or a part of it."""
+    return any(said in told for said in (page.title, *page.learned))
 
 
 def _sentences(page: Programme) -> Sequence[str]:
@@ -37,9 +44,10 @@ def _sentences(page: Programme) -> Sequence[str]:
 class _Answer:
     """An answer in the form of a schema: every list of records has all, a single record is one."""
 
-    def __init__(self, sentences: Sequence[str], told: str, schema: Node) -> None:
-        self._sentences = sentences
-        self._asked_about = next((one for one in INVENTED if one in told), sentences[0])
+    def __init__(self, page: Programme, told: str, schema: Node) -> None:
+        self._title = page.title
+        self._sentences = _sentences(page)
+        self._asked_about = next((one for one in INVENTED if one in told), page.learned[0])
         self._definitions = cast("Node", schema.get("$defs", {}))
 
     def of(self, schema: Node) -> Any:  # noqa: ANN401 - as the schema has it
@@ -47,9 +55,12 @@ class _Answer:
         fields = cast("Node", schema.get("properties", {}))
         if FIELD in fields:
             return self._record(fields, self._asked_about)
-        match schema.get("type"):
+        match _kind(schema):
             case "object":
-                return {name: self.of(inner) for name, inner in fields.items()}
+                return {
+                    name: self._title if name in QUOTES else self.of(inner)
+                    for name, inner in fields.items()
+                }
             case "array":
                 return self._records(cast("Node", schema.get("items", {})))
             case kind:
@@ -69,12 +80,10 @@ class _Answer:
         inner = cast("Node", self._resolved(schema).get("properties", {}))
         if inner:  # a value with its proof
             return {key: self._field(name, one, sentence) for key, one in inner.items()}
-        if name == FIELD:
-            return sentence
-        if name == "competency_category":
-            return CATEGORY
-        kinds = schema.get("type")
-        return CONFIDENCE if kinds == "number" else blank(schema, self._definitions)
+        said = {FIELD: sentence, CATEGORY_FIELD: CATEGORY} | dict.fromkeys(QUOTES, self._title)
+        if name not in said and _kind(schema) == "number":
+            return CONFIDENCE
+        return said.get(name, blank(schema, self._definitions))
 
     def _resolved(self, schema: Node) -> Node:
         """The schema itself, that which it refers to, or the first that is not null."""
@@ -84,3 +93,11 @@ class _Answer:
             some = [one for one in schema["anyOf"] if one.get("type") != "null"]
             return self._resolved(some[0]) if some else schema
         return schema
+
+
+def _kind(schema: Node) -> str:
+    """The type of the value, if it is not null."""
+    kinds: Any = schema.get("type", "")
+    if isinstance(kinds, str):
+        return kinds
+    return next(str(one) for one in kinds if one != "null")

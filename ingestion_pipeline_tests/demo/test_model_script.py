@@ -15,7 +15,10 @@ from ingestion_pipeline.reading.models.schema import AnswerSchema
 
 TEXT: dict[str, Any] = {"type": "string"}
 MAYBE: dict[str, Any] = {"anyOf": [{"type": "string"}, {"type": "null"}]}
-CATEGORY: dict[str, Any] = {"type": "string", "enum": ["course_objectives", "outcomes"]}
+CATEGORY: dict[str, Any] = {
+    "type": ["string", "null"],
+    "enum": ["course_objectives", "outcomes", None],
+}
 
 
 def an_object(**fields: Any) -> dict[str, Any]:
@@ -23,13 +26,20 @@ def an_object(**fields: Any) -> dict[str, Any]:
     return {"type": "object", "properties": fields, **closed}
 
 
-RECORD = an_object(text=TEXT, competency_category=CATEGORY, competency_framework=MAYBE)
+RECORD = an_object(
+    text={"type": ["string", "null"]},
+    competency_category=CATEGORY,
+    competency_category_evidence={"type": ["string", "null"]},
+    competency_framework=MAYBE,
+)
 PROVED = an_object(text=an_object(value=TEXT, quote=TEXT), confidence={"type": "number"})
 
 
-def answer(page: Programme | None, schema: dict[str, Any], said: str = "") -> Any:
+def answer(page: Programme | str | None, schema: dict[str, Any], said: str = "") -> Any:
     """The answer over the wire, by the strict way of asking; it has the form asked for."""
-    text = "Nothing of ours." if page is None else " ".join([page.title, *page.paragraphs])
+    text = page if isinstance(page, str) else "Nothing of ours."
+    if isinstance(page, Programme):
+        text = " ".join([page.title, *page.paragraphs])
     form = {"type": "json_schema", "name": "demo", "schema": schema, "strict": True}
     body = {"model": "demo-cheap", "input": [{"role": "user", "content": f"{said}\n{text}"}]}
     with ScriptedModel(demo_model) as model:
@@ -50,12 +60,15 @@ def answer(page: Programme | None, schema: dict[str, Any], said: str = "") -> An
 def test_a_list_of_records_has_all_that_the_model_says(
     page: Programme, learned: tuple[str, ...]
 ) -> None:
-    schema = an_object(records={"type": "array", "items": RECORD}, count={"type": "integer"})
+    schema = an_object(
+        records={"type": "array", "items": RECORD}, count={"type": ["integer", "null"]}
+    )
 
     found = answer(page, schema)
 
     assert [one["text"] for one in found["records"]] == list(learned)
     assert {one["competency_category"] for one in found["records"]} == {"outcomes"}
+    assert {one["competency_category_evidence"] for one in found["records"]} == {page.title}
     assert {one["competency_framework"] for one in found["records"]} == {None}
     assert found["count"] == len(learned)
 
@@ -71,10 +84,15 @@ def test_a_value_with_its_proof_repeats_the_sentence() -> None:
 
 
 def test_whether_a_page_has_any_is_said_of_the_pages_that_have() -> None:
-    schema = an_object(has_any={"type": "boolean"}, links={"type": "array", "items": TEXT})
+    schema = an_object(
+        has_list={"type": "boolean"},
+        heading={"type": ["string", "null"]},
+        explore={"type": "array", "items": TEXT},
+    )
 
-    assert answer(NAVIGATION, schema) == {"has_any": True, "links": []}
-    assert answer(None, schema) == {"has_any": False, "links": []}
+    said = {"has_list": True, "heading": NAVIGATION.title, "explore": []}
+    assert answer(NAVIGATION, schema) == said
+    assert answer(None, schema) == {"has_list": False, "heading": None, "explore": []}
 
 
 def test_asked_alone_about_its_invention_the_model_insists() -> None:
@@ -82,6 +100,14 @@ def test_asked_alone_about_its_invention_the_model_insists() -> None:
         INVENTED
     )
     assert answer(TIDAL_BIOLOGY, RECORD)["text"] == TIDAL_BIOLOGY.learned[0]
+
+
+def test_a_part_of_a_page_is_known_and_the_invention_is_repeated() -> None:
+    schema = an_object(records={"type": "array", "items": RECORD})
+
+    part = answer(TIDAL_BIOLOGY.paragraphs[1], schema)["records"]
+
+    assert part[-1]["text"] in INVENTED
 
 
 def test_the_invention_is_on_no_page() -> None:
