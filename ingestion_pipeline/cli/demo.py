@@ -6,7 +6,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli.demo_catalogs import is_waiting, say_catalogs
+from ingestion_pipeline.cli.demo_datasets import say_datasets
+from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
+from ingestion_pipeline.cli.demo_model import (
+    bundled_model,
+    model_settings,
+    say_address,
+    say_asked,
+)
 from ingestion_pipeline.cli.demo_summary import say_summary
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.output import Refused, say
@@ -23,12 +31,13 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ingestion_pipeline.demo.hooks import SecretOf
+    from ingestion_pipeline.demo.model_server import ScriptedModel
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.sources import Kind
-    from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
 
 POLL_JOBS = ("poll_hot", "poll_warm", "poll_cold")
+AFTER_CRAWLING: tuple[str, ...] = ()  # jobs that end what was crawled
 MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
 # The demo is quick because its host is ours: no delay between requests, short retries. Its polls
 # are over before anybody is told, so nothing is left to group; every run may name a series again.
@@ -36,6 +45,7 @@ DEMO_SETTINGS = {
     "INGESTION_HOSTS__DELAY_SECONDS": "0",
     "INGESTION_CRAWL__DELAY_SECONDS": "0",
     "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
+    "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
 }
@@ -52,7 +62,9 @@ def demo() -> None:
 @demo.command()
 @click.option("--port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
 @click.option("--if-registered", is_flag=True, help="Only if the demo's sources are watched.")
-def serve(*, port: int, if_registered: bool) -> None:
+@click.option("--model", is_flag=True, help="The demo's language model, too; it needs no key.")
+@click.option("--model-port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
+def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> None:
     """Run the bundled site until Ctrl-C.
 
     Every command and run that shares its home finds it.
@@ -66,17 +78,21 @@ def serve(*, port: int, if_registered: bool) -> None:
     if (running := published_port(home)) is not None:
         raise Refused(f"the demo site of {home} runs already, on port {running}")
     with opened() as (_, store):
-        _serve(DemoSite(home, port, secret_of=follower_secrets(store)))
+        site = DemoSite(home, port, secret_of=follower_secrets(store))
+        _serve(site, bundled_model(model_port) if model or model_port else None)
 
 
-def _serve(demo_site: DemoSite) -> None:
+def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
     stop = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # its threads inherit the mask
     try:
-        with demo_site as site:
+        with ExitStack() as stack:
+            site = stack.enter_context(demo_site)
             say(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {site.home}:")
             for name in _names():
                 say(f"  http://{name}")
+            if model is not None:
+                say_address(stack.enter_context(model))
             say("Ctrl-C stops it")
             signal.sigwait(stop)
     finally:
@@ -115,22 +131,37 @@ def _names() -> list[str]:
 
 
 @demo.command()
-def run() -> None:
+@click.option("--model", is_flag=True, help="Ask the demo's language model what rules cannot read.")
+def run(*, model: bool) -> None:
     """Poll, crawl, tell the followers, show what came of it.
 
     The demo's sources are registered if need be, and served through Dagster even if they are not
     due; its catalogues are crawled until no page waits.
     """
+    with ExitStack() as stack:
+        asked = stack.enter_context(bundled_model()) if model else None
+        stack.enter_context(demo_settings({} if asked is None else model_settings(asked)))
+        has_succeeded = _run()
+        if asked is not None:
+            say_asked(asked)
+    say(f"\n{hint(program())}")
+    if not has_succeeded:
+        raise click.exceptions.Exit(1)
+
+
+def _run() -> bool:
+    """Everything once; whether every job succeeded."""
     from ingestion_pipeline.demo.hooks import read_inboxes
     from ingestion_pipeline.sources import Kind
 
     home = _home()
     before = read_inboxes(home)
-    with _demo_settings(), ExitStack() as stack:
+    with ExitStack() as stack:
         store = stack.enter_context(opened())[1]
         started = _prepare(stack, store, home)
         succeeded = [_run_job(name) for name in POLL_JOBS]
         succeeded += _crawl(store)
+        succeeded += [_run_job(name) for name in AFTER_CRAWLING]
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
         say("")
@@ -139,14 +170,13 @@ def run() -> None:
             say_summary(connection, _ids(Kind.SERIES), since=started)
             say("")
             say_catalogs(connection, _ids(Kind.CATALOG), since=started)
+            say_datasets(connection, _ids(Kind.CATALOG))
             say("")
             now = store.clock.now(connection)
             say_followers(connection, found.recipients, since=started, now=now)
             quiet = silence(connection, since=started)
         say("\n" + received(before, read_inboxes(home), otherwise=quiet))
-    say(f"\n{hint(program())}")
-    if not all(succeeded):
-        raise click.exceptions.Exit(1)
+    return all(succeeded)
 
 
 def program() -> str:
@@ -161,7 +191,7 @@ def program() -> str:
 def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, one catalogue),\n"
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, the catalogues),\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (what is broken here is meant to be)."
     )
@@ -223,38 +253,32 @@ def _run_job(name: str) -> bool:
 
 
 @contextmanager
-def _demo_settings() -> Generator[None]:
-    """The demo's settings hold in this process where the environment says nothing else."""
-    missing = {key: text for key, text in DEMO_SETTINGS.items() if not environment().get(key)}
-    os.environ.update(missing)  # noqa: TID251 - Dagster's run reads the environment itself
+def demo_settings(model: Mapping[str, str]) -> Generator[None]:
+    """The model's settings hold in this process, the demo's where the environment has no others."""
+    before = environment()
+    missing = {key: text for key, text in DEMO_SETTINGS.items() if not before.get(key)}
+    held = {key: before.get(key) for key in (*missing, *model)}
+    os.environ.update({**missing, **model})  # noqa: TID251 - Dagster's run reads the environment
     try:
         yield
     finally:
-        for key in missing:
+        for key, text in held.items():
             os.environ.pop(key, None)  # noqa: TID251 - as above
-
-
-def demo_file() -> SourceFile:
-    """The declaration of the demo's sources."""
-    from importlib.resources import as_file, files
-
-    from ingestion_pipeline.sources.files import read_file
-    from ingestion_pipeline.systems import check_definition
-
-    with as_file(files("ingestion_pipeline.demo") / "sources.yaml") as path:
-        return read_file(path, check=check_definition)
+            if text is not None:
+                os.environ[key] = text  # noqa: TID251 - as above
 
 
 @demo.command()
 def mutate() -> None:
-    """Publish a chapter of two series, and a course."""
+    """Publish a chapter of two series, and a course of each catalogue; another course changes."""
     from ingestion_pipeline.demo import state
 
     home = _home()
     changed = state.mutate(state.read_state(home))
     state.write_state(home, changed)
     said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
-    say(f"{said}: {changed.new_chapters} each; `{program()} demo run` sees the last ones")
+    say(f"{said}: {changed.new_chapters} each;")
+    say(f"a course of each catalogue has other credits; `{program()} demo run` sees the last ones")
 
 
 @demo.command("break")
@@ -262,7 +286,7 @@ def mutate() -> None:
 def break_(*, repair: bool) -> None:
     """Give the site a bad day.
 
-    One feed becomes an error page, one listing is empty.
+    One feed becomes an error page, one listing is empty, two catalogues lose a page.
     """
     from ingestion_pipeline.demo import state
 
@@ -273,6 +297,7 @@ def break_(*, repair: bool) -> None:
         say(f"the site is whole again; `{ingest} demo run` sees it")
     else:
         say("the orchard's feed is an error page, Salt and Iron's listing is empty;")
+        say("a course of Harbour College is gone, a page of the Tidewater Institute is an error;")
         say(f"`{ingest} demo run` shows that nothing is lost,")
         say(f"`{ingest} demo break --repair` ends it")
 

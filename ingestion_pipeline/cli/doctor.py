@@ -195,7 +195,7 @@ def _model(settings: Settings) -> Check:
 def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
 ) -> Generator[Check]:
-    from ingestion_pipeline.cli.demo import demo_file
+    from ingestion_pipeline.cli.demo_declared import demo_file
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.sources.lookup import list_sources
     from ingestion_pipeline.sources.polling import is_stale

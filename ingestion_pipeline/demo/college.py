@@ -1,18 +1,22 @@
 """Three course catalogues: a well-kept one with a few odd pages, a difficult one, a closed one.
 
 Harbour College has numbered pages that lead to a page for each course; its Annex asks for a delay
-and has a slow page and a bomb; what its members see is behind a wall.
+and has a slow page and a bomb; what its members see is behind a wall. What its students learn is
+told in prose (see outcomes.py), which no rule reads.
 """
 
 from __future__ import annotations
 
 import gzip
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from html import escape
 
-from ingestion_pipeline.demo.content import Page, plain
-from ingestion_pipeline.demo.courses import EVENING, Course, courses
+from ingestion_pipeline.demo.content import Page, error_page, plain
+from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, Course, courses
+from ingestion_pipeline.demo.markup import HTML, html_page, moved, text_page
+from ingestion_pipeline.demo.outcomes import OUTCOMES_PATH, outcomes
 from ingestion_pipeline.demo.state import DemoState
 
 COLLEGE_HOST = "catalog.demo.test"
@@ -25,29 +29,34 @@ SLOW_SECONDS = 0.7
 BOMB_BYTES = 64_000_000  # of zeros; some 62 kB on the wire
 ARCHIVE_PATH = "/courses/archive/"
 
-HTML = "text/html; charset=utf-8"
-
-
 RENDERED = "ART 204"  # its page is empty until its script has run
 FORWARDED = "HIST 110"  # its address leads to another, and that to a third
 IN_SHIFT_JIS = "JPN 101"
+LOST = "NAV 300"  # on a bad day its page says nothing but that something went wrong
 MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
+FOOTER = "Harbour College, on the quay"
 
 
 def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> Page:
     """What Harbour College serves at an address."""
     if path == "/robots.txt":
-        return _text(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
+        return text_page(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
     if path == "/courses":
         return _course_list(courses(state), query.get("page", ["1"])[-1])
-    if path == MOVED_ONCE:
-        return _moved(MOVED_TWICE)
+    if path.startswith(OUTCOMES_PATH):
+        return outcomes(path, footer=FOOTER)
+    return moved(MOVED_TWICE) if path == MOVED_ONCE else _course_at(state, path)
+
+
+def _course_at(state: DemoState, path: str) -> Page:
     found = {one.path: one for one in courses(state)}
     course = found["/courses/hist-110"] if path == MOVED_TWICE else found.get(path)
     if course is None:
         return plain(404, "Not Found")
+    if course.code == LOST and state.is_broken:
+        return error_page(state)
     if course.code == FORWARDED and path != MOVED_TWICE:
-        return _moved(MOVED_ONCE)
+        return moved(MOVED_ONCE)
     return _course_page(course)
 
 
@@ -55,14 +64,13 @@ def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> 
     """What the Annex serves: it wants half a second between two requests, and has two bad pages."""
     match path:
         case "/robots.txt":
-            return _text(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")
+            return text_page(f"User-agent: *\nCrawl-delay: {ANNEX_DELAY_SECONDS}\n")
         case "/evening":
             return _annex_list()
         case "/evening/weaving":
-            return _course_page(EVENING)
+            return _course_page(WEAVING)
         case "/evening/slow":
-            slow = _html("EVE 20: Patience", "<h1>EVE 20: Patience</h1><p>Worth the wait.</p>")
-            return Page(body=slow, content_type=HTML, delay_seconds=SLOW_SECONDS)
+            return replace(_course_page(PATIENCE), delay_seconds=SLOW_SECONDS)
         case "/evening/endless":
             return Page(body=_bomb(), content_type=HTML, content_encoding="gzip")
         case _:
@@ -79,7 +87,7 @@ def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -
         '<label>Password <input type="password" name="password"></label>'
         "<button>Sign in</button></form>"
     )
-    return Page(body=_html("Sign in", form), content_type=HTML)
+    return _html("Sign in", form)
 
 
 def _course_list(listed: Sequence[Course], number: str) -> Page:
@@ -96,7 +104,7 @@ def _course_list(listed: Sequence[Course], number: str) -> Page:
         f'<a href="/courses?page={page + 1}">{page + 1}</a>' for page in range(len(starts))
     )
     body = f"<h1>Courses</h1><ul>{''.join(rows)}</ul><nav>{pages}</nav>"
-    return Page(body=_html("Courses, Harbour College", body), content_type=HTML)
+    return _html("Courses, Harbour College", body)
 
 
 def _row(course: Course) -> str:
@@ -110,9 +118,9 @@ def _course_page(course: Course) -> Page:
     if course.code == RENDERED:
         return Page(body=_shell(title, body), content_type=HTML)
     if course.code == IN_SHIFT_JIS:
-        page = _html(title, body).decode().replace("utf-8", "Shift_JIS")
-        return Page(body=page.encode("shift_jis"), content_type="text/html")
-    return Page(body=_html(title, body), content_type=HTML)
+        text = _html(title, body).body.decode().replace("utf-8", "Shift_JIS")
+        return Page(body=text.encode("shift_jis"), content_type="text/html")
+    return _html(title, body)
 
 
 def _course_body(course: Course) -> str:
@@ -142,32 +150,18 @@ def _annex_list() -> Page:
     rows = "".join(
         f'<li class="course"><a href="/evening/{name}">{title}</a></li>'
         for name, title in (
-            ("weaving", "EVE 10: Weaving"),
-            ("slow", "EVE 20: Patience"),
+            ("weaving", f"{WEAVING.code}: {WEAVING.title}"),
+            ("slow", f"{PATIENCE.code}: {PATIENCE.title}"),
             ("endless", "EVE 30: The Endless Page"),
         )
     )
-    return Page(
-        body=_html("Evening courses", f"<h1>Evening</h1><ul>{rows}</ul>"), content_type=HTML
-    )
+    return _html("Evening courses", f"<h1>Evening</h1><ul>{rows}</ul>")
 
 
-def _html(title: str, body: str) -> bytes:
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        "</head>"
-        f"<body>{body}<footer>Harbour College, on the quay</footer></body></html>\n"
-    ).encode()
+def _html(title: str, body: str) -> Page:
+    return html_page(title, body, footer=FOOTER)
 
 
 @cache
 def _bomb() -> bytes:
     return gzip.compress(bytes(BOMB_BYTES), mtime=0)
-
-
-def _moved(location: str) -> Page:
-    return Page(body=b"", content_type=HTML, status_code=302, location=location)
-
-
-def _text(text: str) -> Page:
-    return Page(body=text.encode(), content_type="text/plain; charset=utf-8")

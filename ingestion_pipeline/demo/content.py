@@ -37,6 +37,7 @@ NEWEST_IN_FEED = 10
 DEFAULT_LIMIT = 100  # this and the next are MangaDex's own
 MAX_LIMIT = 500
 LAST_NUMBER_IN_A_VOLUME = 20
+LONGEST_NUMBER = 9
 
 ERROR_PAGE = b"""<!DOCTYPE html>
 <html lang="en"><head><title>Something went wrong</title></head>
@@ -67,8 +68,8 @@ def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str
     series = {LIGHTHOUSE_ID: lighthouse_uploads, SALT_ID: salt_uploads}
     if manga_id not in series:
         return api_error(404, "not_found_http_exception", f"Manga with ID {manga_id} not found")
-    limit = _natural(query.get("limit", [str(DEFAULT_LIMIT)])[-1])
-    offset = _natural(query.get("offset", ["0"])[-1])
+    limit = natural(query.get("limit", [str(DEFAULT_LIMIT)])[-1])
+    offset = natural(query.get("offset", ["0"])[-1])
     if not limit or limit > MAX_LIMIT or offset is None:
         return api_error(400, "validation_exception", "Error validating /limit or /offset")
     uploads = series[manga_id](state)
@@ -80,7 +81,7 @@ def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str
 def api_error(status_code: int, title: str, detail: str) -> Page:
     """An error as the API states one."""
     error = {"id": stable_uuid(title), "status": status_code, "title": title, "detail": detail}
-    return _json({"result": "error", "errors": [error]}, status_code)
+    return json_page({"result": "error", "errors": [error]}, status_code)
 
 
 def lighthouse_rss(state: DemoState) -> Page:
@@ -120,8 +121,20 @@ def plain(status_code: int, text: str) -> Page:
     )
 
 
+def json_page(document: object, status_code: int = 200) -> Page:
+    """A document as an API sends it."""
+    body = json.dumps(document, ensure_ascii=False).encode()
+    return Page(body=body, content_type="application/json", status_code=status_code)
+
+
+def natural(text: str) -> int | None:
+    """The number that the text is; None if it is none, or longer than any of ours."""
+    is_number = text.isascii() and text.isdecimal() and len(text) <= LONGEST_NUMBER
+    return int(text) if is_number else None
+
+
 def _collection(uploads: Sequence[Upload], *, limit: int, offset: int) -> Page:
-    return _json(
+    return json_page(
         {
             "result": "ok",
             "response": "collection",
@@ -219,12 +232,3 @@ def _feed(root: ET.Element, media_type: str, chapters: Sequence[Chapter]) -> Pag
         content_type=f"{media_type}; charset=utf-8",
         last_modified=chapters[-1].published_at,
     )
-
-
-def _json(document: dict[str, object], status_code: int = 200) -> Page:
-    body = json.dumps(document, ensure_ascii=False).encode()
-    return Page(body=body, content_type="application/json", status_code=status_code)
-
-
-def _natural(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdecimal() else None

@@ -1,9 +1,9 @@
-"""The courses that the demo's catalogues describe."""
+"""The courses of Harbour College, and what a mutation does to the courses of any demo catalogue."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingestion_pipeline.demo.state import DemoState
 
@@ -102,17 +102,52 @@ COURSES = (
         prerequisites="MATH 150 and HIST 110",
     ),
 )
-EVENING = Course(
+WEAVING = Course(
     code="EVE 10",
     title="Weaving",
     credits="0",
     description="Warp and weft on Tuesday evenings. Not for credit.",
 )
+PATIENCE = Course(
+    code="EVE 20",
+    title="Patience",
+    credits="1",
+    description="Worth the wait: one lecture, begun late and never hurried.",
+)
+CHANGED = "CS 101"
+CHANGES = 4  # credits that a changed course has in turn: each mutation gives it others
 
 
 def courses(state: DemoState) -> Sequence[Course]:
-    """Those of the shipped catalogue, and one more for each mutation."""
-    return [*COURSES, *(_added(number) for number in range(1, state.new_chapters + 1))]
+    """Those of the shipped catalogue, and what mutations made of them."""
+    return mutated(COURSES, state, changes=CHANGED)
+
+
+def mutated(shipped: Sequence[Course], state: DemoState, *, changes: str) -> list[Course]:
+    """One course more for each mutation, at the end, and other credits for one that was there."""
+    count = state.new_chapters
+    kept = [_with_more_credits(one, count) if one.code == changes else one for one in shipped]
+    return [*kept, *(_added(number) for number in range(1, count + 1))]
+
+
+def listed(lines: str) -> tuple[Course, ...]:
+    """Courses as lines: code, title, credits, description and perhaps prerequisites, by bars."""
+    return tuple(_listed(line) for line in lines.strip().splitlines())
+
+
+def _listed(line: str) -> Course:
+    code, title, credit_hours, description, *needed = line.split("|")
+    return Course(
+        code=code,
+        title=title,
+        credits=credit_hours,
+        description=description,
+        prerequisites=needed[0] if needed else None,
+    )
+
+
+def _with_more_credits(course: Course, count: int) -> Course:
+    return replace(course, credits=str(int(course.credits) + count % CHANGES))
 
 
 def _added(number: int) -> Course:

@@ -24,12 +24,12 @@ class DemoState:
 
 
 def mutate(state: DemoState) -> DemoState:
-    """One more chapter of The Lighthouse Keeper, in API and feed, and of The Clockmaker's Map."""
+    """A new chapter of two series, a new course and a changed one of each catalogue."""
     return replace(state, new_chapters=state.new_chapters + 1)
 
 
 def break_site(state: DemoState) -> DemoState:
-    """A bad day: one feed turns into an error page, one listing turns out empty."""
+    """A bad day: one feed is an error page, one listing is empty, two catalogues lack a page."""
     return replace(state, is_broken=True)
 
 

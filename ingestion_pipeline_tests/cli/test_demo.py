@@ -12,7 +12,8 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.cli.demo import demo_file, follower_secrets, hint, program
+from ingestion_pipeline.cli.demo import follower_secrets, hint, program
+from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
@@ -32,7 +33,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
-    assert len(demo_file().definitions) == 10
+    assert len(demo_file().definitions) == 11
     assert [one.id for one in demo_file().recipients] == ["ann", "ben"]
 
 
@@ -94,22 +95,26 @@ def test_the_hint_can_be_typed_where_it_is_read(
 
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
-def test_the_site_serves_until_it_is_told_to_stop(tmp_path: Path, stop: signal.Signals) -> None:
+def test_site_and_model_serve_until_they_are_told_to_stop(
+    tmp_path: Path, stop: signal.Signals
+) -> None:
     environment = os.environ | {"INGESTION_HOME": str(tmp_path)}
-    line = [INGEST, "demo", "serve"]
+    line = [INGEST, "demo", "serve", "--model"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
-        said = [site.stdout.readline() for _ in range(11)]
+        said = [site.stdout.readline() for _ in range(14)]
         port = published_port(tmp_path)
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
         page = httpx.get(f"http://127.0.0.1:{port}/lighthouse.xml", headers=headers)
+        model = said[-2].split()[0].removeprefix("OPENAI_BASE_URL=")
+        answer = httpx.post(f"{model}/responses", json={"model": "any", "input": []})
         site.send_signal(stop)
         rest = site.stdout.read()
 
     assert f"127.0.0.1:{port}" in said[0]
     assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(said)
-    assert page.status_code == 200
+    assert (page.status_code, answer.status_code) == (200, 200)
     assert f"already, on port {port}" in second
     assert rest == "stopped\n"
     assert site.returncode == 0
@@ -204,13 +209,13 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
 
     first, second = run("run"), run("run")
     mutated = run("mutate")
-    third = run("run")
+    third = run("run", "--model")
 
     def catalogs(said: str) -> list[list[str]]:
         return [
             line.split()
             for line in said.splitlines()
-            if line.startswith("catalog:harbour") and " is " not in line
+            if line.startswith("catalog:") and " is " not in line
         ]
 
     def told(said: str) -> list[list[str]]:
@@ -222,6 +227,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert f"`{INGEST} demo run`" in mutated
     assert "7 polled, 3 changed, 3 new, 3 unchanged, 1 failed" in third
     assert "new among them: 2; outbox rows: 2" in third
+    assert "the demo's model was asked: " in third
     # new, sent, messages, waiting, failed
     assert told(first)[0] == ["ann", "at", "once", "0", "0", "0", "0", "0", "-"]
     assert "nobody is told of a first sync" in first
@@ -236,12 +242,15 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     # pages, new, changed, unchanged, failed
     assert catalogs(first) == [
         ["catalog:harbour", "17", "15", "0", "0", "2", "complete"],
+        ["catalog:tidewater", "4", "4", "0", "0", "0", "complete"],
         ["catalog:harbour-annex", "4", "3", "0", "0", "1", "complete"],
         ["catalog:harbour-members", "1", "0", "0", "0", "1", "disabled"],
     ]
     assert catalogs(second)[0] == ["catalog:harbour", "17", "0", "0", "15", "2", "complete"]
-    assert catalogs(second)[2][1:] == ["0", "0", "0", "0", "0", "disabled"]
-    assert catalogs(third)[0] == ["catalog:harbour", "18", "1", "1", "14", "2", "complete"]
+    assert catalogs(second)[1] == ["catalog:tidewater", "4", "0", "0", "4", "0", "complete"]
+    assert catalogs(second)[3][1:] == ["0", "0", "0", "0", "0", "disabled"]
+    assert catalogs(third)[0] == ["catalog:harbour", "18", "1", "2", "13", "2", "complete"]
+    assert catalogs(third)[1] == ["catalog:tidewater", "4", "0", "2", "2", "0", "complete"]
     for said in (first, second):
         assert "catalog:harbour-members is disabled (behind a login wall)" in said
         for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):

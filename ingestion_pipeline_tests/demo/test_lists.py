@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.cli.demo import demo_file
+from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.demo.site import page_at
 from ingestion_pipeline.demo.state import DemoState, mutate
 from ingestion_pipeline.pages.request import Request

@@ -248,6 +248,7 @@ def test_every_demo_source_has_an_address_that_the_site_answers(site: DemoSite) 
         "series:orchard-flaky": 503,
         "series:ghost-broken": 200,
         "catalog:harbour": 200,
+        "catalog:tidewater": 200,
         "catalog:harbour-annex": 200,
         "catalog:harbour-members": 200,
     }

@@ -1,0 +1,73 @@
+"""How many records the demo's catalogues state, by source: what a dataset must come to, exactly.
+
+Counted from the content that the site serves in a state, and never written down a second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingestion_pipeline.demo.college import LOST, RENDERED
+from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, courses
+from ingestion_pipeline.demo.lantern import DEFAULT_LIMIT, lantern_courses
+from ingestion_pipeline.demo.meadow import meadow_courses
+from ingestion_pipeline.demo.model_script import INVENTED
+from ingestion_pipeline.demo.outcomes import PROGRAMMES
+from ingestion_pipeline.demo.state import DemoState
+from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """Records that are exported, each once, and the pages that state them.
+
+    `repeats` are stated a second time by another page; `flagged` are not proved by their page.
+    """
+
+    items: int
+    pages: int
+    repeats: int = 0
+    flagged: int = 0
+
+
+def expected(state: DemoState, *, has_browser: bool) -> Mapping[str, Expected]:
+    """What each catalogue states now; the outcomes as the bundled model reads them."""
+    return {
+        "catalog:harbour": _harbour(state, has_browser=has_browser),
+        "catalog:harbour-annex": _each_on_a_page(len((WEAVING, PATIENCE))),
+        "catalog:harbour-members": _each_on_a_page(0),
+        "catalog:tidewater": _tidewater(state),
+        "catalog:lantern": _lantern(state),
+        "catalog:meadow": _each_on_a_page(len(meadow_courses(state))),
+        "catalog:harbour-outcomes": Expected(
+            items=sum(len(one.learned) for one in PROGRAMMES),
+            pages=len(PROGRAMMES),
+            flagged=len(INVENTED),
+        ),
+    }
+
+
+def _each_on_a_page(count: int) -> Expected:
+    return Expected(items=count, pages=count)
+
+
+def _harbour(state: DemoState, *, has_browser: bool) -> Expected:
+    unseen = {LOST} if state.is_broken else set[str]()
+    if not has_browser:
+        unseen.add(RENDERED)
+    return _each_on_a_page(sum(one.code not in unseen for one in courses(state)))
+
+
+def _tidewater(state: DemoState) -> Expected:
+    count = len(tidewater_courses(state))
+    starts = [one for one in range(0, count, LIMIT) if not (state.is_broken and one == LOST_OFFSET)]
+    return Expected(items=sum(min(LIMIT, count - one) for one in starts), pages=len(starts))
+
+
+def _lantern(state: DemoState) -> Expected:
+    catalogs = lantern_courses(state).values()
+    stated = sum(len(one) for one in catalogs)
+    items = len({course.code for one in catalogs for course in one})
+    pages = sum(-(-len(one) // DEFAULT_LIMIT) for one in catalogs)
+    return Expected(items=items, pages=pages, repeats=stated - items)
