@@ -25,7 +25,7 @@ _ESCAPED_MARKUP = re.compile(r"&lt;/?[a-z]", re.IGNORECASE)
 # Line ends that were escaped once too often: a backslash and an n before markup or a blank.
 _WRITTEN_LINE_END = re.compile(r"(?:\\r)?\\n(?=\s|<|\\|$)")
 _POSTED = re.compile(r"^(?:job )?posted(?: on)?:?\s+", re.IGNORECASE)
-_AT_LEAST = re.compile(r"(?<=[0-9])\+")
+_AT_LEAST = re.compile(r"(?<=[0-9])\+(?=\s)")
 _UTC = re.compile(r"\s?(?:UTC|Z)$")
 _ZONE = re.compile(r"([+-][0-9]{2})([0-9]{2})$")
 
@@ -54,11 +54,11 @@ class Fields:
 
     def value(self, path: str) -> object:
         """What stands at the path."""
-        found: object = self.values
-        for name in path.split("."):
-            is_object = isinstance(found, Mapping)
-            found = cast("Mapping[str, object]", found).get(name) if is_object else None
-        return found
+        *outer, last = path.split(".")
+        fields = self
+        for name in outer:
+            fields = Fields.of(fields.values.get(name))
+        return fields.values.get(last)
 
     def text(self, *paths: str) -> str | None:
         """The first text or number that is not blank, as one line."""
@@ -75,18 +75,27 @@ class Fields:
 
     def each(self, path: str) -> list[Fields]:
         """The objects of a list."""
-        return [Fields.of(one) for one in items_of(self.value(path)) if isinstance(one, dict)]
+        return [one for one in map(Fields.of, items_of(self.value(path))) if one.values]
 
     def texts(self, path: str) -> list[str]:
         """The texts of a list, or the one that stands there alone."""
-        value = self.value(path)
-        listed = items_of(value) if isinstance(value, list) else [value]
-        return list(filter(None, (one_line(one) for one in listed)))
+        return list(filter(None, (one_line(one) for one in one_or_more(self.value(path)))))
+
+
+def list_of(value: object) -> list[object] | None:
+    """The items of a list; None if it is no list."""
+    return cast("list[object]", value) if isinstance(value, list) else None
 
 
 def items_of(value: object) -> list[object]:
     """The items of a list; none if it is no list."""
-    return cast("list[object]", value) if isinstance(value, list) else []
+    return list_of(value) or []
+
+
+def one_or_more(value: object) -> list[object]:
+    """The items of a list, or the value that stands there alone."""
+    listed = list_of(value)
+    return [value] if listed is None else listed
 
 
 def one_line(value: object, *, most: int = MAX_TEXT_CHARACTERS) -> str | None:

@@ -1,4 +1,4 @@
-"""What the platforms with a JSON API share: one list in an answer, a listing for each item of it."""
+"""What the platforms with a JSON API share: one list in an answer, a listing for each item."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.platforms.board import Place
-from ingestion_pipeline.companies.platforms.fields import Fields, date_of, items_of
+from ingestion_pipeline.companies.platforms.fields import Fields, date_of, list_of
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
 from ingestion_pipeline.reading.items import MAX_PROBLEMS
@@ -41,7 +41,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
-    """What is known beside the item: whose board, what the answer says of all, how to read dates."""
+    """What is known beside the item: whose board, what is said of all, how to read dates."""
 
     place: Place
     document: Fields
@@ -159,12 +159,10 @@ class JsonBoard:
 def page_of(document: object, key: str, *, total: str | None = None) -> Page | None:
     """The page whose items stand under the key."""
     fields = Fields.of(document)
-    items = fields.value(key)
-    if not isinstance(items, list):
+    items = list_of(fields.value(key))
+    if items is None:
         return None
-    return Page(
-        document=fields, items=items_of(items), total=count_of(fields, total) if total else None
-    )
+    return Page(document=fields, items=items, total=count_of(fields, total) if total else None)
 
 
 def detail_of(item: object) -> Page:
@@ -194,7 +192,7 @@ def api_error(document: Fields, platform: str) -> WorkError | None:
 
 
 def _described(document: object) -> str:
-    if isinstance(document, list):
-        return f"a JSON list of {len(items_of(document))}"
+    if (items := list_of(document)) is not None:
+        return f"a JSON list of {len(items)}"
     keys = [key[:40] for key in list(Fields.of(document).values)[:10]]
     return f"JSON with the keys {keys}" if keys else f"JSON of type {type(document).__name__}"

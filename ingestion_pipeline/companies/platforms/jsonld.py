@@ -14,9 +14,9 @@ from ingestion_pipeline.companies.platforms.fields import (
     apart,
     date_of,
     description_of,
-    items_of,
     joined,
     one_line,
+    one_or_more,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.listed import Defaults, read_defaults
@@ -133,8 +133,8 @@ def _stated(text: str) -> Iterator[Mapping[str, object]]:
         document = read_json(text)
     except BadJson as error:
         raise Permanent(f"neither a page nor JSON-LD: {error}", code="not_json") from error
-    listed = items_of(document) if isinstance(document, list) else [document]
-    yield from (thing for thing in things_in(listed) if POSTING in types_of(thing))
+    things = things_in(one_or_more(document))
+    yield from (thing for thing in things if POSTING in types_of(thing))
 
 
 def _said(item: Fields, *names: str) -> str | None:
@@ -150,8 +150,7 @@ def _said(item: Fields, *names: str) -> str | None:
 
 
 def _values(item: Fields, name: str) -> list[object]:
-    value = item.values.get(name)
-    return items_of(value) if isinstance(value, list) else [value]
+    return one_or_more(item.values.get(name))
 
 
 def _listed(item: Fields, name: str) -> list[Fields]:
@@ -162,7 +161,7 @@ def _place(place: Fields) -> str | None:
     address = place.value("address")
     if isinstance(address, str):
         return one_line(address)
-    fields = Fields.of(items_of(address)[0] if items_of(address) else address)
+    fields = Fields.of(next(iter(one_or_more(address)), None))
     stated = (
         _said(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")
     )
@@ -175,8 +174,8 @@ def _remote(item: Fields, location: str | None) -> Remote | None:
 
 def _salary(item: Fields) -> Salary | None:
     for one in _listed(item, "baseSalary"):
-        value = one.value("value")
-        inside = Fields.of(value) if isinstance(value, dict) else one
+        value = Fields.of(one.value("value"))
+        inside = value if value.values else one
         low = _said(inside, "minValue") or _said(inside, "value")
         found = stated_salary(
             low,

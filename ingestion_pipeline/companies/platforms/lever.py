@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.platforms.fields import (
     Fields,
     apart,
     description_of,
-    items_of,
+    list_of,
     one_line,
     remote_in,
 )
@@ -39,8 +39,8 @@ def _first(place: Place) -> Request:
 
 
 def _page(document: object) -> Page | None:
-    if isinstance(document, list):
-        return Page(document=Fields({}), items=items_of(document))
+    if (items := list_of(document)) is not None:
+        return Page(document=Fields({}), items=items)
     fields = Fields.of(document)
     return detail_of(document) if fields.text("text") and fields.text("id") else None
 

@@ -39,7 +39,7 @@ def _first(place: Place) -> Request:
 
 def _page(document: object) -> Page | None:
     offer = Fields.of(document).value("offer")
-    return detail_of(offer) if isinstance(offer, dict) else page_of(document, "offers")
+    return detail_of(offer) if Fields.of(offer).values else page_of(document, "offers")
 
 
 def _listing(item: Fields, known: Known) -> Listing | None:

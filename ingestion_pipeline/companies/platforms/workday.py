@@ -79,7 +79,12 @@ def _first(place: Place) -> Request:
 
 
 def _request(place: Place, *, offset: int) -> Request:
-    asked = {"appliedFacets": {}, "limit": LIMIT, "offset": offset, "searchText": ""}
+    asked: dict[str, object] = {
+        "appliedFacets": {},
+        "limit": LIMIT,
+        "offset": offset,
+        "searchText": "",
+    }
     return Request(url=_api(place, "/jobs"), accept=ACCEPT, body=json.dumps(asked).encode())
 
 
