@@ -38,7 +38,9 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             url="https://jobs.lever.co/acme/0f6a3c1e-1111-4a4a-9b9b-000000000001",
             location="Oslo",
             posted_at=datetime(2026, 1, 1, tzinfo=UTC),
-            description="Weld & polish.\n\n### You bring\n\n- A steady hand\n- A mask\n\nWe are kind.",
+            description=(
+                "Weld & polish.\n\n### You bring\n\n- A steady hand\n- A mask\n\nWe are kind."
+            ),
             department="Works",
             employment_type="Permanent",
             remote=Remote.ON_SITE,
@@ -223,16 +225,8 @@ def test_what_a_board_does_not_state_is_none(name: str) -> None:
     ],
 )
 def test_a_malformed_listing_is_a_problem_and_the_others_are_kept(name: str, where: str) -> None:
-    reading = (
-        read(name, body(LISTINGS[name][0]), complete=True)
-        if name
-        in {
-            "jsonld",
-            "rss",
-            "json",
-        }
-        else read(name, body(LISTINGS[name][0]))
-    )
+    says_it_is_whole = {"complete": True} if name in {"jsonld", "rss", "json"} else {}
+    reading = read(name, body(LISTINGS[name][0]), **says_it_is_whole)
 
     assert len(reading.records) >= 1
     assert [problem.where for problem in reading.problems] == [where]
