@@ -11,7 +11,7 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 TEXT = (ROOT / "docs" / "features.md").read_text()
 ROWS = [
-    line for line in TEXT.splitlines() if re.match(r"\| ([ADT]\d\d|[45]\.\d+|1c|trap|\d+ )", line)
+    line for line in TEXT.splitlines() if re.match(r"\| ([ACDT]\d\d|[45]\.\d+|1c|trap|\d+ )", line)
 ]
 
 

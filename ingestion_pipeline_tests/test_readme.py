@@ -41,6 +41,7 @@ def clone(tmp_path: Path) -> Path:
         (ROOT / "sources" / "example.yaml").read_bytes()
     )
     (tmp_path / "feed.xml").write_text(FEED)
+    (tmp_path / "jobs.json").write_text('{"jobs": []}')
     (tmp_path / "page.html").write_text("<title>Mine</title><p>My <a href=/x>page</a>")
     return tmp_path
 

@@ -34,10 +34,20 @@ COLUMNS = {
     ),
     Kind.CATALOG: ("course_id", "course_name", "course_credits_min", "course_credits_max", "rung"),
     Kind.WEBSITE: ("title", "canonical_url", "language", "links"),
+    Kind.JOB_BOARD: ("external_id", "title", "location", "remote", "posted_at", "url"),
 }
 # Read as saved bodies; what is polled or crawled of them is not read for records yet.
-SAVED_ONLY = {Kind.WEBSITE: ("page",), Kind.CATALOG: ("page", "catalog", "jsonld")}
-FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name"}
+SAVED_ONLY = {
+    Kind.WEBSITE: ("page",),
+    Kind.CATALOG: ("page", "catalog", "jsonld"),
+    Kind.JOB_BOARD: (
+        *("greenhouse", "lever", "ashby", "workday", "smartrecruiters", "recruitee", "workable"),
+        *("personio", "jsonld", "rss", "json", "html"),
+    ),
+}
+FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name", "location"}
+# What JSON-LD holds, it says itself: a page that states this is read as a job board.
+JOB_POSTING = b"JobPosting"
 
 
 @click.command()
@@ -70,10 +80,13 @@ def read(
     """
     from ingestion_pipeline.reading.saved import SavedBody
 
+    body = file.read()
+    if platform == "jsonld" and kind is None and entity is None and JOB_POSTING in body:
+        kind = Kind.JOB_BOARD.value
     wanted = kind_for(platform, Kind(kind) if kind else None)
     if entity is not None and wanted is not Kind.CATALOG:
         raise Refused(f"--entity belongs to catalogues; this is {wanted}")
-    saved = SavedBody(body=file.read(), url=url, fetched_at=fetched_at or _written_at(file))
+    saved = SavedBody(body=body, url=url, fetched_at=fetched_at or _written_at(file))
     shown = _reader(platform, wanted, entity)(platform, wanted, saved, config or {})
     if as_json:
         say_json({"records": shown.records, "problems": shown.problems})
@@ -111,6 +124,10 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
         from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
 
         return partial(read_saved_catalog, entity=entity)
+    if kind is Kind.JOB_BOARD:
+        from ingestion_pipeline.companies.saved import read_saved as read_saved_board
+
+        return read_saved_board
     if kind in SAVED_ONLY:
         from ingestion_pipeline.pages.saved import read_saved as read_saved_page
 

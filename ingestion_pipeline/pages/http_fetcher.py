@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -163,7 +163,7 @@ class HttpFetcher:
 
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         self.requests += 1
-        async with self._connections.get(url, self._headers(request)) as raw:
+        async with self._exchange(url, request) as raw:
             error = wall_by_headers(url, raw.headers) or verdict(
                 raw.status, raw.headers, url, now, self._limits.waits
             )
@@ -177,6 +177,16 @@ class HttpFetcher:
         if raw.status == _NOT_MODIFIED:
             return _unchanged(request, raw.headers)
         raise error
+
+    def _exchange(
+        self, url: str, request: Request
+    ) -> AbstractAsyncContextManager[RawAnswer, bool | None]:
+        """A POST stays one where it is redirected: it asks a question and changes nothing."""
+        headers = self._headers(request)
+        if request.body is None:
+            return self._connections.get(url, headers)
+        headers["Content-Type"] = "application/json"
+        return self._connections.post(url, headers, request.body)
 
     async def _fetched(self, url: str, request: Request, raw: RawAnswer) -> Fetched:
         headers = raw.headers

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One GET; `etag` and `last_modified` make it conditional."""
+    """One GET, or one POST of a JSON `body`; `etag` and `last_modified` make it conditional."""
 
     url: str
     accept: str = "*/*"
     etag: str | None = None
     last_modified: str | None = None
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,7 +78,7 @@ class JsonReader:
             Permanent: `not_json`, `no_items` or `no_fields`; paths and document do not fit.
             Transient: `truncated`; half a document is not believed.
         """
-        document = _document(body, content_type)
+        document = read_document(body, content_type)
         values = self._values(document)
         items = [self._item(value) for value in values]
         first = f"the first has {_shape(values[0])}" if values else ""
@@ -87,7 +87,7 @@ class JsonReader:
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """The address at the path `next`; None if it is null, absent or no web address."""
-        return self._next_url(_document(body, None), url) if self.next else None
+        return self._next_url(read_document(body, None), url) if self.next else None
 
     def _next_url(self, document: object, url: str) -> str | None:
         return linked_page(url, _text(self.next.follow(document))) if self.next else None
@@ -118,8 +118,13 @@ def _inside(value: object, step: Step) -> object:
     return items[step] if step < len(items) else None
 
 
-def _document(body: bytes, content_type: str | None) -> object:
-    """The document, its numbers as they are written: 1.10 stays 1.10."""
+def read_document(body: bytes, content_type: str | None) -> object:
+    """The document, its numbers as they are written: 1.10 stays 1.10.
+
+    Raises:
+        Permanent: `not_json`; it is something else, or nested beyond reason.
+        Transient: `truncated`; half a document is not believed.
+    """
     text = decode(body, content_type).lstrip("\ufeff")
     try:
         return json.loads(text, parse_int=str, parse_float=str, parse_constant=str)

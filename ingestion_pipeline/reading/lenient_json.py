@@ -75,6 +75,14 @@ def _nothing(_word: str) -> None:
     """NaN and Infinity are no values."""
 
 
+def _number(text: str) -> float | None:
+    """Its value; a number of more digits than Python reads is none."""
+    try:
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
+    except ValueError:
+        return None
+
+
 class _Forgiving:
     """Reads JSON, JSON5 and plain data of JavaScript; an end that is missing is taken as there."""
 
@@ -166,8 +174,7 @@ class _Forgiving:
     def _word(self) -> object:
         if number := _NUMBER.match(self._text, self.position):
             self.position = number.end()
-            text = number[0]
-            return int(text) if text.lstrip("+-").isdecimal() else float(text)
+            return _number(number[0])
         word = _WORD.match(self._text, self.position)
         if word is None or word[0] not in _WORDS:
             raise self._broken("a value")

@@ -6,7 +6,9 @@ import re
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+from ingestion_pipeline.sources.boards import board_at
 from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.urls import canonical_url
 
 # The platforms with a reader, by kind; each system's registry is compared with this by a test.
 READERS: dict[Kind, tuple[str, ...]] = {
@@ -19,6 +21,7 @@ _MANGADEX_ID = re.compile(
     r"/(?:title|manga)/(?P<token>[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
 )
 _FEED = re.compile(r"(\.(xml|rss|atom|rdf)|/(feed|rss|atom))/?$")
+_SITEMAP = re.compile(r"/[^/]*sitemap[^/]*$")  # ends like a feed and is none
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,14 +33,18 @@ class Platform:
 
 
 def recognize_platform(url: str) -> Platform | None:
-    """The platform of the URL, or None; nothing is fetched."""
+    """The platform of the URL, or None; nothing is fetched and nothing is raised."""
     try:
-        parts = urlsplit(url)
-    except ValueError:  # browsers read a backslash as a slash, urlsplit does not
+        parts = urlsplit(canonical_url(url))  # without user info, which may look like a host
+        host = (parts.hostname or "").removesuffix(".")
+    except ValueError:
         return None
-    if (parts.hostname or "").lower() in _MANGADEX_HOSTS:
-        found = _MANGADEX_ID.search(parts.path.lower())
+    path = parts.path.lower()
+    if host in _MANGADEX_HOSTS:
+        found = _MANGADEX_ID.search(path)
         return Platform("mangadex", found["token"] if found else None)
-    if _FEED.search(parts.path.lower()):
+    if board := board_at(host, parts.path, parts.query):
+        return Platform(board.platform, board.token)
+    if _FEED.search(path) and not _SITEMAP.search(path):
         return Platform("rss", None)
     return None

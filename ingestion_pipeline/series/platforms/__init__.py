@@ -10,13 +10,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ingestion_pipeline.series.platforms import html_list, json_feed, mangadex, rss
-from ingestion_pipeline.series.platforms.feed import (
-    BadConfig,
-    Feed,
-    Platform,
-    Rate,
-    UnknownPlatform,
-)
+from ingestion_pipeline.series.platforms.feed import Feed, Platform, Rate
+from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
 __all__ = ["PLATFORMS", "BadConfig", "Feed", "Platform", "Rate", "UnknownPlatform", "platform"]
 

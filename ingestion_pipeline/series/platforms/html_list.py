@@ -10,7 +10,7 @@ from ingestion_pipeline.reading.html_reader import (
     HtmlReader,
     checked_css,
 )
-from ingestion_pipeline.series.platforms.feed import ConfigReader, Platform
+from ingestion_pipeline.series.platforms.feed import Platform
 from ingestion_pipeline.series.platforms.listed import (
     FIELDS,
     ListedFeed,
@@ -19,6 +19,7 @@ from ingestion_pipeline.series.platforms.listed import (
 )
 from ingestion_pipeline.series.platforms.themed import ThemedReader
 from ingestion_pipeline.series.platforms.themes import THEMES, Theme
+from ingestion_pipeline.sources.config_reader import ConfigReader
 
 ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
 NO_THEME = Theme(marks="", items="", fields={})

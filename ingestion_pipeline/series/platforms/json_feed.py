@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
-from ingestion_pipeline.series.platforms.feed import ConfigReader, Platform
+from ingestion_pipeline.series.platforms.feed import Platform
 from ingestion_pipeline.series.platforms.listed import (
     FIELDS,
     ListedFeed,
     naming_field,
     read_defaults,
 )
+from ingestion_pipeline.sources.config_reader import ConfigReader
 
 ACCEPT = "application/json, */*;q=0.5"
 

@@ -12,8 +12,8 @@ from ingestion_pipeline.reading.items import Item, ItemPage, ItemReader
 from ingestion_pipeline.reading.links import absolute_links
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.series.numbers import chapter_number
-from ingestion_pipeline.series.platforms.feed import BadConfig, ConfigReader
 from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.urls import host_of, without_credentials
 from ingestion_pipeline.work.errors import Permanent
 

@@ -14,9 +14,10 @@ from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.series.platforms.feed import BadConfig, ConfigReader, Platform, Rate
+from ingestion_pipeline.series.platforms.feed import Platform, Rate
 from ingestion_pipeline.series.platforms.mangadex_page import FeedPage, Upload, read_page
 from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 
 API_BASE = "https://api.mangadex.org"
 CONTENT_RATINGS = ("safe", "suggestive", "erotica", "pornographic")

@@ -11,8 +11,9 @@ from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.series.numbers import chapter_number
-from ingestion_pipeline.series.platforms.feed import BadConfig, ConfigReader, Platform
+from ingestion_pipeline.series.platforms.feed import Platform
 from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
 

@@ -7,8 +7,8 @@ import pytest
 
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.platforms import BadConfig, platform
-from ingestion_pipeline.series.platforms.feed import ConfigReader
 from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.sources.config_reader import ConfigReader
 from ingestion_pipeline.work.errors import Permanent
 
 URL = "https://a.test/series/feed.xml"

@@ -1,0 +1,60 @@
+"""A job as its board lists it; what the board does not state is None, never a word for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ingestion_pipeline.companies.salary import Salary, salary_as_dict
+
+
+class Remote(StrEnum):
+    """Where the work is done."""
+
+    REMOTE = "remote"
+    HYBRID = "hybrid"
+    ON_SITE = "on_site"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """One posting; `description` is Markdown, times are UTC, `external_id` is the platform's own.
+
+    `employment_type` and `department` are as the board words them.
+    """
+
+    external_id: str | None
+    title: str
+    url: str | None
+    location: str | None = None
+    posted_at: datetime | None = None
+    description: str | None = None
+    company: str | None = None
+    department: str | None = None
+    employment_type: str | None = None
+    remote: Remote | None = None
+    salary: Salary | None = None
+    other_locations: tuple[str, ...] = ()
+    valid_until: datetime | None = None
+
+
+def listing_as_dict(listing: Listing) -> Mapping[str, Any]:
+    """The listing as plain values, times as ISO text."""
+    return {field.name: _plain(getattr(listing, field.name)) for field in fields(listing)}
+
+
+def _plain(value: object) -> object:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Remote():
+            return value.value
+        case Salary():
+            return salary_as_dict(value)
+        case tuple():
+            return list(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]  of texts
+        case _:
+            return value

@@ -1,0 +1,108 @@
+"""Ashby: the public posting API (https://developers.ashbyhq.com/docs/public-job-posting-api)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    Fields,
+    apart,
+    description_of,
+    one_line,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.json_api import (
+    ACCEPT,
+    JsonApi,
+    JsonBoard,
+    Known,
+    Page,
+    page_of,
+)
+from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.sources.config_reader import ConfigReader
+
+API_BASE = "https://api.ashbyhq.com"
+
+
+def _first(place: Place) -> Request:
+    token = quote(place.known_token(), safe="")
+    address = f"{place.api_base}/posting-api/job-board/{token}?includeCompensation=true"
+    return Request(url=address, accept=ACCEPT)
+
+
+def _page(document: object) -> Page | None:
+    return page_of(document, "jobs")
+
+
+def _listing(item: Fields, known: Known) -> Listing | None:
+    title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
+    url = absolute_link(known.url, item.text("jobUrl", "applyUrl"))
+    external_id = item.text("id") or _id_in(url)
+    if title is None or external_id is None:
+        return None
+    location = item.text("location")
+    others = [one.text("location") for one in item.each("secondaryLocations")]
+    return Listing(
+        external_id=external_id,
+        title=title,
+        url=url,
+        location=location,
+        posted_at=known.date(item.text("publishedAt", "updatedAt")),
+        description=description_of(item.markup("descriptionHtml", "descriptionPlain")),
+        company=known.place.company,
+        department=item.text("department", "team"),
+        employment_type=item.text("employmentType"),
+        remote=_remote(item, location),
+        salary=_salary(item),
+        other_locations=apart(location, list(filter(None, others))),
+    )
+
+
+def _id_in(url: str | None) -> str | None:
+    """The id at the end of a job's address, for answers that state it nowhere else."""
+    return (url or "").removesuffix("/application").rpartition("/")[2] or None
+
+
+def _remote(item: Fields, location: str | None) -> Remote | None:
+    stated = remote_in(item.text("workplaceType"))
+    if stated is None and item.is_true("isRemote"):
+        return Remote.REMOTE
+    return stated or remote_in(location)
+
+
+def _salary(item: Fields) -> Salary | None:
+    """The salary among the parts of the compensation; equity and bonus are others."""
+    for part in item.each("compensation.summaryComponents"):
+        if part.text("compensationType") != "Salary":
+            continue
+        found = stated_salary(
+            part.text("minValue"),
+            part.text("maxValue"),
+            currency=part.text("currencyCode"),
+            period=part.text("interval"),
+        )
+        if found:
+            return found
+    summary = item.text("compensation.scrapeableCompensationSalarySummary")
+    return salary_in(summary) if summary else None
+
+
+API = JsonApi(wanted="/posting-api/job-board/<token>", first=_first, page=_page, listing=_listing)
+
+
+def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
+    """The board that the address or `board_token` names."""
+    reader = ConfigReader("ashby", config)
+    place = read_place(reader, url, platform="ashby", api_base=API_BASE)
+    reader.finish()
+    return JsonBoard(place=place, api=API)
+
+
+PLATFORM = Platform(name="ashby", version=1, honours_robots=False, configure=configure)

@@ -1,0 +1,152 @@
+"""Any JSON or HTML list of jobs: the source's config says where everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from ingestion_pipeline.companies.platforms.board import Platform
+from ingestion_pipeline.companies.platforms.listed import (
+    FIELDS,
+    ListedBoard,
+    ListedPage,
+    read_defaults,
+    required_fields,
+)
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.embedded import read_embedded
+from ingestion_pipeline.reading.html_reader import (
+    BadSelector,
+    FieldSelector,
+    HtmlReader,
+    checked_css,
+)
+from ingestion_pipeline.reading.items import ItemReader
+from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
+from ingestion_pipeline.sources.config_reader import ConfigReader
+from ingestion_pipeline.work.errors import Permanent
+
+JSON_ACCEPT = "application/json, */*;q=0.5"
+HTML_ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenericReader:
+    """Reads pages by paths or selectors; `script` names the data inside a page that is meant."""
+
+    items: ItemReader
+    script: str | None = None
+
+    def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
+        """Every item of the page."""
+        if self.script is not None:
+            body, content_type = _state(body, content_type, self.script), None
+        page = self.items.read(body, url=url, content_type=content_type)
+        return ListedPage(
+            items=page.reading.records,
+            base_url=page.base_url,
+            problems=page.reading.problems,
+            next_url=page.next_url,
+        )
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Where the page says that the list goes on."""
+        if self.script is not None:
+            body = _state(body, None, self.script)
+        return self.items.next_url(body, url=url)
+
+
+def _state(body: bytes, content_type: str | None, name: str) -> bytes:
+    """What a script of the page was given under that name, as JSON."""
+    states = read_embedded(decode(body, content_type)).states
+    found = next((state for state in states if state.name == name), None)
+    if found is None:
+        known = ", ".join(dict.fromkeys(state.name[:60] for state in states[:10])) or "none"
+        raise Permanent(
+            f"no script of the page sets {name!r}; the page has: {known}", code="no_items"
+        )
+    try:
+        return orjson.dumps(found.data)
+    except TypeError as error:  # half a character, or a number beyond 64 bits
+        raise Permanent(f"the data of {name!r} is no JSON: {error}", code="not_json") from error
+
+
+def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """The list at `items`, its listings by `fields`; `script` where it is inside a page."""
+    reader = ConfigReader("json", config)
+    defaults = read_defaults(url, reader)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    items, following, script = reader.text("items"), reader.text("next"), reader.text("script")
+    json_reader = JsonReader(
+        items=_path(reader, "items", items or ""),
+        fields={
+            name: [_path(reader, f"fields.{name}", path) for path in paths]
+            for name, paths in fields.items()
+        },
+        required=required_fields(fields, reader),
+        next=_path(reader, "next", following) if following else None,
+    )
+    reader.finish()
+    return ListedBoard(
+        platform="json",
+        accept=HTML_ACCEPT if script else JSON_ACCEPT,
+        defaults=defaults,
+        reader=GenericReader(items=json_reader, script=script),
+    )
+
+
+def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """The elements that `items` selects, their parts by `fields`."""
+    reader = ConfigReader("html", config)
+    defaults = read_defaults(url, reader)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    items, following = reader.text("items"), reader.text("next")
+    if items is None:
+        reader.reject("items", "needed: a CSS selector, one match for each job")
+    html_reader = HtmlReader(
+        items=_css(reader, "items", items) if items else "",
+        fields={
+            name: [_field(reader, f"fields.{name}", text) for text in texts]
+            for name, texts in fields.items()
+        },
+        required=required_fields(fields, reader),
+        next=_css(reader, "next", following) if following else None,
+        may_be_empty=reader.flag("may_be_empty", default=False),
+    )
+    reader.finish()
+    return ListedBoard(
+        platform="html",
+        accept=HTML_ACCEPT,
+        defaults=defaults,
+        reader=GenericReader(items=html_reader),
+    )
+
+
+def _path(reader: ConfigReader, key: str, text: str) -> JsonPath:
+    try:
+        return JsonPath.of(text)
+    except BadPath as error:
+        reader.reject(key, str(error))
+        return JsonPath.of("")
+
+
+def _css(reader: ConfigReader, key: str, text: str) -> str:
+    try:
+        return checked_css(text)
+    except BadSelector as error:
+        reader.reject(key, str(error))
+        return ""
+
+
+def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
+    try:
+        return FieldSelector.of(text)
+    except BadSelector as error:
+        reader.reject(key, str(error))
+        return FieldSelector("", None)
+
+
+JSON = Platform(name="json", version=1, honours_robots=True, configure=configure_json)
+HTML = Platform(name="html", version=1, honours_robots=True, configure=configure_html)

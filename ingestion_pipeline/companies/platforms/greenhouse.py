@@ -1,0 +1,108 @@
+"""Greenhouse: the Job Board API (https://developers.greenhouse.io/job-board.html), all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from urllib.parse import quote
+
+from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    Fields,
+    description_of,
+    one_line,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.json_api import (
+    ACCEPT,
+    JsonApi,
+    JsonBoard,
+    Known,
+    Page,
+    detail_of,
+    page_of,
+)
+from ingestion_pipeline.companies.salary import Salary, stated_salary
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.sources.config_reader import ConfigReader
+
+API_BASE = "https://boards-api.greenhouse.io"
+_PLACE_NAMES = ("Location Type", "Workplace Type", "Remote", "Remote Status", "Work Model")
+
+
+def _first(place: Place) -> Request:
+    token = quote(place.known_token(), safe="")
+    address = f"{place.api_base}/v1/boards/{token}/jobs?content=true&pay_transparency=true"
+    return Request(url=address, accept=ACCEPT)
+
+
+def _page(document: object) -> Page | None:
+    fields = Fields.of(document)
+    if fields.text("absolute_url") and fields.text("title"):
+        return detail_of(document)
+    return page_of(document, "jobs", total="meta.total")
+
+
+def _listing(item: Fields, known: Known) -> Listing | None:
+    title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
+    external_id = item.text("id")
+    if title is None or external_id is None:
+        return None
+    location = item.text("location.name")
+    offices = [name for one in item.each("offices") if (name := one.text("location", "name"))]
+    return Listing(
+        external_id=external_id,
+        title=title,
+        url=absolute_link(known.url, item.text("absolute_url")),
+        location=location or next(iter(offices), None),
+        posted_at=known.date(item.text("first_published", "updated_at")),
+        description=description_of(item.markup("content")),
+        company=item.text("company_name") or known.place.company,
+        department=next(filter(None, (one.text("name") for one in item.each("departments"))), None),
+        employment_type=_metadata(item, "Employment Type", "Commitment", "Job Type"),
+        remote=remote_in(_metadata(item, *_PLACE_NAMES), location),
+        salary=_salary(item),
+        valid_until=known.deadline(item.text("application_deadline")),
+    )
+
+
+def _metadata(item: Fields, *names: str) -> str | None:
+    """What the company's own fields say under one of the names."""
+    for one in item.each("metadata"):
+        if one.text("name") in names:
+            return next(iter(one.texts("value")), None)
+    return None
+
+
+def _salary(item: Fields) -> Salary | None:
+    ranges = item.each("pay_input_ranges")
+    if not ranges:
+        return None
+    first = ranges[0]
+    cents = [first.text("min_cents"), first.text("max_cents")]
+    low, high = (_whole(amount) for amount in cents)
+    return stated_salary(
+        low, high, currency=first.text("currency_type"), period=first.text("title")
+    )
+
+
+def _whole(cents: str | None) -> str | None:
+    is_number = cents is not None and cents.isascii() and cents.isdigit()
+    return str(Decimal(cents[:15]) / 100) if cents and is_number else None
+
+
+API = JsonApi(wanted="/v1/boards/<token>/jobs", first=_first, page=_page, listing=_listing)
+
+
+def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
+    """The board that the address or `board_token` names."""
+    reader = ConfigReader("greenhouse", config)
+    place = read_place(reader, url, platform="greenhouse", api_base=API_BASE)
+    reader.finish()
+    return JsonBoard(place=place, api=API)
+
+
+PLATFORM = Platform(name="greenhouse", version=1, honours_robots=False, configure=configure)

@@ -1,0 +1,209 @@
+"""Pages that state their jobs for machines: schema.org/JobPosting, wherever on the page it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.platforms.board import Platform
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    Fields,
+    apart,
+    date_of,
+    description_of,
+    joined,
+    one_line,
+    one_or_more,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.listed import Defaults, read_defaults
+from ingestion_pipeline.companies.salary import Salary, stated_salary
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.dates import DateReader
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.embedded import read_embedded, things_in, types_of
+from ingestion_pipeline.reading.items import MAX_PROBLEMS
+from ingestion_pipeline.reading.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.work.errors import Permanent, Transient
+
+ACCEPT = "text/html, application/ld+json;q=0.9, */*;q=0.5"
+POSTING = "JobPosting"
+_MARKS = ("@value", "name", "value", "@id")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JsonLdBoard:
+    """A page, or a document of JSON-LD."""
+
+    defaults: Defaults
+    may_be_empty: bool
+
+    def first_request(self) -> Request:
+        """The page itself."""
+        if not self.defaults.requested_url:
+            raise BadConfig("a source of jsonld needs an address; without one it reads bodies only")
+        return Request(url=self.defaults.requested_url, accept=ACCEPT)
+
+    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:  # noqa: ARG002  it says nothing of other pages
+        """None: the data says nothing of other pages."""
+        return None
+
+    def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  it is all there
+        """None: a posting is stated whole."""
+        return None
+
+    def read(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        urls: Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> Reading[Listing]:
+        """One listing per posting, in page order; what a page states twice counts once."""
+        where = list(urls) or [self.defaults.url] * len(bodies)
+        dates = DateReader(now=now, day_first=self.defaults.day_first)
+        listings: list[Listing] = []
+        problems: list[Problem] = []
+        for body, content_type, url in zip(bodies, content_types, where, strict=True):
+            postings = self._postings(decode(body, content_type), problems)
+            page_url = url if len(postings) == 1 else None
+            found = [self._listing(Fields(one), url, page_url, dates) for one in postings]
+            if found and all(one is None for one in found):
+                raise Permanent(f"none of {len(found)} job postings has a title", code="no_fields")
+            problems += [
+                Problem(where=f"posting {n}", message="it has no title; the rest counts")
+                for n, one in enumerate(found)
+                if one is None
+            ]
+            listings += [one for one in found if one is not None]
+        return Reading(
+            records=list(dict.fromkeys(listings)),
+            problems=problems[:MAX_PROBLEMS],
+            is_complete=self.defaults.is_complete and bool(bodies) and not problems,
+        )
+
+    def _postings(self, text: str, problems: list[Problem]) -> list[Mapping[str, object]]:
+        if not text.strip():
+            raise Transient("the body is empty; it is fetched again", code="truncated")
+        if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
+            found = list(_stated(text))
+        else:
+            embedded = read_embedded(text)
+            found = list(embedded.things(POSTING))
+            problems += embedded.problems
+        if not found and not self.may_be_empty:
+            raise _no_posting(problems)
+        return found
+
+    def _listing(
+        self, item: Fields, url: str, page_url: str | None, dates: DateReader
+    ) -> Listing | None:
+        title = one_line(_said(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
+        if title is None:
+            return None
+        address = absolute_link(url, _said(item, "url", "@id", "sameAs")) or page_url
+        places = [place for one in _listed(item, "jobLocation") if (place := _place(one))]
+        location = next(iter(places), None)
+        return Listing(
+            external_id=_said(item, "identifier") or address,
+            title=title,
+            url=address,
+            location=location,
+            posted_at=date_of(_said(item, "datePosted"), dates),
+            description=description_of(item.markup("description", "description.@value")),
+            company=_said(item, "hiringOrganization") or self.defaults.company,
+            department=_said(item, "employmentUnit", "occupationalCategory", "industry"),
+            employment_type=joined(*item.texts("employmentType")),
+            remote=_remote(item, location),
+            salary=_salary(item),
+            other_locations=apart(location, places[1:]),
+            valid_until=date_of(_said(item, "validThrough"), DateReader(now=None)),
+        )
+
+
+def _stated(text: str) -> Iterator[Mapping[str, object]]:
+    try:
+        document = read_json(text)
+    except BadJson as error:
+        raise Permanent(f"neither a page nor JSON-LD: {error}", code="not_json") from error
+    things = things_in(one_or_more(document))
+    yield from (thing for thing in things if POSTING in types_of(thing))
+
+
+def _said(item: Fields, *names: str) -> str | None:
+    """The first that says anything: text, a number, a list of them, or a thing with a name."""
+    for name in names:
+        for one in _values(item, name):
+            inside = Fields.of(one)
+            marks = ("value", "name", "@id") if name == "identifier" else _MARKS
+            text = inside.text(*marks) if inside.values else one_line(one)
+            if text:
+                return text
+    return None
+
+
+def _values(item: Fields, name: str) -> list[object]:
+    return one_or_more(item.values.get(name))
+
+
+def _listed(item: Fields, name: str) -> list[Fields]:
+    return [Fields.of(one) for one in _values(item, name) if one]
+
+
+def _place(place: Fields) -> str | None:
+    address = place.value("address")
+    if isinstance(address, str):
+        return one_line(address)
+    fields = Fields.of(next(iter(one_or_more(address)), None))
+    stated = (
+        _said(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")
+    )
+    return joined(*stated) or _said(place, "name")
+
+
+def _remote(item: Fields, location: str | None) -> Remote | None:
+    return remote_in(*item.texts("jobLocationType"), location)
+
+
+def _salary(item: Fields) -> Salary | None:
+    for one in _listed(item, "baseSalary"):
+        value = Fields.of(one.value("value"))
+        inside = value if value.values else one
+        low = _said(inside, "minValue") or _said(inside, "value")
+        found = stated_salary(
+            low,
+            _said(inside, "maxValue"),
+            currency=_said(one, "currency") or _said(inside, "currency"),
+            period=_said(inside, "unitText") or _said(one, "unitText"),
+        )
+        if found:
+            return found
+    return None
+
+
+def _no_posting(problems: Sequence[Problem]) -> Permanent:
+    broken = f"; {problems[0].where}: {problems[0].message}" if problems else ""
+    return Permanent(
+        f"the page states no {POSTING}{broken}; read it with the platform html, or set may_be_empty"
+        " if it lists jobs only at times",
+        code="no_job_posting",
+    )
+
+
+def configure(url: str, config: Mapping[str, object]) -> JsonLdBoard:
+    """The page at `url`, or at `api_base` if that is set."""
+    reader = ConfigReader("jsonld", config)
+    defaults = read_defaults(url, reader)
+    board = JsonLdBoard(defaults=defaults, may_be_empty=reader.flag("may_be_empty", default=False))
+    reader.finish()
+    return board
+
+
+PLATFORM = Platform(name="jsonld", version=1, honours_robots=True, configure=configure)

@@ -1,0 +1,165 @@
+"""What the boards without an API of their own share: one address, pages that link to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    date_of,
+    description_of,
+    one_line,
+    remote_in,
+)
+from ingestion_pipeline.companies.salary import salary_in
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.dates import DateReader
+from ingestion_pipeline.reading.items import Item
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.urls import host_of, without_credentials
+from ingestion_pipeline.work.errors import Permanent
+
+FIELDS = (
+    *("title", "url", "external_id", "location", "posted_at", "description", "company"),
+    *("department", "employment_type", "remote", "salary"),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedPage:
+    """The items of a page, what its links are relative to, and what else is to be said."""
+
+    items: Sequence[Item]
+    base_url: str
+    problems: Sequence[Problem] = ()
+    next_url: str | None = None
+
+
+class PageReader(Protocol):
+    """Reads one page of a list."""
+
+    def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
+        """Every item of the page that came from `url`, in its order; anything else raises."""
+        ...
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """The address of the page after this one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Defaults:
+    """What a source's config says of all its listings, and of where they are listed."""
+
+    url: str
+    requested_url: str
+    company: str | None
+    day_first: bool
+    is_complete: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedBoard:
+    """A list at an address; a window on the newest unless its config says it holds them all."""
+
+    platform: str
+    accept: str
+    defaults: Defaults
+    reader: PageReader
+
+    def first_request(self) -> Request:
+        """The first page of the list."""
+        if not self.defaults.requested_url:
+            raise BadConfig(
+                f"a source of {self.platform} needs an address; without one it reads saved bodies"
+                " only"
+            )
+        return Request(url=self.defaults.requested_url, accept=self.accept)
+
+    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
+        """The page that this one links to; None if it links to none, or to itself.
+
+        Raises:
+            Permanent: `foreign_next`; a source's pace is kept for its own host alone.
+        """
+        url = url or asked.url
+        address = self.reader.next_url(body, url=url)
+        if address is None or address in {url, asked.url}:
+            return None
+        if host_of(address) not in {host_of(url), host_of(asked.url)}:
+            raise Permanent(
+                f"the next page is said to be {without_credentials(address)}, on another host;"
+                " add that as a source of its own, or mend next in the config",
+                code="foreign_next",
+            )
+        return Request(url=address, accept=self.accept)
+
+    def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  what a page holds is not known
+        """None: what the listing's own page holds is not known."""
+        return None
+
+    def read(
+        self,
+        bodies: Sequence[bytes],
+        *,
+        content_types: Sequence[str | None],
+        urls: Sequence[str] = (),
+        now: datetime | None = None,
+    ) -> Reading[Listing]:
+        """One listing per item, in the order of the pages; the same item twice counts once."""
+        where = list(urls) or [self.defaults.requested_url] * len(bodies)
+        asked = zip(bodies, content_types, where, strict=True)
+        pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in asked]
+        dates = DateReader(now=now, day_first=self.defaults.day_first)
+        listings = [
+            self._listing(item, page.base_url, dates) for page in pages for item in page.items
+        ]
+        problems = [problem for page in pages for problem in page.problems]
+        is_whole = bool(pages) and not problems and pages[-1].next_url is None
+        return Reading(
+            records=list(dict.fromkeys(listings)),
+            problems=problems,
+            is_complete=self.defaults.is_complete and is_whole,
+        )
+
+    def _listing(self, item: Item, base_url: str, dates: DateReader) -> Listing:
+        location, salary = one_line(item.get("location")), item.get("salary")
+        url = absolute_link(base_url or self.defaults.url, item.get("url"))
+        return Listing(
+            external_id=one_line(item.get("external_id")) or url,
+            title=one_line(item.get("title"), most=MAX_TITLE_CHARACTERS) or "",
+            url=url,
+            location=location,
+            posted_at=date_of(one_line(item.get("posted_at")), dates),
+            description=description_of(item.get("description")),
+            company=one_line(item.get("company")) or self.defaults.company,
+            department=one_line(item.get("department")),
+            employment_type=one_line(item.get("employment_type")),
+            remote=remote_in(item.get("remote"), location),
+            salary=salary_in(salary) if salary else None,
+        )
+
+
+def read_defaults(url: str, reader: ConfigReader) -> Defaults:
+    """The keys that these boards have; the list is at `url`, or at `api_base` if that is set."""
+    return Defaults(
+        url=reader.checked_address("url", url) if url else "",
+        requested_url=reader.address("api_base", default=url) or url,
+        company=reader.text("company"),
+        day_first=reader.flag("day_first", default=False),
+        is_complete=reader.flag("complete", default=False),
+    )
+
+
+def required_fields(fields: Mapping[str, object], reader: ConfigReader) -> tuple[str, ...]:
+    """What an item must have to be a listing: a title, and its address or its id."""
+    named = next((name for name in ("url", "external_id") if name in fields), None)
+    if "title" not in fields or named is None:
+        reader.reject("fields", "needed: title, and url or external_id")
+    return ("title", named) if named else ("title",)

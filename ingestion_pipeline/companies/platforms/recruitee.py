@@ -1,0 +1,92 @@
+"""Recruitee: the Careers Site API (https://docs.recruitee.com/reference/offers), all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    Fields,
+    apart,
+    description_of,
+    joined,
+    one_line,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.json_api import (
+    ACCEPT,
+    JsonApi,
+    JsonBoard,
+    Known,
+    Page,
+    detail_of,
+    page_of,
+)
+from ingestion_pipeline.companies.salary import stated_salary
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.sources.config_reader import ConfigReader
+
+_POLICIES = (("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE))
+
+
+def _first(place: Place) -> Request:
+    base = place.api_base or f"https://{place.known_token()}.recruitee.com"
+    return Request(url=f"{base}/api/offers/", accept=ACCEPT)
+
+
+def _page(document: object) -> Page | None:
+    offer = Fields.of(document).value("offer")
+    return detail_of(offer) if Fields.of(offer).values else page_of(document, "offers")
+
+
+def _listing(item: Fields, known: Known) -> Listing | None:
+    title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
+    external_id = item.text("id", "slug")
+    if title is None or external_id is None:
+        return None
+    location = item.text("location") or joined(item.text("city"), item.text("country"))
+    stated = [joined(o.text("city", "name"), o.text("country")) for o in item.each("locations")]
+    others = [one for one in filter(None, stated) if one.partition(",")[0] not in (location or "")]
+    return Listing(
+        external_id=external_id,
+        title=title,
+        url=_url(item, known),
+        location=location,
+        posted_at=known.date(item.text("published_at", "created_at")),
+        description=description_of(item.markup("description"), item.markup("requirements")),
+        company=item.text("company_name") or known.place.company,
+        department=item.text("department"),
+        employment_type=item.text("employment_type_code", "employment_type"),
+        remote=next((p for key, p in _POLICIES if item.is_true(key)), None) or remote_in(location),
+        salary=stated_salary(
+            item.text("salary.min"),
+            item.text("salary.max"),
+            currency=item.text("salary.currency"),
+            period=item.text("salary.period"),
+        ),
+        other_locations=apart(location, others),
+        valid_until=known.deadline(item.text("close_at")),
+    )
+
+
+def _url(item: Fields, known: Known) -> str | None:
+    slug = item.text("slug")
+    stated = absolute_link(known.url, item.text("careers_url", "url"))
+    return stated or (absolute_link(known.url, f"/o/{slug}") if slug else None)
+
+
+API = JsonApi(wanted="/api/offers/", first=_first, page=_page, listing=_listing)
+
+
+def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
+    """The board whose host the address or `board_token` names."""
+    reader = ConfigReader("recruitee", config)
+    place = read_place(reader, url, platform="recruitee", api_base="")
+    reader.finish()
+    return JsonBoard(place=place, api=API)
+
+
+PLATFORM = Platform(name="recruitee", version=1, honours_robots=False, configure=configure)

@@ -1,0 +1,73 @@
+"""RSS and Atom feeds of jobs: one listing per entry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from ingestion_pipeline.companies.platforms.board import Platform
+from ingestion_pipeline.companies.platforms.listed import ListedBoard, ListedPage, read_defaults
+from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.items import Item
+from ingestion_pipeline.reading.reading import Problem
+from ingestion_pipeline.sources.config_reader import ConfigReader
+from ingestion_pipeline.work.errors import Permanent
+
+ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
+
+
+class FeedReader:
+    """Reads a feed; an entry without a title is a problem."""
+
+    def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
+        """Every entry that has a title.
+
+        Raises:
+            Permanent: it is no feed (see `read_feed`), or `no_fields`; no entry has a title.
+            Transient: `truncated_feed`.
+        """
+        reading = read_feed(body, content_type=content_type)
+        named = [entry for entry in reading.records if entry.title]
+        if reading.records and not named:
+            raise Permanent("no entry of the feed has a title", code="no_fields")
+        untitled = [
+            Problem(where=f"entry {n}", message="it has no title; the rest counts")
+            for n, entry in enumerate(reading.records)
+            if not entry.title
+        ]
+        return ListedPage(
+            items=[_item(entry) for entry in named],
+            base_url=url,
+            problems=[*reading.problems, *untitled],
+        )
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:  # noqa: ARG002  a feed has one page
+        """None: a feed has one page."""
+        return None
+
+
+def _item(entry: FeedEntry) -> Item:
+    stated = {
+        "title": entry.title,
+        "url": entry.url,
+        "external_id": entry.id,
+        "posted_at": _iso(entry.published_at),
+        "description": entry.summary,
+        "department": next(iter(entry.categories), None),
+    }
+    return {name: text for name, text in stated.items() if text}
+
+
+def _iso(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
+    """The feed at `url`, or at `api_base` if that is set; without any it can only read bodies."""
+    reader = ConfigReader("rss", config)
+    defaults = read_defaults(url, reader)
+    reader.finish()
+    return ListedBoard(platform="rss", accept=ACCEPT, defaults=defaults, reader=FeedReader())
+
+
+PLATFORM = Platform(name="rss", version=1, honours_robots=True, configure=configure)

@@ -1,0 +1,131 @@
+"""SmartRecruiters: the Posting API (developers.smartrecruiters.com), a hundred at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import parse_qs, quote, urlsplit
+
+from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    Fields,
+    description_of,
+    joined,
+    one_line,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.json_api import (
+    ACCEPT,
+    JsonApi,
+    JsonBoard,
+    Known,
+    Page,
+    count_of,
+    detail_of,
+    page_of,
+)
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.sources.config_reader import ConfigReader
+
+API_BASE = "https://api.smartrecruiters.com"
+JOB_PAGE = "https://jobs.smartrecruiters.com"
+LIMIT = 100  # the API's own maximum
+_SECTIONS = ("companyDescription", "jobDescription", "qualifications", "additionalInformation")
+
+
+def _first(place: Place) -> Request:
+    return _request(place, offset=0)
+
+
+def _request(place: Place, *, offset: int) -> Request:
+    address = f"{_postings(place)}?limit={LIMIT}&offset={offset}"
+    return Request(url=address, accept=ACCEPT)
+
+
+def _postings(place: Place) -> str:
+    return f"{place.api_base}/v1/companies/{quote(place.known_token(), safe='')}/postings"
+
+
+def _next(place: Place, asked: Request, page: Page) -> Request | None:
+    """By what the answer holds: an empty page is the last, whatever its total says."""
+    stated = count_of(page.document, "offset")
+    asked_for = parse_qs(urlsplit(asked.url).query).get("offset", ["0"])[0]
+    offset = stated if stated is not None else int(asked_for) if asked_for.isdigit() else 0
+    end = offset + len(page.items)
+    if not page.items or page.is_detail or end >= (page.total or 0):
+        return None
+    return _request(place, offset=end)
+
+
+def _detail(place: Place, listing: Listing) -> Request | None:
+    """The list has no descriptions; the posting itself has."""
+    address = f"{_postings(place)}/{quote(listing.external_id or '', safe='')}"
+    return Request(url=address, accept=ACCEPT) if listing.external_id else None
+
+
+def _page(document: object) -> Page | None:
+    fields = Fields.of(document)
+    if fields.value("jobAd") and fields.text("name"):
+        return detail_of(document)
+    return page_of(document, "content", total="totalFound")
+
+
+def _listing(item: Fields, known: Known) -> Listing | None:
+    title = one_line(item.value("name"), most=MAX_TITLE_CHARACTERS)
+    external_id = item.text("id", "uuid")
+    if title is None or external_id is None:
+        return None
+    location = item.text("location.fullLocation") or joined(
+        item.text("location.city"), item.text("location.region"), item.text("location.country")
+    )
+    return Listing(
+        external_id=external_id,
+        title=title,
+        url=absolute_link(known.url, item.text("postingUrl")) or _job_page(item, known.place),
+        location=location,
+        posted_at=known.date(item.text("releasedDate", "createdOn")),
+        description=description_of(
+            *(item.markup(f"jobAd.sections.{name}.text") for name in _SECTIONS)
+        ),
+        company=item.text("company.name") or known.place.company,
+        department=item.text("department.label", "function.label"),
+        employment_type=item.text("typeOfEmployment.label"),
+        remote=_remote(item, location),
+    )
+
+
+def _job_page(item: Fields, place: Place) -> str | None:
+    company = item.text("company.identifier") or place.token
+    external_id = item.text("id", "uuid") or ""
+    return (
+        f"{JOB_PAGE}/{quote(company, safe='')}/{quote(external_id, safe='')}" if company else None
+    )
+
+
+def _remote(item: Fields, location: str | None) -> Remote | None:
+    if item.is_true("location.hybrid"):
+        return Remote.HYBRID
+    return Remote.REMOTE if item.is_true("location.remote") else remote_in(location)
+
+
+API = JsonApi(
+    wanted="/v1/companies/<token>/postings",
+    first=_first,
+    page=_page,
+    listing=_listing,
+    next=_next,
+    detail=_detail,
+)
+
+
+def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
+    """The board that the address or `board_token` names."""
+    reader = ConfigReader("smartrecruiters", config)
+    place = read_place(reader, url, platform="smartrecruiters", api_base=API_BASE)
+    reader.finish()
+    return JsonBoard(place=place, api=API)
+
+
+PLATFORM = Platform(name="smartrecruiters", version=1, honours_robots=False, configure=configure)

@@ -1,0 +1,98 @@
+"""Workable: the list that its widget shows on a company's own pages, all at once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.fields import (
+    MAX_TITLE_CHARACTERS,
+    Fields,
+    apart,
+    description_of,
+    joined,
+    one_line,
+    remote_in,
+)
+from ingestion_pipeline.companies.platforms.json_api import (
+    ACCEPT,
+    JsonApi,
+    JsonBoard,
+    Known,
+    Page,
+    detail_of,
+    page_of,
+)
+from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.sources.config_reader import ConfigReader
+
+API_BASE = "https://apply.workable.com"
+
+
+def _first(place: Place) -> Request:
+    token = quote(place.known_token(), safe="")
+    address = f"{place.api_base}/api/v1/widget/accounts/{token}?details=true"
+    return Request(url=address, accept=ACCEPT)
+
+
+def _page(document: object) -> Page | None:
+    fields = Fields.of(document)
+    if fields.text("shortcode") and fields.text("title"):
+        return detail_of(document)
+    return page_of(document, "jobs") or page_of(document, "results", total="total")
+
+
+def _listing(item: Fields, known: Known) -> Listing | None:
+    title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
+    external_id = item.text("shortcode", "id", "code")
+    if title is None or external_id is None:
+        return None
+    location = (
+        _place(item)
+        or item.text("location.location_str")
+        or _place(Fields.of(item.value("location")))
+    )
+    others = [_place(one) for one in item.each("locations") if not one.is_true("hidden")]
+    stated = absolute_link(known.url, item.text("url", "shortlink", "application_url"))
+    return Listing(
+        external_id=external_id,
+        title=title,
+        url=stated or f"{API_BASE}/j/{quote(external_id, safe='')}",
+        location=location,
+        posted_at=known.date(item.text("published_on", "published", "created_at")),
+        description=description_of(
+            item.markup("description"), item.markup("requirements"), item.markup("benefits")
+        ),
+        company=known.document.text("name") or known.place.company,
+        department=item.text("department") or next(iter(item.texts("department")), None),
+        employment_type=item.text("employment_type", "type"),
+        remote=_remote(item, location),
+        other_locations=apart(location, list(filter(None, others))),
+    )
+
+
+def _place(item: Fields) -> str | None:
+    return joined(item.text("city"), item.text("state", "region"), item.text("country"))
+
+
+def _remote(item: Fields, location: str | None) -> Remote | None:
+    stated = remote_in(item.text("workplace_type", "workplace"))
+    is_remote = item.is_true("telecommuting") or item.is_true("remote")
+    return stated or (Remote.REMOTE if is_remote else remote_in(location))
+
+
+API = JsonApi(wanted="/api/v1/widget/accounts/<token>", first=_first, page=_page, listing=_listing)
+
+
+def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
+    """The board that the address or `board_token` names."""
+    reader = ConfigReader("workable", config)
+    place = read_place(reader, url, platform="workable", api_base=API_BASE)
+    reader.finish()
+    return JsonBoard(place=place, api=API)
+
+
+PLATFORM = Platform(name="workable", version=1, honours_robots=False, configure=configure)

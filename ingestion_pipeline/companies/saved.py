@@ -1,0 +1,25 @@
+"""What a job platform's reader makes of a saved body: no network, no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ingestion_pipeline.companies.listing import listing_as_dict
+from ingestion_pipeline.companies.platforms import platform as platform_named
+from ingestion_pipeline.reading.saved import SavedBody, Shown
+from ingestion_pipeline.sources.source import Kind
+
+
+def read_saved(
+    platform: str,
+    kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
+    saved: SavedBody,
+    config: Mapping[str, Any],
+) -> Shown:
+    """The listings the body states, and what could not be read; a bad config raises ValueError."""
+    board = platform_named(platform).configure(saved.url, config)
+    return Shown.of(
+        lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at),
+        listing_as_dict,
+    )

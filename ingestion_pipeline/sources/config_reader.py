@@ -1,0 +1,139 @@
+"""A source's config, read key by key: all that is wrong with it is said at once, with the cure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping
+from typing import cast
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS
+from ingestion_pipeline.urls import without_credentials
+
+_SECRET_KEY = re.compile(r"token|key|secret|passw|pwd|auth|credential", re.IGNORECASE)
+
+
+class UnknownPlatform(ValueError):
+    """No adapter has that name."""
+
+
+class BadConfig(ValueError):
+    """A source's config cannot be used; the message names every key that is wrong, and the cure."""
+
+
+class ConfigReader:
+    """Reads a source's config key by key and remembers all that is wrong with it."""
+
+    def __init__(self, platform: str, config: Mapping[str, object]) -> None:
+        self._platform = platform
+        self._config = config
+        self._asked: set[str] = set()
+        self._problems: list[str] = []
+
+    def refuse(self, key: str, value: object, accepted: str) -> None:
+        """Remember that the key's value is not among what is accepted; a secret is not repeated."""
+        shown = without_credentials(value) if isinstance(value, str) else value
+        said = "not accepted" if _SECRET_KEY.search(key) else repr(shown)
+        self._problems.append(f"{key} is {said}; accepted: {accepted}")
+
+    def reject(self, key: str, reason: str) -> None:
+        """Remember that the key cannot be used, and why."""
+        self._problems.append(f"{key}: {reason}")
+
+    def text(self, key: str) -> str | None:
+        """The text under the key, without surrounding white space; None if there is none."""
+        value = self._value(key)
+        if value is None or isinstance(value, str):
+            return (value or "").strip() or None
+        self.refuse(key, value, "text")
+        return None
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """The truth value under the key."""
+        value = self._value(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.refuse(key, value, "true or false")
+        return default
+
+    def integer(self, key: str, *, default: int, allowed: range) -> int:
+        """The whole number under the key."""
+        value = self._value(key)
+        if value is None:
+            return default
+        if isinstance(value, int) and not isinstance(value, bool) and value in allowed:
+            return value
+        self.refuse(key, value, f"a whole number from {allowed[0]} to {allowed[-1]}")
+        return default
+
+    def words(
+        self, key: str, *, default: tuple[str, ...], allowed: Collection[str] | None = None
+    ) -> tuple[str, ...]:
+        """The list of words under the key, each once and in lower case."""
+        value = self._value(key)
+        if value is None:
+            return default
+        items: list[object] = cast("list[object]", value) if isinstance(value, list) else [None]
+        words = [item.strip().lower() for item in items if isinstance(item, str) and item.strip()]
+        if len(words) < len(items) or (allowed and not set(words) <= set(allowed)):
+            shown = cast("object", value)
+            self.refuse(key, shown, "a list of " + (", ".join(allowed) if allowed else "words"))
+        return tuple(dict.fromkeys(words))
+
+    def text_lists(self, key: str, *, allowed: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """The map under the key: for each name a text, or a list of them to be tried in turn."""
+        value = self._value(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.refuse(key, value, "a map from field to text")
+            return {}
+        found = {f"{k}": _texts(texts) for k, texts in cast("dict[object, object]", value).items()}
+        for name, texts in found.items():
+            if name not in allowed:
+                # without its value, as for an unknown key
+                self.reject(f"{key}.{name}", f"no field of it; there are: {', '.join(allowed)}")
+            elif not texts:
+                self.reject(f"{key}.{name}", "accepted: text, or a list of texts to try in turn")
+        return {name: texts for name, texts in found.items() if name in allowed and texts}
+
+    def address(self, key: str, *, default: str | None = None) -> str | None:
+        """The web address under the key."""
+        value = self.text(key)
+        return self.checked_address(key, value) if value else default
+
+    def checked_address(self, key: str, address: str) -> str:
+        """The address, refused unless it is an http(s) address without credentials."""
+        try:
+            parts = urlsplit(address)
+            has_credentials = "@" in parts.netloc
+            is_web = parts.scheme in {"http", "https"} and bool(parts.hostname)
+        except ValueError:
+            has_credentials, is_web = "@" in address, False
+        if has_credentials:
+            self._problems.append(f"{key} holds credentials; accepted: an address without them")
+        elif not is_web:
+            self.refuse(key, address, "an http or https address")
+        return address
+
+    def finish(self) -> None:
+        """Raise if anything was wrong, unknown keys included."""
+        self.flag(IGNORE_ROBOTS, default=False)  # every platform's, since the engine reads it
+        known = ", ".join(sorted(self._asked))
+        for key in self._config:
+            if key not in self._asked:
+                # without its value: a key of no meaning here may hold another program's secret
+                self._problems.append(f"{key} is no key of it; there are: {known}")
+        if self._problems:
+            raise BadConfig(f"config of platform {self._platform!r}: " + "; ".join(self._problems))
+
+    def _value(self, key: str) -> object:
+        self._asked.add(key)
+        return self._config.get(key)
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    """One text or several as a tuple; empty if the value is neither."""
+    items: list[object] = cast("list[object]", value) if isinstance(value, list) else [value]
+    texts = tuple(item.strip() for item in items if isinstance(item, str))
+    return texts if len(texts) == len(items) else ()
