@@ -25,8 +25,14 @@ from sqlalchemy import (
     update,
 )
 
+from ingestion_pipeline.catalogs.carrying import GoingOn
 from ingestion_pipeline.catalogs.frontier import PagePlan
-from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    EXTRACT_PAGE,
+    OPEN_PAGES,
+    PageStatus,
+)
 from ingestion_pipeline.catalogs.steps import Followed, Found
 from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
@@ -36,7 +42,6 @@ from ingestion_pipeline.pages.crawled import (
     PageOutcomes,
 )
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
@@ -44,7 +49,7 @@ from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, 
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import WorkError
-from ingestion_pipeline.work.queue import Spawning, spawn_all
+from ingestion_pipeline.work.queue import Spawning, continue_all, spawn_all
 from ingestion_pipeline.work.task import NewTask, Task
 
 log = logging.getLogger(__name__)
@@ -67,17 +72,20 @@ _VISIT_COLUMNS = {
 }
 
 
-def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetime) -> None:
-    """Each page's row says what became of it."""
+def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetime) -> set[int]:
+    """Each page's row says what became of it; the ids of those that are now to be read.
+
+    Only a page that is still to be visited changes: what was read meanwhile stays as it is.
+    """
     rows = [_done_row(done, snapshot_id, now=now) for done, snapshot_id in outcomes.done]
     rows += [_failed_row(one, PageStatus.WAITING, None) for one in outcomes.waiting]
     rows += [_failed_row(one, PageStatus.ERROR, now) for one in outcomes.failed]
     if not rows:
-        return
+        return set()
     given = row_source(connection, _VISIT_COLUMNS, rows, "given")
     was_visited = given.c.visited_at.is_not(None)
     values = {name: given.c[name] for name in ("status", "outcome", "failure", "elapsed_ms")}
-    connection.execute(
+    changed = connection.execute(
         update(pages)
         .where(pages.c.id == given.c.id, pages.c.status.in_(OPEN_PAGES))
         .values(
@@ -86,7 +94,37 @@ def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetim
             size_bytes=given.c.size_bytes,
             visited_at=case((was_visited, given.c.visited_at), else_=pages.c.visited_at),
         )
+        .returning(pages.c.id, pages.c.status)
     )
+    return {id_ for id_, status in changed if status == PageStatus.DOWNLOADED.value}
+
+
+def begin_readings(
+    connection: Connection,
+    done: Iterable[PageDone],
+    page_ids: Collection[int],
+    going_on: Mapping[int, GoingOn],
+    *,
+    now: datetime,
+) -> None:
+    """Each of these pages, if its extraction goes on, has a task that reads it; one statement."""
+    wanted: list[Spawning] = []
+    for one in done:
+        plan: PagePlan = one.work.plan
+        if plan.page_id not in page_ids or plan.extraction_id not in going_on:
+            continue
+        child = NewTask(
+            kind=EXTRACT_PAGE,
+            dedupe_key=f"{plan.extraction_id}:{plan.page_id}",
+            not_before=now,
+            priority=one.task.priority,
+            shard=one.work.source.shard,
+            source_id=one.work.source.id,
+            url=one.work.visit.url,
+            payload={"page": plan.page_id, "extraction": plan.extraction_id},
+        )
+        wanted.append(Spawning(parent=one.task, child=child))
+    continue_all(connection, wanted, now=now)
 
 
 def _done_row(done: PageDone, snapshot_id: int, *, now: datetime) -> tuple[Any, ...]:
@@ -107,10 +145,11 @@ def _failed_row(
 
 
 @dataclass(slots=True)
-class _Frontier:
+class Frontier:
     """What the pages of one extraction lead to, each page once."""
 
-    source: Source
+    source_id: str
+    shard: int
     found: dict[str, tuple[Task, Found]] = field(default_factory=dict[str, tuple[Task, Found]])
     beyond: int = 0
 
@@ -127,11 +166,13 @@ def write_followed(
 
     Too deep, or beyond the extraction's budget: counted in its row, told once.
     """
-    frontiers: dict[int, _Frontier] = {}
+    frontiers: dict[int, Frontier] = {}
     for one in done:
         plan: PagePlan = one.work.plan
         followed: Followed = one.followed
-        frontier = frontiers.setdefault(plan.extraction_id, _Frontier(one.work.source))
+        frontier = frontiers.setdefault(
+            plan.extraction_id, Frontier(one.work.source.id, one.work.source.shard)
+        )
         frontier.beyond += followed.beyond
         has = known.of(plan.extraction_id)
         for found in followed.pages:
@@ -139,18 +180,18 @@ def write_followed(
                 frontier.found.setdefault(found.key, (one.work.task, found))
     for extraction_id, frontier in sorted(frontiers.items()):
         if frontier.found or frontier.beyond:
-            spawner = _Spawner(connection, extraction_id, frontier, now=now, settings=settings)
+            spawner = Spawner(connection, extraction_id, frontier, now=now, settings=settings)
             known.add(extraction_id, spawner.spawn())
 
 
-class _Spawner:
+class Spawner:
     """Adds to one extraction what its pages lead to; its row is locked."""
 
     def __init__(
         self,
         connection: Connection,
         extraction_id: int,
-        frontier: _Frontier,
+        frontier: Frontier,
         *,
         now: datetime,
         settings: Settings,
@@ -237,14 +278,13 @@ class _Spawner:
         return self._connection.execute(query).scalar_one()
 
     def _spawning(self, task: Task, found: Found, page_id: int) -> Spawning:
-        source = self._frontier.source
         child = NewTask(
             kind=FETCH_PAGE,
             dedupe_key=f"{self._id}:{found.key}",
             not_before=self._now,
             priority=task.priority,
-            shard=source.shard,
-            source_id=source.id,
+            shard=self._frontier.shard,
+            source_id=self._frontier.source_id,
             url=found.url,
             payload={"page": page_id, "extraction": self._id},
         )
@@ -264,7 +304,7 @@ class _Spawner:
                 self._tell(reason, count, row.tracking_id)
 
     def _tell(self, reason: str, count: int, tracking_id: str) -> None:
-        source_id = self._frontier.source.id
+        source_id = self._frontier.source_id
         said = "extraction %s of %s: %d pages are not followed so far: %s"
         log.warning(said, self._id, source_id, count, reason)
         audit(
@@ -287,15 +327,29 @@ def _depth(task: Task, found: Found) -> int:
     return task.spawn_depth + (0 if found.is_sibling else 1)
 
 
-def lock_extractions(connection: Connection, ids: Collection[int], *, now: datetime) -> None:
-    """Nobody else adds to these, or ends them, during this transaction."""
+def lock_extractions(
+    connection: Connection, ids: Collection[int], *, now: datetime
+) -> dict[int, GoingOn]:
+    """Nobody else adds to these, or ends them, during this transaction; those that go on."""
     if not ids:
-        return
-    query = select(extractions.c.id).where(extractions.c.id.in_(list(ids)))
-    connection.execute(query.order_by(extractions.c.id).with_for_update()).all()
+        return {}
+    columns = ("id", "source_id", "entity_type", "base_dataset_id", "status")
+    query = select(*(extractions.c[name] for name in columns))
+    locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
+    rows = connection.execute(locked.with_for_update()).all()
     connection.execute(
         update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now)
     )
+    return {
+        row.id: GoingOn(
+            id=row.id,
+            source_id=row.source_id,
+            entity_type=row.entity_type,
+            base_dataset_id=row.base_dataset_id,
+        )
+        for row in rows
+        if row.status in CRAWLING_STATES
+    }
 
 
 def touched(outcomes: PageOutcomes) -> set[int]:
