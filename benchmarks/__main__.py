@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benchmarks import claims, crawl, ingestion, polls
+from benchmarks import claims, crawl, extraction, ingestion, polls
 from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Figure, Flat, Skipped
 
@@ -15,6 +15,7 @@ Measure = Callable[[Database], Iterator[Figure | Flat | Skipped]]
 FULL: dict[str, Measure] = {
     "claims": claims.measure,
     "crawl": crawl.measure,
+    "extraction": extraction.measure,
     "ingestion": ingestion.measure,
     "polls": polls.measure,
 }
@@ -24,6 +25,7 @@ QUICK = FULL | {
         crawl.measure,
         sizes=crawl.Sizes(pages=500, pages_with_markdown=100, rounds=1, small_pages=(1_000, 4_000)),
     ),
+    "extraction": partial(extraction.measure, pages=300, rounds=1),
     "polls": partial(polls.measure, count=500),
 }
 HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")
