@@ -22,7 +22,7 @@ from ingestion_pipeline.catalogs.crawling import read_slice
 from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.catalogs.entities.ladder import read_records
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.items import items_of
+from ingestion_pipeline.catalogs.items import Item, items_of
 from ingestion_pipeline.catalogs.reader import PageReading
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages import ContentStore
@@ -118,29 +118,29 @@ def _bare(database: Database, bodies: list[bytes]) -> Cost:
         rows: list[dict[str, object]] = []
         for number, body in enumerate(bodies):
             records = read_records(kind, decode(body, "text/html")).records
-            for item in items_of(kind, PageReading(records=records)):
-                rows.append(
-                    {
-                        "dataset_id": dataset_id,
-                        "page_id": page_id,
-                        "entity_type": kind.name,
-                        "item_key": f"{number} {item.key}",
-                        "position": item.position,
-                        "data": dict(item.data),
-                        "grounding": dict(item.grounding),
-                        "rung": item.rung,
-                        "confidence": item.confidence,
-                        "is_flagged": item.is_flagged,
-                        "is_repeat": False,
-                        "created_at": now,
-                    }
-                )
+            items = items_of(kind, PageReading(records=records))
+            shared = {"dataset_id": dataset_id, "page_id": page_id, "created_at": now}
+            rows += [_row(item, number) | shared for item in items]
         with store.begin() as connection:
             connection.execute(insert(data_items), rows)
         _check(len(rows), bodies)
         return len(rows)
 
     return database.meter.cost(work)
+
+
+def _row(item: Item, number: int) -> dict[str, object]:
+    return {
+        "entity_type": "course",
+        "item_key": f"{number} {item.key}",
+        "position": item.position,
+        "data": dict(item.data),
+        "grounding": dict(item.grounding),
+        "rung": item.rung,
+        "confidence": item.confidence,
+        "is_flagged": item.is_flagged,
+        "is_repeat": False,
+    }
 
 
 def _check(found: int, bodies: list[bytes]) -> None:

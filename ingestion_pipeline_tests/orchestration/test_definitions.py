@@ -21,7 +21,7 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "pages", "chapters", "notices"]
+ASSETS = ["sources", "pages", "datasets", "chapters", "notices"]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -36,6 +36,7 @@ def test_everything_loads() -> None:
     assert {key.to_user_string() for key in REPOSITORY.asset_graph.get_all_asset_keys()} == {
         "sources",
         "pages",
+        "datasets",
         "chapters",
         "notices",
     }
@@ -61,6 +62,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
     assert found == {
         "sources": "sources",
         "pages": "catalogs",
+        "datasets": "catalogs",
         "chapters": "series_sources",
         "notices": "not partitioned",
     }
