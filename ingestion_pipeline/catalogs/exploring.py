@@ -11,8 +11,8 @@ from ingestion_pipeline.catalogs.frontier import EXPLORED
 from ingestion_pipeline.catalogs.reader import PageContent
 from ingestion_pipeline.catalogs.recipe import PageType
 from ingestion_pipeline.catalogs.seen import identity
+from ingestion_pipeline.catalogs.spawning import Frontier, Spawner
 from ingestion_pipeline.catalogs.steps import Found, StepKind
-from ingestion_pipeline.catalogs.writing import Frontier, Spawner
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html

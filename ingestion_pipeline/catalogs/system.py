@@ -21,13 +21,13 @@ from ingestion_pipeline.catalogs.frontier import (
 from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.seen import SeenPage
+from ingestion_pipeline.catalogs.spawning import write_followed
 from ingestion_pipeline.catalogs.steps import Followed, what_follows
 from ingestion_pipeline.catalogs.writing import (
     begin_readings,
     failure_reason,
     lock_extractions,
     touched,
-    write_followed,
     write_visits,
 )
 from ingestion_pipeline.pages.crawled import (

@@ -135,15 +135,12 @@ def _cell(value: object) -> str:
     metadata={
         "dagster/column_schema": dg.TableSchema(
             columns=[
-                dg.TableColumn("dataset_id", "integer", description="a version of the source's"),
-                dg.TableColumn("item_key", "string", description="natural key of the record"),
-                dg.TableColumn("data", "json", description="the fields of the entity type"),
-                dg.TableColumn("grounding", "json", description="status, start, end by field"),
-                dg.TableColumn("rung", "string", description="how it was come by"),
-                dg.TableColumn("model", "string", description="that read it, if one did"),
-                dg.TableColumn("confidence", "float"),
-                dg.TableColumn("is_flagged", "boolean", description="kept out of exports"),
-                dg.TableColumn("is_repeat", "boolean", description="another page states it, too"),
+                dg.TableColumn("version", "integer", description="of the source, from 1"),
+                dg.TableColumn("entity_type", "string", description="what was looked for"),
+                dg.TableColumn("status", "string", description="building, published, quarantined"),
+                dg.TableColumn("item_count", "integer", description="each record once"),
+                dg.TableColumn("flagged_count", "integer", description="kept out of exports"),
+                dg.TableColumn("findings", "json", description="of the quality gates"),
             ]
         )
     },
