@@ -114,9 +114,13 @@ class ReadingSlice:
     async def _rest(self) -> bool:
         """Whether something of this run is due again soon; then it is, when this returns."""
         now = self._clock.now()
-        self._again_at = {at for at in self._again_at if at > now}
-        first = min(self._again_at, default=None)
-        if first is None or not self._has_time() or first - now > LONGEST_WAIT:
+        waiting = {at for at in self._again_at if at > now}
+        is_due = len(waiting) < len(self._again_at)  # since the last claim
+        self._again_at = waiting
+        if is_due or not waiting or not self._has_time():
+            return is_due and self._has_time()
+        first = min(waiting)
+        if first - now > LONGEST_WAIT:
             return False
         await asyncio.sleep((first - now).total_seconds() + 0.01)
         return True
