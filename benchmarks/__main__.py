@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benchmarks import claims, crawl, exports, ingestion, polls
+from benchmarks import claims, crawl, exports, extraction, ingestion, polls
 from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Figure, Flat, Skipped
 
@@ -16,6 +16,7 @@ FULL: dict[str, Measure] = {
     "claims": claims.measure,
     "crawl": crawl.measure,
     "exports": exports.measure,
+    "extraction": extraction.measure,
     "ingestion": ingestion.measure,
     "polls": polls.measure,
 }
@@ -26,6 +27,7 @@ QUICK = FULL | {
         sizes=crawl.Sizes(pages=500, pages_with_markdown=100, rounds=1, small_pages=(1_000, 4_000)),
     ),
     "exports": partial(exports.measure, sizes=exports.Sizes(items=20_000, few=10_000, rounds=1)),
+    "extraction": partial(extraction.measure, pages=300, rounds=1),
     "polls": partial(polls.measure, count=500),
 }
 HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")

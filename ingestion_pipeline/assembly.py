@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from datetime import datetime, timedelta
 
+from ingestion_pipeline.catalogs.reader import Reader, RulesReader
 from ingestion_pipeline.demo.names import demo_resolver, published_port
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels
@@ -98,6 +99,11 @@ def renderer_if_any(
     except NoBrowser:
         return nullcontext()
     return open_renderer(settings, clock=clock)
+
+
+def open_reader(shop: Workshop) -> AbstractAsyncContextManager[Reader]:
+    """Who reads stored pages: rules, which need nothing to be opened."""
+    return nullcontext(RulesReader(shop.settings, shop.store.now))
 
 
 def open_channels(settings: Settings) -> Channels:

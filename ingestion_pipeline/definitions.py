@@ -10,6 +10,7 @@ from ingestion_pipeline.orchestration.checks import (
     PAGE_CHECKS,
     SOURCE_CHECKS,
 )
+from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.notices import notices
@@ -25,7 +26,7 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, chapters, notices],
+        assets=[sources, pages, datasets, chapters, notices],
         asset_checks=[*SOURCE_CHECKS, *PAGE_CHECKS, *CHAPTER_CHECKS, *NOTICE_CHECKS],
         jobs=[*JOBS, *CATALOG_JOBS, export_datasets],
         schedules=SCHEDULES,

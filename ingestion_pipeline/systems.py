@@ -7,8 +7,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
+from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
-from ingestion_pipeline.catalogs.replay import revive_page
+from ingestion_pipeline.catalogs.replay import revive_page, revive_reading
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.catalogs.system import CatalogSystem
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
@@ -23,7 +26,11 @@ from ingestion_pipeline.work import dead_letters as letters
 POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem()}
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
 # Work that is more than its task, by the task's kind.
-REVIVALS: dict[str, letters.Revive] = {DELIVER: revive_messages, FETCH_PAGE: revive_page}
+REVIVALS: dict[str, letters.Revive] = {
+    DELIVER: revive_messages,
+    FETCH_PAGE: revive_page,
+    EXTRACT_PAGE: revive_reading,
+}
 
 
 def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
@@ -46,3 +53,7 @@ def check_definition(definition: Definition) -> Iterable[BadField]:
         except BadRecipe as error:
             for problem in error.problems:
                 yield BadField("config", f"{problem} ({definition.id})")
+        try:
+            entity_of(definition.config)
+        except UnknownEntityType as error:
+            yield BadField("config", f"entity: {error} ({definition.id})")

@@ -11,7 +11,9 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.crawling import crawl_slice, crawl_until_done
+from ingestion_pipeline.catalogs.crawling import crawl_slice, crawl_until_done, read_slice
+from ingestion_pipeline.catalogs.reader import Reader
+from ingestion_pipeline.catalogs.reading_work import ReadCounts
 from ingestion_pipeline.pages.crawled import CrawlCounts, Crawled, CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.source import Definition, Kind
@@ -24,6 +26,7 @@ from ingestion_pipeline_tests.pollers import Job, a_fetcher, fetch_async
 SHOP = "catalog:shop"
 LINKS: Mapping[str, Any] = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
 EVERYTHING = CrawlWanted()
+OPEN = {"WAITING", "IN_PROGRESS", "DOWNLOADED"}
 
 
 def a_catalog(
@@ -51,8 +54,8 @@ def begin(shop: Workshop, web: FakeWeb) -> None:
     asyncio.run(fetch_async(shop, web.port))
 
 
-def crawl(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) -> Crawled:
-    """One run over what waits."""
+def fetch_pages(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) -> Crawled:
+    """One run over what waits to be fetched; nothing is read."""
 
     async def run() -> Crawled:
         worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
@@ -60,6 +63,25 @@ def crawl(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) -> Cra
             return await crawl_slice(shop, worker, fetcher, wanted)
 
     return asyncio.run(run())
+
+
+def read_pages(
+    shop: Workshop, wanted: CrawlWanted = EVERYTHING, reader: Reader | None = None
+) -> ReadCounts:
+    """One run over what waits to be read."""
+
+    async def run() -> ReadCounts:
+        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+        return (await read_slice(shop, worker, wanted, reader=reader)).counts
+
+    return asyncio.run(run())
+
+
+def crawl(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) -> Crawled:
+    """One run over what waits: fetched, then read."""
+    crawled = fetch_pages(shop, web, wanted)
+    read_pages(shop, wanted)
+    return crawled
 
 
 def crawl_all(shop: Workshop, port: int, *source_ids: str) -> CrawlCounts:
@@ -116,10 +138,23 @@ def crawl_job(job: Job, source_ids: Sequence[str]) -> int:
         while time.monotonic() < deadline:
             counts = crawl_all(shop, job.port, *source_ids)
             got += counts.new + counts.same
-            if not any(one.status in {"WAITING", "IN_PROGRESS"} for one in found_pages(shop.store)):
+            if not any(one.status in OPEN for one in found_pages(shop.store)):
                 return got
             time.sleep(0.05)
     return got
+
+
+def read_job(job: Job) -> int:
+    """In a process of its own: read on until nothing waits; how many items it found."""
+    deadline = time.monotonic() + 60
+    found = 0
+    with job.shop() as shop:
+        while time.monotonic() < deadline:
+            found += read_pages(shop).items
+            if not any(one.status in OPEN for one in found_pages(shop.store)):
+                return found
+            time.sleep(0.05)
+    return found
 
 
 def weight_of_a_crawl(job: Job) -> int:

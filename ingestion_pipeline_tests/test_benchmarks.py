@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import claims, ingestion, polls
+from benchmarks import claims, extraction, ingestion, polls
 from benchmarks.__main__ import main, written
 from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Cost, Figure, Skipped, middle
@@ -38,6 +38,7 @@ def all_figures(database: Database) -> list[Figure | Skipped]:
     return [
         *ingestion.measure(database, chapters=20, row_by_row=3, rounds=1),
         *claims.measure(database, SIZES),
+        *extraction.measure(database, pages=5, rounds=1),
     ]
 
 
@@ -50,7 +51,7 @@ def test_every_claim_is_measured_on_sqlite() -> None:
     with sqlite() as database:
         figures = all_figures(database)
 
-    assert len(figures) == 5
+    assert len(figures) == 6
     assert all(is_measured(line) for line in figures), figures
 
 

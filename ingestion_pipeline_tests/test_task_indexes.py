@@ -24,21 +24,24 @@ from ingestion_pipeline_tests.builders import NOON, a_new_task
 LEASE = timedelta(minutes=5)
 POLLS = Wanted(kind="poll")
 FRONTIER = Wanted(kind="fetch_page", frontier_of="catalog:1")
+READINGS = Wanted(kind="extract_page", frontier_of="catalog:1")
 ON_POSTGRES = pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
 )
 
 
-# Polls, half of them due; every tenth row is a page that waits, of one of three catalogues, every
-# tenth a delivery, and every fiftieth a page that was spawned, and read.
+# Polls, half of them due; every tenth row is a page that waits to be fetched, every tenth one that
+# waits to be read, of one of three catalogues, every tenth a delivery, and every fiftieth a page
+# that was spawned, and read.
 MANY = text(
     """
     INSERT INTO tasks (kind, dedupe_key, source_id, url, payload, status, priority, shard,
                        not_before, tracking_id, parent_id, ancestry, created_at, updated_at)
     WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 6000)
     SELECT CASE WHEN n % 50 = 0 THEN 'page' WHEN n % 10 = 1 THEN 'fetch_page'
-                WHEN n % 10 = 2 THEN 'deliver' ELSE 'poll' END, n,
-           CASE WHEN n % 10 = 1 THEN 'catalog:' || n % 3 ELSE 'series:' || n END, n, '{}',
+                WHEN n % 10 = 3 THEN 'extract_page' WHEN n % 10 = 2 THEN 'deliver'
+                ELSE 'poll' END, n,
+           CASE WHEN n % 10 IN (1, 3) THEN 'catalog:' || n % 3 ELSE 'series:' || n END, n, '{}',
            CASE WHEN n % 50 = 0 THEN 'SUCCESS' ELSE 'PENDING' END, n % 3, n,
            CASE WHEN n % 2 = 0 THEN :now ELSE :later END, n,
            CASE WHEN n % 50 = 0 THEN 1 END, '[]', :now, :now
@@ -117,8 +120,12 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
 
 @pytest.mark.parametrize(
     ("wanted", "index"),
-    [(POLLS, "ix_tasks_due"), (FRONTIER, "ix_tasks_frontier")],
-    ids=["polls", "a frontier"],
+    [
+        (POLLS, "ix_tasks_due"),
+        (FRONTIER, "ix_tasks_frontier"),
+        (READINGS, "ix_tasks_frontier"),
+    ],
+    ids=["polls", "a frontier", "pages to be read"],
 )
 def test_due_tasks_are_taken_in_the_order_of_their_index(
     store: Store, wanted: Wanted, index: str

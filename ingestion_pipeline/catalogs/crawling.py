@@ -1,14 +1,20 @@
-"""A walk through catalogues, put together: one slice of a run, or one source to its end."""
+"""Walks through catalogues and readings of their pages, put together: a slice, or to the end."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, update
 
 from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.reader import Reader, RulesReader
+from ingestion_pipeline.catalogs.reading_slice import ReadingSlice, ReadPages
+from ingestion_pipeline.catalogs.reading_work import ReadCounts
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.crawl import CrawlSlice
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawlCounts, Crawled, CrawlWanted
@@ -23,6 +29,10 @@ from ingestion_pipeline.store.tables import FRONTIER, sources, tasks
 from ingestion_pipeline.work.task import TaskStatus
 from ingestion_pipeline.work.worker import Worker
 
+KINDS = (FETCH_PAGE, EXTRACT_PAGE)
+TURN_SECONDS = 60.0  # of fetching, before what was fetched is read
+LEAST_READING_SECONDS = 30.0  # also of a run whose time is over: it ends well before it is stopped
+
 
 async def crawl_slice(
     shop: Workshop,
@@ -31,6 +41,7 @@ async def crawl_slice(
     wanted: CrawlWanted,
     *,
     renderer: Renderer | None = None,
+    seconds: float | None = None,
 ) -> Crawled:
     """One run's part of the walk; without a renderer, pages that need a browser are refused."""
     clock = SteadyClock(await asyncio.to_thread(shop.store.now))
@@ -42,8 +53,63 @@ async def crawl_slice(
         visitor=PoliteVisitor(fetcher, renderer, clock, shop.settings),
         archive=SnapshotArchive(shop.store, shop.content),
         clock=clock,
+        seconds=seconds,
     )
     return await crawl.run(wanted)
+
+
+async def read_slice(
+    shop: Workshop,
+    worker: Worker,
+    wanted: CrawlWanted,
+    *,
+    reader: Reader | None = None,
+    seconds: float | None = None,
+) -> ReadPages:
+    """One run's part of the readings, from what is stored; without a reader, by rules alone."""
+    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
+    reader = reader or RulesReader(shop.settings, clock.now)
+    return await ReadingSlice(shop, worker, reader, clock=clock, seconds=seconds).run(wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worked:
+    """What was fetched and what was read, in turn."""
+
+    crawled: CrawlCounts = field(default_factory=CrawlCounts)
+    read: ReadCounts = field(default_factory=ReadCounts)
+
+
+async def ingest_slice(
+    shop: Workshop,
+    worker: Worker,
+    fetcher: HttpFetcher,
+    wanted: CrawlWanted,
+    *,
+    renderer: Renderer | None = None,
+    reader: Reader | None = None,
+) -> Worked:
+    """One run's part of both: pages are fetched for a while, then read, until neither waits.
+
+    By turns, so that a walk which takes days at its host's pace does not keep its pages unread.
+    """
+    ends = time.monotonic() + shop.settings.polling.slice_seconds
+    worked = Worked()
+    while True:
+        left = ends - time.monotonic()
+        crawled = await crawl_slice(
+            shop, worker, fetcher, wanted, renderer=renderer, seconds=min(left, TURN_SECONDS)
+        )
+        left = max(ends - time.monotonic(), LEAST_READING_SECONDS)
+        read = await read_slice(shop, worker, wanted, reader=reader, seconds=left)
+        before, worked = worked, worked_more(worked, crawled.counts, read.counts)
+        if worked == before or time.monotonic() >= ends:
+            return worked
+
+
+def worked_more(worked: Worked, crawled: CrawlCounts, read: ReadCounts) -> Worked:
+    """Counted together."""
+    return Worked(crawled=worked.crawled + crawled, read=worked.read + read)
 
 
 def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
@@ -66,7 +132,7 @@ def _make_due(connection: Connection, source_ids: Collection[str], *, now: datet
         select(tasks.c.id)
         .where(
             FRONTIER,
-            tasks.c.kind == FETCH_PAGE,
+            tasks.c.kind.in_(KINDS),
             tasks.c.source_id.in_(list(source_ids)),
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before > now,
@@ -85,20 +151,22 @@ async def crawl_until_done(
     fetcher: HttpFetcher,
     *,
     renderer: Renderer | None = None,
+    reader: Reader | None = None,
 ) -> CrawlCounts:
-    """The sources' extractions are begun and walked to their end, without Dagster.
+    """The sources' extractions are begun, walked to their end and read, without Dagster.
 
     By slices, as runs do it; returns when no page waits, or when none is due within a minute.
     """
     await asyncio.to_thread(ask_for, shop, source_ids)
     worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-    counts, wanted = CrawlCounts(), CrawlWanted(source_ids=source_ids)
+    worked, wanted = Worked(), CrawlWanted(source_ids=source_ids)
     while await asyncio.to_thread(_is_work_soon, shop, source_ids):
-        before = counts
-        counts += (await crawl_slice(shop, worker, fetcher, wanted, renderer=renderer)).counts
-        if counts == before:
+        before = worked
+        more = await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
+        worked = worked_more(worked, more.crawled, more.read)
+        if worked == before:
             await asyncio.sleep(0.2)  # another process has the pages, or they are due in a moment
-    return counts
+    return worked.crawled
 
 
 def _is_work_soon(shop: Workshop, source_ids: Collection[str]) -> bool:
@@ -106,7 +174,7 @@ def _is_work_soon(shop: Workshop, source_ids: Collection[str]) -> bool:
         soon = shop.store.clock.now(connection) + timedelta(minutes=1)
         query = select(func.min(tasks.c.not_before)).where(
             FRONTIER,
-            tasks.c.kind == FETCH_PAGE,
+            tasks.c.kind.in_(KINDS),
             tasks.c.source_id.in_(
                 select(sources.c.id).where(
                     sources.c.id.in_(list(source_ids)),

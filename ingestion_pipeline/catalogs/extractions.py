@@ -10,11 +10,14 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, and_, exists, func, insert, null, select, update
 
+from ingestion_pipeline.catalogs.purpose import entity_of, published_dataset
 from ingestion_pipeline.catalogs.recipe import Recipe, recipe_of
 from ingestion_pipeline.catalogs.seen import identity
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
-    OPEN_PAGES,
+    EXTRACT_PAGE,
+    UNFINISHED_PAGES,
+    ExtractionKind,
     ExtractionStatus,
     PageStatus,
 )
@@ -68,7 +71,7 @@ def start_extractions(
 def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tuple[int, int]]:
     waiting = (
         select(func.count())
-        .where(pages.c.extraction_id == extractions.c.id, pages.c.status.in_(OPEN_PAGES))
+        .where(pages.c.extraction_id == extractions.c.id, pages.c.status.in_(UNFINISHED_PAGES))
         .scalar_subquery()
     )
     query = select(extractions.c.source_id, extractions.c.id, waiting).where(
@@ -79,12 +82,15 @@ def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tu
 
 def _start(connection: Connection, source: Source, recipe: Recipe, *, now: datetime) -> int | None:
     """The new extraction's id; None if another process was first."""
-    tracking_id = str(uuid4())
+    tracking_id, entity = str(uuid4()), entity_of(source.config).name
     statement = (
         insert_into(connection, extractions)
         .values(
             source_id=source.id,
             status=ExtractionStatus.WAITING.value,
+            kind=ExtractionKind.CRAWL.value,
+            entity_type=entity,
+            base_dataset_id=published_dataset(source.id, entity),
             recipe=source.config["recipe"],
             tracking_id=tracking_id,
             page_count=1,
@@ -158,7 +164,7 @@ def end_extractions(
         return []
     other = pages.alias("other")
     is_open = exists().where(
-        other.c.extraction_id == extractions.c.id, other.c.status.in_(OPEN_PAGES)
+        other.c.extraction_id == extractions.c.id, other.c.status.in_(UNFINISHED_PAGES)
     )
     root = (
         select(extractions.c.id, pages.c.failure)
@@ -234,7 +240,7 @@ def _cancel_tasks(connection: Connection, source_id: str, *, now: datetime) -> N
         select(tasks.c.id)
         .where(
             FRONTIER,
-            tasks.c.kind == FETCH_PAGE,
+            tasks.c.kind.in_([FETCH_PAGE, EXTRACT_PAGE]),
             tasks.c.source_id == source_id,
             tasks.c.status == TaskStatus.PENDING.value,
         )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, and_, exists, or_, select, update
 
-from ingestion_pipeline.catalogs.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipe import PageType, recipe_of
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     OPEN_PAGES,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import Step, steps_of
+from ingestion_pipeline.catalogs.steps import Step, StepKind, steps_of
 from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
     CrawlWanted,
@@ -53,16 +53,24 @@ class PagePlan:
 
 
 def waiting_sources(
-    connection: Connection, wanted: CrawlWanted, *, now: datetime, limit: int
+    connection: Connection,
+    wanted: CrawlWanted,
+    *,
+    now: datetime,
+    limit: int,
+    kinds: Sequence[str] = (FETCH_PAGE,),
 ) -> list[Source]:
-    """The sources with a page to be claimed, the longest untouched first; none that is disabled."""
+    """The sources with a page to be claimed, the longest untouched first; none that is disabled.
+
+    `kinds` of tasks count: to fetch a page, to read one.
+    """
     is_claimable = or_(
         tasks.c.status == TaskStatus.PENDING.value,
         and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
     )
     has_work = exists().where(
         FRONTIER,
-        tasks.c.kind == FETCH_PAGE,
+        tasks.c.kind.in_(kinds),
         tasks.c.source_id == extractions.c.source_id,
         tasks.c.not_before <= now,
         is_claimable,
@@ -123,7 +131,8 @@ def _opened(
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:
         return PageGone(task=task, why="its extraction has ended, or its source is gone")
-    step = extraction_steps(json.dumps(row["recipe"], sort_keys=True))[row["step"]]
+    steps = extraction_steps(json.dumps(row["recipe"], sort_keys=True))
+    step = steps.get(row["step"]) or explored_step(steps, row["step"])
     url: str = row["url"]
     return PageWork(
         task=task,
@@ -148,6 +157,17 @@ def _opened(
 def extraction_steps(recipe: str) -> dict[str, Step]:
     """The steps of a recipe as the extraction's row keeps it, by key."""
     return {step.key: step for step in steps_of(recipe_of({"recipe": json.loads(recipe)}))}
+
+
+EXPLORED = "/explored"  # ends the key of a step that exploring made, once for each generation
+
+
+def explored_step(steps: Mapping[str, Step], key: str) -> Step:
+    """A step that no recipe names: its pages hold records as those it was explored from do."""
+    parent = key.removesuffix(EXPLORED)
+    origin = steps.get(parent) or explored_step(steps, parent)
+    recipe = replace(origin.recipe, page_type=PageType.DETAIL, pagination=None)
+    return Step(key=key, kind=StepKind.FETCH_LINKS, parent=parent, recipe=recipe)
 
 
 def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> None:

@@ -1,4 +1,4 @@
-"""A dead letter of a page, replayed: the page waits again, if its extraction still goes on."""
+"""A dead letter of a page, replayed: it waits again, if its extraction still goes on."""
 
 from __future__ import annotations
 
@@ -15,6 +15,15 @@ ENDED = "its extraction has ended; crawl the source again"
 
 def revive_page(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """The page and its task wait; of an extraction that has ended, nothing is fetched any more."""
+    return _revive(connection, letter, PageStatus.WAITING, now)
+
+
+def revive_reading(connection: Connection, letter: RowMapping, now: datetime) -> str:
+    """The page waits to be read once more, as it is stored."""
+    return _revive(connection, letter, PageStatus.DOWNLOADED, now)
+
+
+def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now: datetime) -> str:
     payload = letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked: it does not end meanwhile.
@@ -25,7 +34,7 @@ def revive_page(connection: Connection, letter: RowMapping, now: datetime) -> st
         connection.execute(
             update(pages)
             .where(pages.c.id == payload["page"], pages.c.status == PageStatus.ERROR.value)
-            .values(status=PageStatus.WAITING.value, failure=null())
+            .values(status=status.value, failure=null())
         )
         afresh = update(tasks).where(tasks.c.id == letter["task_id"])
         connection.execute(afresh.values(state=null()))  # with all patience, too

@@ -7,29 +7,27 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.extractions import (
-    Ended,
-    cancel_extractions,
-    end_extractions,
-    start_extractions,
-)
+from ingestion_pipeline.catalogs.carrying import carry_over
+from ingestion_pipeline.catalogs.ending import end_and_tell
+from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
     PagePlan,
     open_pages,
     waiting_sources,
     without_progress,
 )
+from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.seen import SeenPage
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.spawning import write_followed
 from ingestion_pipeline.catalogs.steps import Followed, what_follows
 from ingestion_pipeline.catalogs.writing import (
+    begin_readings,
     failure_reason,
     lock_extractions,
     touched,
-    write_followed,
     write_visits,
 )
 from ingestion_pipeline.pages.crawled import (
@@ -43,10 +41,8 @@ from ingestion_pipeline.pages.crawled import (
 )
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source, crawls
-from ingestion_pipeline.sources.polls import lock_polls
-from ingestion_pipeline.store.tables import pages
-from ingestion_pipeline.work.errors import BOT_WALL, WALL_CODES, ErrorClass
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.work.errors import BOT_WALL
 from ingestion_pipeline.work.task import Task
 
 
@@ -62,8 +58,9 @@ class CatalogSystem:
         return not source.ignores_robots
 
     def check(self, source: Source) -> None:
-        """Raise `BadRecipe` if there is no recipe to follow."""
+        """Raise ValueError if there is no recipe to follow, or nothing known to look for."""
         recipe_of(source.config)
+        entity_of(source.config)
 
     def start(
         self, connection: Connection, sources: Sequence[Source], *, now: datetime
@@ -121,18 +118,18 @@ class CatalogSystem:
         settings: Settings,
         random: Random,
     ) -> None:
-        """Pages, what follows from them, and the end of an extraction that no page keeps open."""
+        """Pages, what follows from them, what is to be read, and the end of what is over.
+
+        A page of records that says what the published dataset knows already is not read again.
+        """
         ids = touched(outcomes)
-        lock_extractions(connection, ids, now=now)
-        write_visits(connection, outcomes, now=now)
+        going_on = lock_extractions(connection, ids, now=now)
+        downloaded = write_visits(connection, outcomes, now=now)
         followed = [done for done, _ in outcomes.done]
         write_followed(connection, followed, known=known, now=now, settings=settings)
-        walled = cancel_extractions(connection, _walls(outcomes), now=now)
-        over = [*walled, *end_extractions(connection, ids, now=now)]
-        # All of them before the first source is written: as whoever registers sources does it.
-        lock_polls(connection, [ended.source_id for ended in over])
-        for ended in over:
-            _tell_source(connection, ended, now=now, settings=settings, random=random)
+        carried = carry_over(connection, downloaded, going_on, now=now, settings=settings)
+        begin_readings(connection, followed, downloaded - carried, going_on, now=now)
+        end_and_tell(connection, ids, _walls(outcomes), now=now, settings=settings, random=random)
 
 
 def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
@@ -145,41 +142,3 @@ def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
     return {
         plan.extraction_id: failure_reason(one.error) for plan, one in zip(plans, met, strict=True)
     }
-
-
-def _tell_source(
-    connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random
-) -> None:
-    """The source's row says what its extraction came to."""
-    if (failure := ended.failure) is not None:
-        is_wall = failure["code"] in WALL_CODES
-        kind = str(failure["code"]).replace("_", " ")
-        walk = crawls.FailedWalk(
-            source_id=ended.source_id,
-            outcome=f"extraction {ended.id} failed: {failure['message']}",
-            error_class=failure["class"],
-            # what robots.txt forbids, or a pause that was asked for, is nobody's fault
-            is_strike=failure["class"] != ErrorClass.RESOURCE.value,
-            wall=f"behind a {kind}: {failure['message']}" if is_wall else None,
-        )
-        crawls.fail(connection, walk, now=now, settings=settings, random=random)
-        return
-    new, failed = _counts(connection, ended.id)
-    crawls.complete(
-        connection,
-        ended.source_id,
-        outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed",
-        pages=ended.page_count - failed,
-        has_news=new > 0,
-        now=now,
-    )
-
-
-def _counts(connection: Connection, extraction_id: int) -> tuple[int, int]:
-    """How many pages said something new, and how many failed."""
-    query = select(
-        func.count().filter(pages.c.outcome == "new"),
-        func.count().filter(pages.c.status == PageStatus.ERROR.value),
-    ).where(pages.c.extraction_id == extraction_id)
-    new, failed = connection.execute(query).one()
-    return new, failed

@@ -1,53 +1,29 @@
-"""What became of visited pages, and what follows from them: rows, set by set, in one transaction.
-
-Duplicates are what a crawl mostly finds: they are dropped before anything is sent, and then by one
-anti-join for each extraction.
-"""
+"""What became of visited pages: rows, set by set, in one transaction."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import (
-    Connection,
-    Integer,
-    String,
-    Text,
-    case,
-    exists,
-    func,
-    literal,
-    select,
-    update,
-)
+from sqlalchemy import Connection, Integer, String, case, func, select, update
 
+from ingestion_pipeline.catalogs.carrying import GoingOn
 from ingestion_pipeline.catalogs.frontier import PagePlan
-from ingestion_pipeline.catalogs.states import OPEN_PAGES, PageStatus
-from ingestion_pipeline.catalogs.steps import Followed, Found
-from ingestion_pipeline.pages.crawled import (
-    FETCH_PAGE,
-    KnownPages,
-    PageDone,
-    PageFailed,
-    PageOutcomes,
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    EXTRACT_PAGE,
+    OPEN_PAGES,
+    PageStatus,
 )
-from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source
-from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.catalogs.steps import Followed
+from ingestion_pipeline.pages.crawled import PageDone, PageFailed, PageOutcomes
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages
+from ingestion_pipeline.store.tables import extractions, pages
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
-from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import WorkError
-from ingestion_pipeline.work.queue import Spawning, spawn_all
-from ingestion_pipeline.work.task import NewTask, Task
-
-log = logging.getLogger(__name__)
+from ingestion_pipeline.work.queue import Spawning, continue_all
+from ingestion_pipeline.work.task import NewTask
 
 
 def failure_reason(error: WorkError) -> dict[str, str]:
@@ -67,17 +43,20 @@ _VISIT_COLUMNS = {
 }
 
 
-def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetime) -> None:
-    """Each page's row says what became of it."""
+def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetime) -> set[int]:
+    """Each page's row says what became of it; the ids of those that are now to be read.
+
+    Only a page that is still to be visited changes: what was read meanwhile stays as it is.
+    """
     rows = [_done_row(done, snapshot_id, now=now) for done, snapshot_id in outcomes.done]
     rows += [_failed_row(one, PageStatus.WAITING, None) for one in outcomes.waiting]
     rows += [_failed_row(one, PageStatus.ERROR, now) for one in outcomes.failed]
     if not rows:
-        return
+        return set()
     given = row_source(connection, _VISIT_COLUMNS, rows, "given")
     was_visited = given.c.visited_at.is_not(None)
     values = {name: given.c[name] for name in ("status", "outcome", "failure", "elapsed_ms")}
-    connection.execute(
+    changed = connection.execute(
         update(pages)
         .where(pages.c.id == given.c.id, pages.c.status.in_(OPEN_PAGES))
         .values(
@@ -86,7 +65,37 @@ def write_visits(connection: Connection, outcomes: PageOutcomes, *, now: datetim
             size_bytes=given.c.size_bytes,
             visited_at=case((was_visited, given.c.visited_at), else_=pages.c.visited_at),
         )
+        .returning(pages.c.id, pages.c.status)
     )
+    return {id_ for id_, status in changed if status == PageStatus.DOWNLOADED.value}
+
+
+def begin_readings(
+    connection: Connection,
+    done: Iterable[PageDone],
+    page_ids: Collection[int],
+    going_on: Mapping[int, GoingOn],
+    *,
+    now: datetime,
+) -> None:
+    """Each of these pages, if its extraction goes on, has a task that reads it; one statement."""
+    wanted: list[Spawning] = []
+    for one in done:
+        plan: PagePlan = one.work.plan
+        if plan.page_id not in page_ids or plan.extraction_id not in going_on:
+            continue
+        child = NewTask(
+            kind=EXTRACT_PAGE,
+            dedupe_key=f"{plan.extraction_id}:{plan.page_id}",
+            not_before=now,
+            priority=one.task.priority,
+            shard=one.work.source.shard,
+            source_id=one.work.source.id,
+            url=one.work.visit.url,
+            payload={"page": plan.page_id, "extraction": plan.extraction_id},
+        )
+        wanted.append(Spawning(parent=one.task, child=child))
+    continue_all(connection, wanted, now=now)
 
 
 def _done_row(done: PageDone, snapshot_id: int, *, now: datetime) -> tuple[Any, ...]:
@@ -106,196 +115,29 @@ def _failed_row(
     return (plan.page_id, status.value, None, None, reason, None, None, visited_at)
 
 
-@dataclass(slots=True)
-class _Frontier:
-    """What the pages of one extraction lead to, each page once."""
-
-    source: Source
-    found: dict[str, tuple[Task, Found]] = field(default_factory=dict[str, tuple[Task, Found]])
-    beyond: int = 0
-
-
-def write_followed(
-    connection: Connection,
-    done: Iterable[PageDone],
-    *,
-    known: KnownPages,
-    now: datetime,
-    settings: Settings,
-) -> None:
-    """The pages that follow wait to be claimed, unless their extraction knows them already.
-
-    Too deep, or beyond the extraction's budget: counted in its row, told once.
-    """
-    frontiers: dict[int, _Frontier] = {}
-    for one in done:
-        plan: PagePlan = one.work.plan
-        followed: Followed = one.followed
-        frontier = frontiers.setdefault(plan.extraction_id, _Frontier(one.work.source))
-        frontier.beyond += followed.beyond
-        has = known.of(plan.extraction_id)
-        for found in followed.pages:
-            if found.key not in has:
-                frontier.found.setdefault(found.key, (one.work.task, found))
-    for extraction_id, frontier in sorted(frontiers.items()):
-        if frontier.found or frontier.beyond:
-            spawner = _Spawner(connection, extraction_id, frontier, now=now, settings=settings)
-            known.add(extraction_id, spawner.spawn())
-
-
-class _Spawner:
-    """Adds to one extraction what its pages lead to; its row is locked."""
-
-    def __init__(
-        self,
-        connection: Connection,
-        extraction_id: int,
-        frontier: _Frontier,
-        *,
-        now: datetime,
-        settings: Settings,
-    ) -> None:
-        self._connection = connection
-        self._id = extraction_id
-        self._frontier = frontier
-        self._now = now
-        self._settings = settings
-
-    def spawn(self) -> Collection[str]:
-        """Pages and their tasks, one statement each; what is refused is counted.
-
-        The answer is what was there already, as far as that is known.
-        """
-        page_count = self._page_count()
-        if page_count is None:
-            return ()
-        wanted = self._frontier.found
-        most = self._settings.work.spawn_depth
-        deep = {key for key, (task, found) in wanted.items() if _depth(task, found) > most}
-        fit = {key: one for key, one in wanted.items() if key not in deep}
-        room = self._settings.crawl.max_pages - page_count
-        ids = self._insert(fit, room) if fit and room > 0 else {}
-        over = self._count_unknown(fit.keys() - ids.keys()) if len(ids) >= room else 0
-        too_deep = self._count_unknown(deep)
-        spawnings = [self._spawning(*wanted[key], page_id) for key, page_id in ids.items()]
-        spawn_all(self._connection, spawnings, now=self._now, policy=self._settings.work)
-        self._count(
-            page_count=len(ids), too_deep=too_deep, over_budget=over + self._frontier.beyond
-        )
-        return fit.keys() - ids.keys() if len(ids) < room else ()
-
-    def _page_count(self) -> int | None:
-        """How many pages it has; None if it was cancelled meanwhile."""
-        query = select(extractions.c.page_count).where(extractions.c.id == self._id, CRAWLING)
-        return self._connection.execute(query).scalar_one_or_none()
-
-    def _insert(self, fit: Mapping[str, tuple[Task, Found]], room: int) -> dict[str, int]:
-        """The ids of the pages that are new, by key; at most `room`, in the order they came."""
-        columns = {
-            "place": Integer(),
-            "step": Text(),
-            "url": Text(),
-            "key": Text(),
-            "host": Text(),
-            "position": Integer(),
-        }
-        rows = [
-            (place, found.step, found.url, key, host_of(found.url), found.position)
-            for place, (key, (_, found)) in enumerate(fit.items())
-        ]
-        given = row_source(self._connection, columns, rows, "given")
-        is_known = exists().where(pages.c.extraction_id == self._id, pages.c.key == given.c.key)
-        values = {
-            "extraction_id": literal(self._id, Id),
-            "step_id": crawl_steps.c.id,
-            "url": given.c.url,
-            "key": given.c.key,
-            "host": given.c.host,
-            "status": literal(PageStatus.WAITING.value),
-            "page_type": crawl_steps.c.page_type,
-            "position": given.c.position,
-            "created_at": literal(self._now, UtcDateTime()),
-        }
-        missing = (
-            select(*(value.label(name) for name, value in values.items()))
-            .join_from(given, crawl_steps, crawl_steps.c.key == given.c.step)
-            .where(crawl_steps.c.extraction_id == self._id, ~is_known)
-            .order_by(given.c.place)
-            .limit(room)
-        )
-        statement = insert_into(self._connection, pages).from_select(list(values), missing)
-        once = statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"])
-        new = self._connection.execute(once.returning(pages.c.key, pages.c.id))
-        return {row.key: row.id for row in new}
-
-    def _count_unknown(self, keys: Collection[str]) -> int:
-        if not keys:
-            return 0
-        given = row_source(self._connection, {"key": Text()}, [(key,) for key in keys], "given")
-        is_known = exists().where(pages.c.extraction_id == self._id, pages.c.key == given.c.key)
-        query = select(func.count()).select_from(given).where(~is_known)
-        return self._connection.execute(query).scalar_one()
-
-    def _spawning(self, task: Task, found: Found, page_id: int) -> Spawning:
-        source = self._frontier.source
-        child = NewTask(
-            kind=FETCH_PAGE,
-            dedupe_key=f"{self._id}:{found.key}",
-            not_before=self._now,
-            priority=task.priority,
-            shard=source.shard,
-            source_id=source.id,
-            url=found.url,
-            payload={"page": page_id, "extraction": self._id},
-        )
-        return Spawning(parent=task, child=child, is_sibling=found.is_sibling)
-
-    def _count(self, **counts: int) -> None:
-        """The extraction's row counts them; the first of each kind of refusal is told."""
-        names = {name: extractions.c[name] + count for name, count in counts.items()}
-        statement = update(extractions).where(extractions.c.id == self._id)
-        changed = statement.values(**names).returning(
-            extractions.c.too_deep, extractions.c.over_budget, extractions.c.tracking_id
-        )
-        row = self._connection.execute(changed).one()
-        for reason in ("too_deep", "over_budget"):
-            count = counts[reason]
-            if count and getattr(row, reason) == count:
-                self._tell(reason, count, row.tracking_id)
-
-    def _tell(self, reason: str, count: int, tracking_id: str) -> None:
-        source_id = self._frontier.source.id
-        said = "extraction %s of %s: %d pages are not followed so far: %s"
-        log.warning(said, self._id, source_id, count, reason)
-        audit(
-            self._connection,
-            actor="system",
-            action="spawn.refused",
-            subject=f"task:{tracking_id}",
-            now=self._now,
-            detail={
-                "kind": FETCH_PAGE,
-                "extraction": self._id,
-                "source": source_id,
-                "reason": reason,
-                "count_in": f"extractions.{reason}",
-            },
-        )
-
-
-def _depth(task: Task, found: Found) -> int:
-    return task.spawn_depth + (0 if found.is_sibling else 1)
-
-
-def lock_extractions(connection: Connection, ids: Collection[int], *, now: datetime) -> None:
-    """Nobody else adds to these, or ends them, during this transaction."""
+def lock_extractions(
+    connection: Connection, ids: Collection[int], *, now: datetime
+) -> dict[int, GoingOn]:
+    """Nobody else adds to these, or ends them, during this transaction; those that go on."""
     if not ids:
-        return
-    query = select(extractions.c.id).where(extractions.c.id.in_(list(ids)))
-    connection.execute(query.order_by(extractions.c.id).with_for_update()).all()
+        return {}
+    columns = ("id", "source_id", "entity_type", "base_dataset_id", "status")
+    query = select(*(extractions.c[name] for name in columns))
+    locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
+    rows = connection.execute(locked.with_for_update()).all()
     connection.execute(
         update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now)
     )
+    return {
+        row.id: GoingOn(
+            id=row.id,
+            source_id=row.source_id,
+            entity_type=row.entity_type,
+            base_dataset_id=row.base_dataset_id,
+        )
+        for row in rows
+        if row.status in CRAWLING_STATES
+    }
 
 
 def touched(outcomes: PageOutcomes) -> set[int]:

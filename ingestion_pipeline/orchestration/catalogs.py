@@ -1,4 +1,4 @@
-"""The asset `pages` and the job `crawl_catalogs`: one op that walks through catalogues."""
+"""The asset `pages` and the job `crawl_catalogs`: one op that walks on, and reads."""
 
 import asyncio
 import gc
@@ -9,8 +9,8 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
-from ingestion_pipeline.catalogs.crawling import ask_for, crawl_slice
+from ingestion_pipeline.assembly import open_fetcher, open_reader, renderer_if_any
+from ingestion_pipeline.catalogs.crawling import Worked, ask_for, ingest_slice
 from ingestion_pipeline.catalogs.reporting import (
     CrawlReport,
     crawl_report,
@@ -20,11 +20,12 @@ from ingestion_pipeline.catalogs.reporting import (
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_CRAWLS, changed_checks
+from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.crawled import Crawled, CrawlWanted
+from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.errors import WorkError
@@ -35,16 +36,21 @@ CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "crawl"})
 def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
-    """Walk on where pages wait, or through the partitions asked for; then tell of it."""
+    """Walk on where pages wait, or through the partitions asked for, and read; then tell of it.
+
+    It tells of both assets: its own output would be one event more, and so `datasets` of the same
+    run is skipped, having been told of.
+    """
     keys = _asked_keys(context)
     gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         since = shop.store.now()
         wanted = _wanted(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            crawled = asyncio.run(_crawl(shop, worker, wanted))
+            worked = asyncio.run(_work(shop, worker, wanted))
         heartbeat.end(shop.store, run_id=context.run_id)
-        numbers = asdict(crawled.counts)
+        numbers = asdict(worked.crawled)
+        numbers |= {f"reading_{name}": count for name, count in asdict(worked.read).items()}
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
         limit = shop.settings.polling.reported_events
         with shop.store.read() as connection:
@@ -53,23 +59,33 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         reports = [one for one in found if one is not None]
         register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in reports])
         for report in reports:
-            if keys is not None or report.new or report.failed or not report.waiting:
+            if keys is not None or _is_news(report):
                 # Unchanged and by schedule: the picture is in an earlier event, and not kept twice.
                 shown_since = since if keys is None else None
                 preview = _preview(shop, report.source_id, since=shown_since)
                 yield _materialization(report, preview)
+        for dataset in dataset_reports(shop, [one.source_id for one in reports]):
+            if keys is not None or dataset.read:
+                yield dataset_materialization(dataset)
         yield from changed_checks(context.instance, shop, TOLD_BY_CRAWLS)
         _pass_verdict(reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
 
 
-async def _crawl(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> Crawled:
+def _is_news(report: CrawlReport) -> bool:
+    """A walk that got something new, or failed at something, or has just got through."""
+    is_through = bool(report.fetched) and not report.waiting
+    return bool(report.new or report.failed) or is_through
+
+
+async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> Worked:
     async with (
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+        open_reader(shop) as reader,
     ):
-        return await crawl_slice(shop, worker, fetcher, wanted, renderer=renderer)
+        return await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
 
 
 def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
@@ -200,7 +216,7 @@ def pages(sources: None) -> None:
 
 @dg.job(
     tags={tags.CRAWL: "catalogs"},
-    description="Walk on through the catalogues whose pages wait, politely, for a slice of time.",
+    description="Walk on through the catalogues whose pages wait, politely, and read them.",
 )
 def crawl_catalogs() -> None:
     """One op."""
@@ -211,7 +227,7 @@ ingest_catalog = dg.define_asset_job(
     "ingest_catalog",
     # The checks would be planned and then skipped: `crawl` logs its events itself.
     selection=dg.AssetSelection.assets("pages").without_checks(),
-    description="Crawl one catalogue now; needs the tag dagster/partition.",
+    description="Crawl and read one catalogue now; needs the tag dagster/partition.",
 )
 
 CATALOG_JOBS: list[Any] = [crawl_catalogs, ingest_catalog]

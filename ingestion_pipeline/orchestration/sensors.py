@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 
+from ingestion_pipeline.catalogs.crawling import KINDS
 from ingestion_pipeline.catalogs.frontier import waiting_sources
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
@@ -162,7 +163,9 @@ def pending_work(
             connection, now=now, shards=shop.settings.polling.shards
         )
         is_news_waiting = is_work_waiting(connection, now=now)
-        crawling = waiting_sources(connection, CrawlWanted(), now=now, limit=MOST_CRAWLED)
+        crawling = waiting_sources(
+            connection, CrawlWanted(), now=now, limit=MOST_CRAWLED, kinds=KINDS
+        )
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
     if not waiting and not is_news_waiting and not crawl_shards:
         yield dg.SkipReason("no retry is due and no claim has expired")

@@ -80,6 +80,7 @@ class CrawlSlice:
         visitor: Visitor,
         archive: PageArchive,
         clock: SteadyClock,
+        seconds: float | None = None,
     ) -> None:
         self._shop = shop
         self._worker = worker
@@ -88,7 +89,8 @@ class CrawlSlice:
         self._archive = archive
         self._clock = clock
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        limit = shop.settings.polling.slice_seconds if seconds is None else seconds
+        self._ends = time.monotonic() + limit
         self._claim_at = self._flush_at = time.monotonic()
         self._refill_at = 0  # pages held
         self._counts = CrawlCounts()

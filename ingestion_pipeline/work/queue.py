@@ -14,7 +14,19 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import uuid4
 
-from sqlalchemy import Connection, Integer, String, Text, and_, exists, func, or_, select, union_all
+from sqlalchemy import (
+    Connection,
+    Integer,
+    String,
+    Text,
+    and_,
+    exists,
+    func,
+    or_,
+    select,
+    true,
+    union_all,
+)
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
@@ -164,6 +176,28 @@ def _insert_new(connection: Connection, wanted: Sequence[Spawning], *, now: date
     statement = insert_into(connection, tasks).from_select(
         list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
     )
+    once = statement.on_conflict_do_nothing(
+        index_elements=["kind", "dedupe_key"], index_where=ACTIVE
+    )
+    return connection.execute(once).rowcount
+
+
+def continue_all(connection: Connection, wanted: Sequence[Spawning], *, now: datetime) -> int:
+    """The next stage of each parent's work is a task, by one statement; how many were made.
+
+    A stage belongs to its parent and is no deeper. It is not judged by its lineage, since what is
+    fetched anew must be read anew; only an active one is not made twice.
+    """
+    if not wanted:
+        return 0
+    rows = [
+        _row(one.child, now=now, parent=one.parent) | {"spawn_depth": one.parent.spawn_depth}
+        for one in wanted
+    ]
+    values = [[row[name] for name in _SPAWN_COLUMNS] for row in rows]
+    given = row_source(connection, _SPAWN_COLUMNS, values, "given")
+    found = select(*given.c).where(true())  # SQLite wants a WHERE before ON CONFLICT
+    statement = insert_into(connection, tasks).from_select(list(_SPAWN_COLUMNS), found)
     once = statement.on_conflict_do_nothing(
         index_elements=["kind", "dedupe_key"], index_where=ACTIVE
     )

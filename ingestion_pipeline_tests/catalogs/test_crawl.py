@@ -63,9 +63,9 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
         ("/", "root", "SUCCESS"),
         ("/math", "root/links", "SUCCESS"),
         ("/art", "root/links", "SUCCESS"),
-        ("/c/1", "root/links/links", "DOWNLOADED"),
-        ("/c/2", "root/links/links", "DOWNLOADED"),
-        ("/c/3", "root/links/links", "DOWNLOADED"),
+        ("/c/1", "root/links/links", "EXTRACTED_NO_DATA"),
+        ("/c/2", "root/links/links", "EXTRACTED_NO_DATA"),
+        ("/c/3", "root/links/links", "EXTRACTED_NO_DATA"),
     ]
     [extraction] = rows(store, extractions)
     assert (extraction.status, extraction.page_count) == ("COMPLETE", 6)
@@ -139,7 +139,7 @@ def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goe
     found = {one.path: (one.status, (one.failure or {}).get("code")) for one in found_pages(store)}
     assert found == {
         "/": ("SUCCESS", None),
-        "/c/1": ("DOWNLOADED", None),
+        "/c/1": ("EXTRACTED_NO_DATA", None),
         "/c/2": ("ERROR", "http_500"),
         "/c/3": ("ERROR", "http_410"),
     }

@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.store.tables import dead_letters, extractions, pages, snapshots, tasks
+from ingestion_pipeline.store.tables import (
+    data_items,
+    dead_letters,
+    extractions,
+    pages,
+    snapshots,
+    tasks,
+)
+from ingestion_pipeline_tests.catalogs.courses import dataset_rows, given_courses, names
 from ingestion_pipeline_tests.crawlers import (
     LINKS,
     SHOP,
     a_catalog,
     a_page,
+    begin,
     crawl_job,
+    fetch_pages,
+    read_job,
     statuses,
     weight_of_a_crawl,
 )
@@ -62,7 +74,7 @@ def test_a_crawl_that_is_killed_in_the_middle_goes_on_and_doubles_nothing(
     victim.kill()
     Child(crawl_job, job, [SHOP]).result()
 
-    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 40}
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 40}
     found = Counter(row.key for row in rows(store, pages))
     assert set(found.values()) == {1}
     kept = Counter(row.url for row in rows(store, snapshots))
@@ -110,7 +122,7 @@ def weight(folder: Path, web: FakeWeb, count: int) -> int:
         given_sources(store, a_catalog(recipe))
         weighed = Child(weight_of_a_crawl, Job(url=url, home=home, port=web.port, changes={}))
         kilobytes = weighed.result()
-        assert statuses(store) == {"SUCCESS": 1 + len(lists), "DOWNLOADED": count}
+        assert statuses(store) == {"SUCCESS": 1 + len(lists), "EXTRACTED_NO_DATA": count}
     return kilobytes
 
 
@@ -119,3 +131,29 @@ def test_memory_is_flat_in_the_size_of_the_frontier(tmp_path: Path, web: FakeWeb
     small, large = (weight(tmp_path, web, count) for count in (300, 3_000))
 
     assert large <= small * 1.2, f"{small:,} KB at 300 pages, {large:,} at 3,000"
+
+
+def test_a_reading_that_is_killed_in_the_middle_goes_on_to_the_same_dataset(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    numbers = range(100, 160)
+    given_courses(web, *numbers)
+    given_sources(store, a_catalog())
+    job = a_job(database_url, tmp_path, web, extraction__batch_size="10")
+    with replace(job, changes={}).shop() as shop:  # a lease of two seconds may end a slow fetch
+        begin(shop, web)
+        fetch_pages(shop, web)
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": len(numbers)}
+
+    victim = Child(read_job, job)
+    wait_until(lambda: len(rows(store, data_items)) > 5, seconds=60)
+    victim.kill()
+    others = [Child(read_job, job), Child(read_job, job)]
+    found = sum(child.result() for child in others)
+
+    assert found < len(numbers)
+    assert names(store) == [f"MATH {number}" for number in numbers]
+    assert statuses(store) == {"SUCCESS": 61}
+    assert [one["version"] for one in dataset_rows(store)] == [1]
+    assert {row.status for row in rows(store, tasks) if row.kind == "extract_page"} == {"SUCCESS"}
+    assert rows(store, dead_letters) == []

@@ -53,7 +53,7 @@ def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browse
 
     assert (first.new, first.failed, opened_first) == (3, 0, [1, 1])
     assert (second.same, second.new, opened_second) == (3, 0, [0, 0])
-    assert {one.status for one in found_pages(store)} == {"SUCCESS", "DOWNLOADED"}
+    assert {one.status for one in found_pages(store)} == {"SUCCESS", "EXTRACTED_NO_DATA"}
     with store.read() as connection:
         query = select(snapshots).where(snapshots.c.rendered_at.is_not(None))
         shown = connection.execute(query).one()

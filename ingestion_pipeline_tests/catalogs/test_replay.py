@@ -40,7 +40,7 @@ def test_a_replayed_page_is_fetched_while_its_extraction_goes_on(
     web.routes["a.test/c/1"] = a_page()
     crawl(shop, web)
 
-    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 1, "WAITING": 1}
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "WAITING": 1}
     assert open_letters(store) == 0
 
 

@@ -139,11 +139,13 @@ def run_job(
     )
 
 
-def told(result: dg.ExecuteInProcessResult) -> dict[str, dict[str, Any]]:
+def told(result: dg.ExecuteInProcessResult, asset: str | None = None) -> dict[str, dict[str, Any]]:
     """Each partition the run materialized, with its metadata; one event each, or it is an error."""
     found: dict[str, dict[str, Any]] = {}
     for event in result.all_events:
         if event.event_type == dg.DagsterEventType.ASSET_MATERIALIZATION:
+            if asset is not None and event.asset_key != dg.AssetKey(asset):
+                continue
             assert event.partition is not None
             assert event.partition not in found, f"{event.partition} was told twice"
             metadata = event.materialization.metadata

@@ -7,8 +7,10 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
+from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
-from ingestion_pipeline_tests.crawlers import LINKS, a_page
+from ingestion_pipeline_tests.crawlers import LINKS, a_page, fetch_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.orchestration.house import (
     PARTITION,
@@ -20,6 +22,7 @@ from ingestion_pipeline_tests.orchestration.house import (
     told,
     why_it_failed,
 )
+from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
 from ingestion_pipeline_tests.pages.rendering import the_browser
 
 SHOP = "catalog:shop"
@@ -55,7 +58,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
     assert polled.success
     assert instance.get_dynamic_partitions("catalogs") == [SHOP]
     assert request.tags["ingestion/shard"].startswith("crawl:")
-    shop = told(crawled)[SHOP]
+    shop = told(crawled, "pages")[SHOP]
     assert {name: shop[name] for name in ("fetched", "new", "failed", "waiting", "pages")} == {
         "fetched": 2,
         "new": 2,
@@ -82,10 +85,64 @@ def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
     first = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
     second = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
 
-    assert (told(first)[SHOP]["new"], told(second)[SHOP]["new"]) == (2, 0)
-    assert told(second)[SHOP]["unchanged"] == 2
+    assert (told(first, "pages")[SHOP]["new"], told(second, "pages")[SHOP]["new"]) == (2, 0)
+    assert told(second, "pages")[SHOP]["unchanged"] == 2
     assert len(house.rows("snapshots")) == 2
     assert [row["status"] for row in house.rows("extractions")] == ["COMPLETE", "COMPLETE"]
+
+
+def test_what_a_catalogue_states_is_told_with_what_was_saved(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    given_courses(web, 101, 102)
+    web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
+    tick_sensor("new_sources", instance)
+
+    crawled = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+
+    dataset = told(crawled, "datasets")[SHOP]
+    numbers = ("items", "new_items", "flagged", "version", "pages_extracted_no_data")
+    assert {name: dataset[name] for name in numbers} == {
+        "items": 1,
+        "new_items": 1,
+        "flagged": 0,
+        "version": 1,
+        "pages_extracted_no_data": 1,
+    }
+    assert (dataset["grounding_rate"], dataset["cost_usd"]) == (1.0, 0.0)
+    assert (dataset["saved_by_rules"], dataset["saved_by_unchanged"]) == (1, 0)
+    assert (dataset["status"], dataset["input_tokens"]) == ("building", 0)
+    [row] = dataset["preview"].records
+    assert row.data["course_id"] == "MATH 101"
+    assert not tick_sensor("pending_work", instance).run_requests
+
+
+def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    given_courses(web, 101)
+    tick_sensor("new_sources", instance)
+    run_job("poll_warm", instance)
+    with open_workshop() as shop:
+        fetch_pages(shop, web)
+    web.requests.clear()
+
+    [request] = tick_sensor("pending_work", instance).run_requests
+    done = materialize("datasets", instance, tags={PARTITION: SHOP})
+
+    assert request.job_name == "crawl_catalogs"
+    assert told(done, "datasets")[SHOP]["items"] == 1
+    assert web.requests == []
+
+
+def test_a_dataset_without_pages_names_the_cure(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    tick_sensor("new_sources", instance)
+
+    said = why_it_failed(materialize("datasets", instance, tags={PARTITION: SHOP}))
+
+    assert "materialize `pages` first" in said
 
 
 def test_a_crawl_that_found_far_fewer_pages_is_seen(
@@ -140,7 +197,7 @@ def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_eve
 
     runs = [run_job("ingest_catalog", instance, tags={PARTITION: SHOP}) for _ in range(2)]
 
-    first, second = (told(run)[SHOP] for run in runs)
+    first, second = (told(run, "pages")[SHOP] for run in runs)
     assert (first["new"], second["unchanged"]) == (3, 3)
     assert first["screenshot"].startswith("![screenshot](data:image/jpeg;base64,")
     assert first["screenshot_of"] == web.url("/c/2")
@@ -153,6 +210,6 @@ def test_a_crawl_without_a_picture_is_told_without_one(
 ) -> None:
     tick_sensor("new_sources", instance)
 
-    shop = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}))[SHOP]
+    shop = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
 
     assert {"screenshot", "screenshot_of"}.isdisjoint(shop)

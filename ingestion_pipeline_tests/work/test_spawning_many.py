@@ -11,7 +11,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.work.claims import tasks_by_id
-from ingestion_pipeline.work.queue import Spawned, Spawning, insert_tasks, spawn_all
+from ingestion_pipeline.work.queue import Spawned, Spawning, continue_all, insert_tasks, spawn_all
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline_tests.builders import a_new_task
 
@@ -113,3 +113,31 @@ def test_a_thousand_children_are_one_statement_and_no_limit_of_events(
 
     assert made.made == 1_500 > POLICY.queue_limit
     assert len([one for one in sent if "tasks" in one]) == 1
+
+
+def next_stage(parent: Task) -> Spawning:
+    child = a_new_task(kind="extract_page", dedupe_key="1", url=parent.url)
+    return Spawning(parent=parent, child=child)
+
+
+def test_the_next_stage_of_a_page_is_made_once_and_again_when_it_is_done(
+    store: Store, now: datetime
+) -> None:
+    root = a_root(store, now)
+
+    made: list[int] = []
+    for _ in range(2):
+        with store.begin() as connection:
+            made += [continue_all(connection, [next_stage(root)], now=now) for _ in range(2)]
+            connection.execute(tasks.update().values(status="SUCCESS"))
+
+    assert made == [1, 0, 1, 0]
+    with store.read() as connection:
+        stage = tasks_by_id(connection, [root.id + 1])[root.id + 1]
+    assert (stage.parent_id, stage.tracking_id) == (root.id, root.tracking_id)
+    assert stage.spawn_depth == root.spawn_depth
+
+
+def test_no_next_stage_is_no_statement(store: Store, now: datetime) -> None:
+    with store.begin() as connection:
+        assert continue_all(connection, [], now=now) == 0

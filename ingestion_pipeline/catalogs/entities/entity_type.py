@@ -77,6 +77,7 @@ class EntityType(_Data):
 
     name: str
     fields: tuple[EntityField, ...]
+    key: tuple[str, ...] = ()
     rules: tuple[Rule, ...] = ()
     explores: bool = False
     screenshot: bool = True
@@ -90,6 +91,11 @@ class EntityType(_Data):
             if unknown:
                 raise ValueError(f"{self.name}: a rule names {sorted(unknown)}, which is no field")
         return self
+
+    @property
+    def key_fields(self) -> tuple[str, ...]:
+        """The fields that tell two records apart."""
+        return self.key or self.required or tuple(field.name for field in self.fields)
 
     @property
     def required(self) -> tuple[str, ...]:

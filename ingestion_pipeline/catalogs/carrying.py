@@ -1,0 +1,86 @@
+"""Pages that say what they said before: their records come from the published dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, String, and_, literal, select, update
+
+from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
+from ingestion_pipeline.catalogs.reader import kind_of, read_as
+from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import datasets, pages
+from ingestion_pipeline.store.types import Id, UtcDateTime
+
+_READ = [PageStatus.SUCCESS.value, PageStatus.EXTRACTED_NO_DATA.value]
+_TAKEN = ("status", "item_count", "rung", "read_as")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoingOn:
+    """An extraction that is locked, and goes on."""
+
+    id: int
+    source_id: str
+    entity_type: str
+    base_dataset_id: int | None
+
+
+def carry_over(
+    connection: Connection,
+    downloaded: Collection[int],
+    going_on: Mapping[int, GoingOn],
+    *,
+    now: datetime,
+    settings: Settings,
+) -> set[int]:
+    """Of these pages those that need not be read: by content, key and reader they are known.
+
+    One statement, and none for an extraction without a published dataset before it.
+    """
+    rows = [
+        (one.id, one.base_dataset_id, name)
+        for one in going_on.values()
+        if one.base_dataset_id is not None and (name := _name(one.entity_type, settings))
+    ]
+    if not rows or not downloaded:
+        return set()
+    columns = {"extraction_id": Id, "dataset_id": Id, "name": String(64)}
+    given = row_source(connection, columns, rows, "given")
+    new, old = pages.alias("new"), pages.alias("old")
+    found = (
+        select(new.c.id.label("page_id"), old.c.id.label("carried_from"))
+        .add_columns(*(old.c[name].label(f"old_{name}") for name in _TAKEN))
+        .join_from(given, datasets, datasets.c.id == given.c.dataset_id)
+        .join(new, new.c.extraction_id == given.c.extraction_id)
+        .join(old, and_(old.c.extraction_id == datasets.c.extraction_id, old.c.key == new.c.key))
+        .where(
+            new.c.id.in_(list(downloaded)),
+            new.c.status == PageStatus.DOWNLOADED.value,
+            old.c.snapshot_id == new.c.snapshot_id,
+            old.c.read_as == given.c.name,
+            old.c.status.in_(_READ),
+        )
+        .cte("found")
+    )
+    statement = (
+        update(pages)
+        .where(pages.c.id == found.c.page_id)
+        .values(
+            {name: found.c[f"old_{name}"] for name in _TAKEN}
+            | {"carried_from": found.c.carried_from, "read_at": literal(now, UtcDateTime())}
+        )
+        .returning(pages.c.id)
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def _name(entity: str, settings: Settings) -> str | None:
+    try:
+        return read_as(kind_of(entity, settings), settings)
+    except UnknownEntityType:  # whoever reads the page says so
+        return None

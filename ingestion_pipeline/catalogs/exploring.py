@@ -1,0 +1,84 @@
+"""Links that a page of records is worth following for: few, near, and really on the page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, literal, select
+
+from ingestion_pipeline.catalogs.frontier import EXPLORED
+from ingestion_pipeline.catalogs.reader import PageContent
+from ingestion_pipeline.catalogs.recipe import PageType
+from ingestion_pipeline.catalogs.seen import identity
+from ingestion_pipeline.catalogs.spawning import Frontier, Spawner
+from ingestion_pipeline.catalogs.steps import Found, StepKind
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.links import canonical_or_none, linked_page, page_links
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import crawl_steps
+from ingestion_pipeline.store.types import Id, UtcDateTime
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.task import Task
+
+Explored = Mapping[int, Sequence[tuple[Task, str, tuple[str, ...]]]]
+
+
+def links_on(page: PageContent, wanted: Sequence[str], *, known_as: str) -> tuple[str, ...]:
+    """Of these addresses those that the page links to, on the page's own host, each once."""
+    if not wanted:
+        return ()
+    tree = parse_html(decode(page.body, page.content_type))
+    own, there = host_of(known_as), set(page_links(tree, page.url))
+    urls = (canonical_or_none(linked_page(page.url, one) or "") for one in wanted)
+    found = [url for url in urls if url in there and host_of(url) == own]
+    kept = {identity(url): url for url in reversed(found) if identity(url) != identity(known_as)}
+    return tuple(reversed(kept.values()))
+
+
+def explore(
+    connection: Connection, explored: Explored, *, now: datetime, settings: Settings
+) -> int:
+    """The pages that these links lead to wait to be fetched; how many addresses were looked at.
+
+    `explored` has, by extraction, the task of each page with its step and its links. A step that is
+    too far from the root is not made; a page that the extraction knows is no error.
+    """
+    count = 0
+    for extraction_id, told in sorted(explored.items()):
+        source_id, shard = told[0][0].source_id or "", told[0][0].shard
+        frontier = Frontier(source_id, shard)
+        for task, step, links in told:
+            if f"{step}{EXPLORED}".count("/") > settings.extraction.explore_depth:
+                continue
+            found = [Found(url=url, key=identity(url), step=step + EXPLORED) for url in links]
+            for one in found:
+                frontier.found.setdefault(one.key, (task, one))
+        if not frontier.found:
+            continue
+        for step in sorted({found.step for _, found in frontier.found.values()}):
+            _ensure_step(connection, extraction_id, step, now=now)
+        count += len(frontier.found)
+        Spawner(connection, extraction_id, frontier, now=now, settings=settings).spawn()
+    return count
+
+
+def _ensure_step(connection: Connection, extraction_id: int, key: str, *, now: datetime) -> None:
+    values = {
+        "extraction_id": literal(extraction_id, Id),
+        "parent_id": crawl_steps.c.id,
+        "kind": literal(StepKind.FETCH_LINKS.value),
+        "key": literal(key),
+        "page_type": literal(PageType.DETAIL.value),
+        "created_at": literal(now, UtcDateTime()),
+    }
+    parent = select(*values.values()).where(
+        and_(
+            crawl_steps.c.extraction_id == extraction_id,
+            crawl_steps.c.key == key.removesuffix(EXPLORED),
+        )
+    )
+    statement = insert_into(connection, crawl_steps).from_select(list(values), parent)
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"]))

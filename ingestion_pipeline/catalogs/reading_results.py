@@ -1,0 +1,285 @@
+"""What became of claimed readings, and the one transaction that writes it down, fenced.
+
+A result counts only if its claim still holds, its page still waits to be read, and its extraction
+goes on: whoever was overtaken, or cancelled, leaves nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
+
+from ingestion_pipeline.catalogs.carrying import GoingOn
+from ingestion_pipeline.catalogs.dataset_rows import (
+    FinishedPage,
+    PageItems,
+    ensure_dataset,
+    write_items,
+    write_pages,
+)
+from ingestion_pipeline.catalogs.ending import end_and_tell
+from ingestion_pipeline.catalogs.exploring import explore
+from ingestion_pipeline.catalogs.items import Item, items_of
+from ingestion_pipeline.catalogs.reader import kind_of, read_as
+from ingestion_pipeline.catalogs.reading_work import (
+    ReadCounts,
+    ReadDone,
+    ReadFailed,
+    ReadOver,
+    ReadResult,
+)
+from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.writing import failure_reason, lock_extractions
+from ingestion_pipeline.pages.crawled import PageGone
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.errors import Fatal, Permanent, classify
+from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenReadings:
+    """What a flush came to, when what is tried again is due, and which extractions have ended."""
+
+    counts: ReadCounts = field(default_factory=ReadCounts)
+    again_at: Sequence[datetime] = ()
+    ended: frozenset[int] = frozenset()
+
+    def __add__(self, other: WrittenReadings) -> WrittenReadings:
+        """Both."""
+        return WrittenReadings(
+            counts=self.counts + other.counts,
+            again_at=[*self.again_at, *other.again_at],
+            ended=self.ended | other.ended,
+        )
+
+
+def write_readings(shop: Workshop, results: Sequence[ReadResult]) -> WrittenReadings:
+    """Every result takes effect that is still ours and still wanted.
+
+    One that cannot be written spoils its transaction: then each is written on its own, so that only
+    the culprit fails.
+    """
+    try:
+        return _commit(shop, results)
+    except SQLAlchemyError as error:
+        if isinstance(classify(error), Fatal):
+            raise
+        log.warning("a flush of %d readings failed; one by one now", len(results), exc_info=True)
+    written = WrittenReadings()
+    for one in results:
+        written += _commit_alone(shop, one)
+    return written
+
+
+def _commit_alone(shop: Workshop, one: ReadResult) -> WrittenReadings:
+    try:
+        return _commit(shop, [one])
+    except SQLAlchemyError as error:
+        if not isinstance(one, ReadDone) or isinstance(classify(error), Fatal):
+            raise
+        said = f"the records of {one.work.url} could not be written: {error}"
+        failure = Permanent(said[:2_000], code="not_written")
+        stack = traceback.format_exc(limit=-20)
+        return _commit(shop, [ReadFailed(work=one.work, error=failure, stack=stack)])
+
+
+def _commit(shop: Workshop, results: Sequence[ReadResult]) -> WrittenReadings:
+    if not results:
+        return WrittenReadings()
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        return _Flush(connection, shop, now=now).write(results)
+
+
+class _Flush:
+    """One transaction."""
+
+    def __init__(self, connection: Connection, shop: Workshop, *, now: datetime) -> None:
+        self._connection = connection
+        self._shop = shop
+        self._now = now
+        self._moves: list[Move] = []
+        self._burials: list[Burial] = []
+        self._pages: list[FinishedPage] = []
+        self._again_at: list[datetime] = []
+        self._given_back = 0
+
+    def write(self, results: Sequence[ReadResult]) -> WrittenReadings:
+        mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
+        kept = [one for one in results if one.task.id in mine]
+        ids = {one.work.extraction_id for one in kept if not isinstance(one, PageGone)}
+        going_on = lock_extractions(self._connection, ids, now=self._now)
+        wanted = [
+            one
+            for one in kept
+            if not isinstance(one, PageGone) and one.work.extraction_id in going_on
+        ]
+        wanted_ids = {one.task.id for one in wanted}
+        gone = [one for one in kept if one.task.id not in wanted_ids]
+        self._moves += [_skipped(one.task, _why(one)) for one in gone]
+        done = [one for one in wanted if isinstance(one, ReadDone)]
+        counts = self._write_done(done, going_on)
+        for one in wanted:
+            if isinstance(one, ReadFailed):
+                self._decide(one)
+        write_pages(self._connection, self._pages, now=self._now)
+        bury(self._connection, self._burials, now=self._now)
+        over = [one for one in wanted if isinstance(one, ReadOver)]
+        self._moves += [_skipped(one.task, str(one.why)) for one in over]
+        claims.apply(self._connection, self._moves, now=self._now)
+        ended = self._end(ids, over)
+        counts += ReadCounts(
+            retried=len(self._again_at),
+            given_back=self._given_back,
+            failed=len(self._burials),
+            skipped=len(gone) + len(over),
+            lost=len(results) - len(kept),
+        )
+        return WrittenReadings(
+            counts=counts,
+            again_at=self._again_at,
+            ended=frozenset((ids - going_on.keys()) | ended),
+        )
+
+    def _write_done(self, done: Sequence[ReadDone], going_on: Mapping[int, GoingOn]) -> ReadCounts:
+        """Pages, items and what is explored, of those that nobody else has read meanwhile."""
+        names: dict[str, str] = {}
+        found: dict[int, list[Item]] = {}
+        pages: list[FinishedPage] = []
+        for one in done:
+            kind = kind_of(one.work.entity_type, self._shop.settings)
+            name = names.setdefault(kind.name, read_as(kind, self._shop.settings))
+            items = found[one.work.page_id] = items_of(kind, one.reading)
+            pages.append(_read_page(one, items, name))
+        written = write_pages(self._connection, pages, now=self._now)
+        fresh = [one for one in done if one.work.page_id in written]
+        self._moves += [finished(one.task) for one in fresh]
+        self._moves += [
+            _skipped(one.task, "it was read already")
+            for one in done
+            if one.work.page_id not in written
+        ]
+        datasets = {
+            id_: ensure_dataset(
+                self._connection, going_on[id_], names[going_on[id_].entity_type], now=self._now
+            )
+            for id_ in sorted({one.work.extraction_id for one in fresh})
+        }
+        told = [_page_items(one, datasets, found) for one in fresh]
+        before = [one.work.page_id for one in fresh if one.work.was_read]
+        write_items(self._connection, told, read_before=before, now=self._now)
+        empty = sum(not one.items for one in told)
+        return ReadCounts(
+            read=len(fresh) - empty,
+            empty=empty,
+            items=sum(len(one.items) for one in told),
+            explored=self._explore(fresh, found),
+        )
+
+    def _explore(self, fresh: Sequence[ReadDone], found: Mapping[int, Sequence[Item]]) -> int:
+        """Only from a page that holds records, and in the transaction that finishes it."""
+        by_extraction: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
+        for one in fresh:
+            if one.reading.explored and found[one.work.page_id]:
+                told = by_extraction.setdefault(one.work.extraction_id, [])
+                told.append((one.task, one.work.step, one.reading.explored))
+        return explore(self._connection, by_extraction, now=self._now, settings=self._shop.settings)
+
+    def _decide(self, one: ReadFailed) -> None:
+        """The page is tried again, put off, or given up; its row says why in each case."""
+        reason = failure_reason(one.error)
+        status = PageStatus.DOWNLOADED
+        match after_failure(
+            one.task,
+            one.error,
+            now=self._now,
+            policy=self._shop.settings.work,
+            random=self._shop.random,
+        ):
+            case Retry(not_before):
+                self._again_at.append(not_before)
+                self._moves.append(retried(one.task, one.error, not_before=not_before))
+            case GiveBack(not_before):
+                self._given_back += 1
+                self._moves.append(released(one.task, one.error, not_before=not_before))
+            case GiveUp():
+                status = PageStatus.ERROR
+                self._burials.append(Burial(task=one.task, error=one.error, stack=one.stack))
+                self._moves.append(failed(one.task, one.error))
+        if one.error.code not in OF_THE_RUN:
+            self._pages.append(FinishedPage(id=one.work.page_id, status=status, failure=reason))
+
+    def _end(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
+        reasons: dict[int, Mapping[str, Any]] = {
+            one.work.extraction_id: {
+                "class": "resource",
+                "code": "over_budget",
+                "message": str(one.why),
+            }
+            for one in over
+        }
+        for id_, reason in sorted(reasons.items()):
+            audit(
+                self._connection,
+                actor="system",
+                action="extraction.cancel",
+                subject=f"extraction:{id_}",
+                now=self._now,
+                detail=dict(reason),
+            )
+        return end_and_tell(
+            self._connection,
+            ids,
+            reasons,
+            now=self._now,
+            settings=self._shop.settings,
+            random=self._shop.random,
+        )
+
+
+OF_THE_RUN = frozenset({"stopped", "slice_over"})  # says nothing of the page
+
+
+def _read_page(one: ReadDone, items: Sequence[Item], name: str) -> FinishedPage:
+    rung = one.reading.rung or (one.reading.records[0].rung if one.reading.records else None)
+    return FinishedPage(
+        id=one.work.page_id,
+        status=PageStatus.SUCCESS if items else PageStatus.EXTRACTED_NO_DATA,
+        item_count=len(items),
+        rung=None if rung is None else rung.value,
+        read_as=name,
+    )
+
+
+def _page_items(
+    one: ReadDone, datasets: Mapping[int, int], found: Mapping[int, Sequence[Item]]
+) -> PageItems:
+    return PageItems(
+        dataset_id=datasets[one.work.extraction_id],
+        page_id=one.work.page_id,
+        snapshot_id=one.work.snapshot_id,
+        entity_type=one.work.entity_type,
+        items=found[one.work.page_id],
+    )
+
+
+def _why(one: ReadResult) -> str:
+    return one.why if isinstance(one, PageGone) else "its extraction has ended"
+
+
+def _skipped(task: Task, why: str) -> Move:
+    move = finished(task, status=TaskStatus.SKIPPED)
+    return replace(move, error_code="page_gone", error=why[:2_000])

@@ -1,0 +1,265 @@
+"""The loop of one run over downloaded pages: claim a few of each source, read, write, go on.
+
+The pages come from the content store, never from the network. A run holds a bounded number of them;
+what it could not get to is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
+from ingestion_pipeline.catalogs.exploring import links_on
+from ingestion_pipeline.catalogs.frontier import waiting_sources
+from ingestion_pipeline.catalogs.reader import PageContent, PageReading, Reader, kind_of
+from ingestion_pipeline.catalogs.reading_results import write_readings
+from ingestion_pipeline.catalogs.reading_work import (
+    ReadCounts,
+    ReadDone,
+    ReadFailed,
+    ReadOver,
+    ReadResult,
+    ReadWork,
+    gone,
+    open_readings,
+)
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT
+from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
+from ingestion_pipeline.reading.models import Billing, OverBudget
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.work.worker import Worker
+
+FLUSH_SECONDS = 2.0  # so that little is read twice if the run dies
+MOST_SOURCES = 200  # asked at a time; the others are longer untouched the next time
+CALL_SITE = "extract_page"
+_OF_THE_CONTENT = frozenset({"content_damaged", "empty_body"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPages:
+    """What a slice of readings came to."""
+
+    counts: ReadCounts = field(default_factory=ReadCounts)
+    is_time_over: bool = False
+
+
+class ReadingSlice:
+    """One run's readings, under one worker identity."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        worker: Worker,
+        reader: Reader,
+        *,
+        clock: SteadyClock,
+        seconds: float | None = None,
+    ) -> None:
+        self._shop = shop
+        self._worker = worker
+        self._reader = reader
+        self._clock = clock
+        limit = shop.settings.polling.slice_seconds if seconds is None else seconds
+        self._ends = time.monotonic() + limit
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+        self._turns = asyncio.Semaphore(shop.settings.extraction.concurrency)
+        self._nudge = asyncio.Event()
+        self._running: set[asyncio.Task[None]] = set()
+        self._open: dict[int, ReadWork] = {}
+        self._results: list[ReadResult] = []
+        self._ended: set[int] = set()
+        self._again_at: set[datetime] = set()
+        self._counts = ReadCounts()
+        self._fatal: Fatal | None = None
+
+    async def run(self, wanted: CrawlWanted) -> ReadPages:
+        """Read on as long as there is work and time; a fatal error is raised at the end."""
+        alive = asyncio.create_task(self._worker.keep_alive())
+        try:
+            await self._drain(wanted)
+        finally:
+            alive.cancel()
+            await self._stop()
+            await self._flush()
+        if self._fatal is not None:
+            raise self._fatal
+        return ReadPages(counts=self._counts, is_time_over=time.monotonic() >= self._ends)
+
+    async def _drain(self, wanted: CrawlWanted) -> None:
+        while True:
+            claimed = await self._claim_more(wanted) if self._may_claim() else 0
+            await self._wait()
+            if not self._running or self._has_much() or time.monotonic() >= self._flush_at:
+                claimed += await self._flush()
+            if not self._running and not claimed and not await self._rest():
+                return
+
+    async def _wait(self) -> None:
+        if self._running:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._nudge.wait(), FLUSH_SECONDS)
+        self._nudge.clear()
+
+    async def _rest(self) -> bool:
+        """Whether something of this run is due again soon; then it is, when this returns."""
+        now = self._clock.now()
+        waiting = {at for at in self._again_at if at > now}
+        is_due = len(waiting) < len(self._again_at)  # since the last claim
+        self._again_at = waiting
+        if is_due or not waiting or not self._has_time():
+            return is_due and self._has_time()
+        first = min(waiting)
+        if first - now > LONGEST_WAIT:
+            return False
+        await asyncio.sleep((first - now).total_seconds() + 0.01)
+        return True
+
+    async def _stop(self) -> None:
+        """Nothing is read any more; what was not finished is given back."""
+        for one in self._running:
+            one.cancel()
+        await asyncio.gather(*self._running, return_exceptions=True)
+        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        for work in list(self._open.values()):
+            self._settle(ReadFailed(work=work, error=stopped))
+
+    def _has_time(self) -> bool:
+        is_early = time.monotonic() < self._ends
+        return self._fatal is None and is_early and self._worker.may_start()
+
+    def _may_claim(self) -> bool:
+        """When half of what a run may hold is done."""
+        has_room = len(self._open) * 2 <= self._shop.settings.extraction.batch_size
+        return has_room and self._has_time()
+
+    def _has_much(self) -> bool:
+        return len(self._results) * 2 >= self._shop.settings.extraction.batch_size
+
+    async def _claim_more(self, wanted: CrawlWanted) -> int:
+        """More pages, each with its own turn; dead and unwanted ones are dealt with at once."""
+        room = self._shop.settings.extraction.batch_size - len(self._open)
+        opened = await asyncio.to_thread(self._claim, wanted, room)
+        for one in opened:
+            if isinstance(one, PageGone):
+                self._results.append(one)
+                continue
+            self._open[one.task.id] = one
+            self._ended.discard(one.extraction_id)  # it goes on, or goes on again
+            if one.task.attempts > self._shop.settings.work.max_attempts:
+                self._settle(ReadFailed(work=one, error=_worker_lost(one.task)))
+            else:
+                task = asyncio.create_task(self._serve(one))
+                self._running.add(task)
+                task.add_done_callback(self._served)
+        return len(opened)
+
+    def _claim(self, wanted: CrawlWanted, room: int) -> Sequence[ReadWork | PageGone]:
+        with self._shop.store.read() as connection:
+            now = self._shop.store.clock.now(connection)
+            sources = waiting_sources(
+                connection, wanted, now=now, limit=MOST_SOURCES, kinds=[EXTRACT_PAGE]
+            )
+        share = max(1, room // max(len(sources), 1))
+        wishes = [
+            (Wanted(kind=EXTRACT_PAGE, frontier_of=source.id), share) for source in sources[:room]
+        ]
+        tasks = self._worker.claim_all(wishes) if wishes else []
+        if not tasks:
+            return []
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            return open_readings(connection, tasks, now=now)
+
+    def _served(self, task: asyncio.Task[None]) -> None:
+        self._running.discard(task)
+        if not self._running or self._has_much():
+            self._nudge.set()
+
+    async def _serve(self, work: ReadWork) -> None:
+        async with self._turns:
+            if work.extraction_id in self._ended:
+                self._settle(PageGone(task=work.task, why="its extraction has ended"))
+            elif not self._has_time():
+                over = Resource(
+                    "the run's time was over", until=self._clock.now(), code="slice_over"
+                )
+                self._settle(ReadFailed(work=work, error=over))
+            else:
+                self._settle(await self._result(work))
+
+    async def _result(self, work: ReadWork) -> ReadResult:
+        try:
+            outcome = await self._read(work)
+        except Exception as error:
+            stack = traceback.format_exc(limit=-20)
+            return ReadFailed(work=work, error=_lasting(work, classify(error)), stack=stack)
+        match outcome:
+            case OverBudget():
+                self._ended.add(work.extraction_id)
+                return ReadOver(work=work, why=outcome)
+            case PageReading():
+                return ReadDone(work=work, reading=outcome)
+
+    async def _read(self, work: ReadWork) -> PageReading | OverBudget:
+        try:
+            kind = kind_of(work.entity_type, self._shop.settings)
+        except UnknownEntityType as error:
+            said = f"{error}; correct the source's config.entity and crawl it again"
+            raise Permanent(said, code="unknown_entity") from error
+        page = await asyncio.to_thread(self._content, work)
+        billing = Billing(
+            call_site=CALL_SITE,
+            source_id=work.task.source_id,
+            page_id=work.page_id,
+            extraction_id=work.extraction_id,
+        )
+        outcome = await self._reader.read(kind, page, billing)
+        if isinstance(outcome, OverBudget) or not outcome.explored:
+            return outcome
+        links = outcome.explored if kind.explores else ()
+        found = await asyncio.to_thread(links_on, page, links, known_as=work.url)
+        return replace(outcome, explored=found)
+
+    def _content(self, work: ReadWork) -> PageContent:
+        with our_own_disk():
+            return work.content(self._shop.content)
+
+    def _settle(self, result: ReadResult) -> None:
+        self._open.pop(result.task.id, None)
+        self._results.append(result)
+        if isinstance(result, ReadFailed) and isinstance(result.error, Fatal):
+            self._fatal = result.error
+
+    async def _flush(self) -> int:
+        """Write what has come in; how many results that was."""
+        self._flush_at = time.monotonic() + FLUSH_SECONDS
+        # Taken here and not in the thread, since readings go on while it writes.
+        results, self._results = self._results, []
+        if not results:
+            return 0
+        written = await asyncio.to_thread(write_readings, self._shop, results)
+        self._counts += written.counts
+        self._again_at.update(written.again_at)
+        self._ended |= written.ended
+        return len(results)
+
+
+def _lasting(work: ReadWork, error: WorkError) -> WorkError:
+    """What is wrong with stored content does not pass by waiting."""
+    return gone(work.url, str(error)) if error.code in _OF_THE_CONTENT else error
+
+
+def _worker_lost(task: Task) -> Permanent:
+    said = f"the worker died {task.attempts - 1} times over this page"
+    return Permanent(said, code="worker_lost")

@@ -1,0 +1,171 @@
+"""Downloaded pages as work: which are claimed, what is to be read, and what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, select, update
+
+from ingestion_pipeline.catalogs.reader import PageContent, PageReading
+from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.crawled import PageGone
+from ingestion_pipeline.reading.models import OverBudget
+from ingestion_pipeline.store.tables import crawl_steps, extractions, pages, snapshots
+from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.work.task import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadWork:
+    """A page that is ours to read; without a `body_hash` its snapshot is gone."""
+
+    task: Task
+    page_id: int
+    extraction_id: int
+    entity_type: str
+    url: str
+    step: str
+    was_read: bool
+    snapshot_id: int | None
+    body_hash: str | None
+    text_hash: str | None
+    final_url: str | None
+    content_type: str | None
+
+    def content(self, store: ContentStore) -> PageContent:
+        """The page as it is stored; what is gone from there does not come back by waiting."""
+        if self.body_hash is None:
+            raise gone(self.url, "its snapshot is no longer kept")
+        try:
+            body = store.get(self.body_hash)
+        except Transient as error:
+            raise gone(self.url, str(error)) from error
+        return PageContent(
+            url=self.final_url or self.url,
+            body=body,
+            content_type=self.content_type,
+            stored_text=lambda: store.get(self.text_hash).decode() if self.text_hash else "",
+        )
+
+
+def gone(url: str, why: str) -> Permanent:
+    """The failure of a page whose stored content is no longer there, or is nothing."""
+    said = f"the content of {url} cannot be read: {why}; retry the page to fetch it again"
+    return Permanent(said, code="content_missing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadDone:
+    """A page that was read."""
+
+    work: ReadWork
+    reading: PageReading
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        return self.work.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFailed:
+    """A page that was not read: this time, or for good."""
+
+    work: ReadWork
+    error: WorkError
+    stack: str | None = None
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        return self.work.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOver:
+    """A page that its extraction cannot pay for: the extraction ends here."""
+
+    work: ReadWork
+    why: OverBudget
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        return self.work.task
+
+
+ReadResult = ReadDone | ReadFailed | ReadOver | PageGone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadCounts:
+    """How many readings ended how, and how many records they found.
+
+    `lost` were taken over by another worker meanwhile, `skipped` nobody wants any more.
+    """
+
+    read: int = 0
+    empty: int = 0
+    items: int = 0
+    explored: int = 0
+    retried: int = 0
+    given_back: int = 0
+    failed: int = 0
+    skipped: int = 0
+    lost: int = 0
+
+    def __add__(self, other: ReadCounts) -> ReadCounts:
+        """Counted together."""
+        names = [one.name for one in fields(ReadCounts)]
+        return ReadCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+_COLUMNS = (
+    pages.c.id,
+    pages.c.extraction_id,
+    pages.c.url,
+    pages.c.read_at,
+    extractions.c.entity_type,
+    crawl_steps.c.key.label("step"),
+    snapshots.c.id.label("snapshot_id"),
+    *(snapshots.c[name] for name in ("body_hash", "text_hash", "final_url", "content_type")),
+)
+
+
+def open_readings(
+    connection: Connection, claimed: Sequence[Task], *, now: datetime
+) -> list[ReadWork | PageGone]:
+    """What is to be read of each claimed page; its reading begins now."""
+    ids = [task.payload.get("page", 0) for task in claimed]
+    query = (
+        select(*_COLUMNS)
+        .join(extractions, extractions.c.id == pages.c.extraction_id)
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .outerjoin(snapshots, snapshots.c.id == pages.c.snapshot_id)
+        .where(
+            pages.c.id.in_(ids),
+            pages.c.status == PageStatus.DOWNLOADED.value,
+            extractions.c.status.in_(CRAWLING_STATES),
+        )
+    )
+    rows = {row["id"]: row for row in connection.execute(query).mappings()}
+    begun = update(pages).where(pages.c.id.in_(list(rows)))
+    if rows:
+        connection.execute(begun.values(reading_at=now))
+    return [_opened(task, rows.get(task.payload.get("page", 0))) for task in claimed]
+
+
+def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
+    if row is None:
+        return PageGone(task=task, why="its extraction has ended, or it was read already")
+    taken = ("extraction_id", "entity_type", "url", "step", "snapshot_id")
+    stored = ("body_hash", "text_hash", "final_url", "content_type")
+    return ReadWork(
+        task=task,
+        page_id=row["id"],
+        was_read=row["read_at"] is not None,
+        **{name: row[name] for name in (*taken, *stored)},
+    )

@@ -1,0 +1,150 @@
+"""The asset `datasets`: what the pages of catalogues state, read from what is stored."""
+
+import asyncio
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_reader
+from ingestion_pipeline.catalogs.crawling import read_slice
+from ingestion_pipeline.catalogs.dataset_report import DatasetReport, dataset_report
+from ingestion_pipeline.catalogs.reading_slice import ReadPages
+from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.crawled import CrawlWanted
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.work.worker import Worker
+
+CELL_CHARS = 80
+COLUMNS_SHOWN = 8
+
+
+@dg.op(ins={"pages": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "read"})
+def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Read the downloaded pages of the partitions asked for, without a request; tell of it."""
+    keys = _asked(context)
+    with workshop.open() as shop:
+        with shop.store.read() as connection:
+            refuse_unusable(keys, sources_by_id(connection, keys))
+        for name in (SOURCES.name, CATALOGS.name):
+            register_keys(context.instance, name or "", keys)
+        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            done = asyncio.run(_read(shop, worker, CrawlWanted(source_ids=keys)))
+        heartbeat.end(shop.store, run_id=context.run_id)
+        numbers = asdict(done.counts)
+        context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+        found = dataset_reports(shop, keys)
+    for report in found:
+        yield dataset_materialization(report)
+    if not found:
+        raise dg.Failure(
+            f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
+            allow_retries=False,
+        )
+
+
+def _asked(context: dg.OpExecutionContext) -> list[str]:
+    if context.has_partition_key:
+        return [context.partition_key]
+    if context.has_partition_key_range:
+        return list(context.partition_keys)
+    raise dg.Failure(
+        f"{context.job_name} works on one source: name it with"
+        """ --tags '{"dagster/partition": "catalog:..."}'""",
+        allow_retries=False,
+    )
+
+
+async def _read(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> ReadPages:
+    async with open_reader(shop) as reader:
+        return await read_slice(shop, worker, wanted, reader=reader)
+
+
+def dataset_reports(shop: Workshop, keys: Collection[str]) -> list[DatasetReport]:
+    """Of these sources those that have been extracted, in their order."""
+    with shop.store.read() as connection:
+        found = [dataset_report(connection, key) for key in keys]
+    return [one for one in found if one is not None]
+
+
+def dataset_materialization(report: DatasetReport) -> dg.AssetMaterialization:
+    """The source's dataset as it stands; numbers, since Dagster plots them."""
+    counts = {
+        "items": report.items,
+        "new_items": report.new_items,
+        "flagged": report.flagged,
+        "input_tokens": report.input_tokens,
+        "output_tokens": report.output_tokens,
+        "saved_by_cache": report.saved_by_cache,
+        "saved_by_unchanged": report.saved_by_unchanged,
+        "saved_by_rules": report.saved_by_rules,
+    }
+    counts |= {f"pages_{state.lower()}": count for state, count in report.pages.items()}
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.int(count) for name, count in counts.items()
+    }
+    metadata["cost_usd"] = dg.MetadataValue.float(float(report.cost_usd))
+    if report.grounded_share is not None:
+        metadata["grounding_rate"] = dg.MetadataValue.float(round(report.grounded_share, 4))
+    if report.version is not None:
+        metadata["version"] = dg.MetadataValue.int(report.version)
+    metadata["status"] = dg.MetadataValue.text(report.status)
+    metadata["extraction"] = dg.MetadataValue.int(report.extraction_id)
+    if report.preview:
+        metadata["preview"] = preview_table(report.preview)
+    return dg.AssetMaterialization("datasets", partition=report.source_id, metadata=metadata)
+
+
+def preview_table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+    """The first rows: as a table's cells, which show any text and do nothing by it."""
+    used = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+    columns = used[:COLUMNS_SHOWN]
+    records = [dg.TableRecord({name: _cell(row.get(name)) for name in columns}) for row in rows]
+    schema = dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in columns])
+    return dg.MetadataValue.table(records, schema=schema)
+
+
+def _cell(value: object) -> str:
+    text = "" if value is None else " ".join(str(value).split())
+    return text if len(text) <= CELL_CHARS else text[: CELL_CHARS - 1] + "…"
+
+
+@dg.graph_asset(
+    name="datasets",
+    partitions_def=CATALOGS,
+    backfill_policy=MANY,
+    group_name="catalogs",
+    kinds={"python", "sql"},
+    owners=OWNERS,
+    ins={
+        "pages": dg.AssetIn(
+            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
+        )
+    },
+    description=(
+        "The records of a catalogue, one partition a source, each field with the span of the page"
+        " that proves it. Materializing reads what is downloaded and not read yet, without a"
+        " request; `crawl_catalogs` and `ingest_catalog` do it after they have fetched."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("version", "integer", description="of the source, from 1"),
+                dg.TableColumn("entity_type", "string", description="what was looked for"),
+                dg.TableColumn("status", "string", description="building, published, quarantined"),
+                dg.TableColumn("item_count", "integer", description="each record once"),
+                dg.TableColumn("flagged_count", "integer", description="kept out of exports"),
+                dg.TableColumn("findings", "json", description="of the quality gates"),
+            ]
+        )
+    },
+)
+def datasets(pages: None) -> None:
+    """Read the partitions asked for."""
+    return read(pages)

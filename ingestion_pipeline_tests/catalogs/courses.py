@@ -1,0 +1,112 @@
+"""Pages that state courses as a vendor's layout has them, and what was made of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import update
+
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.reader import PageContent, PageReading, RulesReader
+from ingestion_pipeline.catalogs.reading_work import ReadDone, ReadWork, open_readings
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.models import Billing, OverBudget
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import data_items, datasets
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, fetch_pages
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources, rows
+
+
+def a_course(number: int, *, about: str = "counting") -> str:
+    """One course, in CourseLeaf's layout."""
+    return (
+        '<div class="courseblock"><p class="courseblocktitle"><strong>'
+        f"MATH {number}. Numbers {number}. 3 Credits.</strong></p>"
+        f'<p class="courseblockdesc">This course is about {about}, and about {number} ways'
+        " to do it well.</p></div>"
+    )
+
+
+def a_course_page(*numbers: int, about: str = "counting") -> str:
+    """A page with these courses."""
+    courses = "".join(a_course(number, about=about) for number in numbers)
+    return f"<html><body><h1>Courses</h1>{courses}</body></html>"
+
+
+def given_courses(web: FakeWeb, *numbers: int) -> None:
+    """A root that links to a page for each course."""
+    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
+    web.routes |= {"/": f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"}
+    web.routes |= {f"/c/{number}": a_course_page(number) for number in numbers}
+
+
+def names(store: Store) -> list[str]:
+    """The codes of all items, in order."""
+    return sorted(row.data["course_id"] for row in rows(store, data_items))
+
+
+def publish(store: Store, status: str = "published") -> None:
+    """What completion does with a dataset that passed its gates."""
+    with store.begin() as connection:
+        connection.execute(update(datasets).values(status=status))
+
+
+def dataset_rows(store: Store) -> list[Mapping[str, Any]]:
+    return [dict(row._mapping) for row in rows(store, datasets)]
+
+
+@dataclass
+class ScriptedReader:
+    """Reads as the rules do, after what a test has to say to each page."""
+
+    shop: Workshop
+    says: dict[str, list[Exception | OverBudget]] = field(default_factory=dict)
+    explored: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    read_paths: list[str] = field(default_factory=list)
+
+    async def read(
+        self, kind: EntityType, page: PageContent, billing: Billing
+    ) -> PageReading | OverBudget:
+        path = page.url.removeprefix("http://a.test")
+        self.read_paths.append(path)
+        if self.says.get(path):
+            said = self.says[path].pop(0)
+            if isinstance(said, OverBudget):
+                return said
+            raise said
+        rules = RulesReader(self.shop.settings, self.shop.store.now)
+        reading = await rules.read(kind, page, billing)
+        assert isinstance(reading, PageReading)
+        return PageReading(
+            records=reading.records, rung=reading.rung, explored=self.explored.get(path, ())
+        )
+
+
+def downloaded(shop: Workshop, web: FakeWeb, *numbers: int) -> None:
+    """A catalogue of these courses is fetched, and nothing is read."""
+    given_courses(web, *numbers)
+    given_sources(shop.store, a_catalog())
+    begin(shop, web)
+    fetch_pages(shop, web)
+
+
+def claimed_works(shop: Workshop, worker: Worker) -> list[ReadWork]:
+    found = worker.claim(Wanted(kind=EXTRACT_PAGE, frontier_of=SHOP), limit=10)
+    with shop.store.begin() as connection:
+        opened = open_readings(connection, found, now=shop.store.clock.now(connection))
+    return [one for one in opened if isinstance(one, ReadWork)]
+
+
+def read_by_rules(shop: Workshop, work: ReadWork) -> ReadDone:
+    reader = ScriptedReader(shop)
+    billing = Billing(call_site="test")
+    reading = asyncio.run(reader.read(entity_type("course"), work.content(shop.content), billing))
+    assert isinstance(reading, PageReading)
+    return ReadDone(work=work, reading=reading)

@@ -1,0 +1,113 @@
+"""Exploring: few links, near the root, of the page's own host, and really on the page."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType
+from ingestion_pipeline.catalogs.entities.record import Found, Rung, record_of
+from ingestion_pipeline.catalogs.exploring import links_on
+from ingestion_pipeline.catalogs.reader import PageContent, PageReading
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.models import Billing
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import crawl_steps, data_items, pages, tasks
+from ingestion_pipeline_tests.crawlers import a_catalog, begin, fetch_pages, found_pages, read_pages
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import changed, given_sources, rows
+
+
+@dataclass
+class ExploringReader:
+    """Finds one competency on each page that has a list item, and wants to see more pages."""
+
+    explored: Mapping[str, tuple[str, ...]]
+
+    async def read(self, kind: EntityType, page: PageContent, billing: Billing) -> PageReading:
+        path = page.url.removeprefix("http://a.test")
+        found = Found(fields={"text": f"can do {path}"})
+        has_list = b"<li>" in page.body
+        records = [record_of(kind, found, rung=Rung.CHEAP_MODEL)] if has_list else []
+        return PageReading(records=records, explored=self.explored.get(path, ()), model="m")
+
+
+def a_list(*links: str) -> str:
+    anchors = "".join(f'<a href="{link}">more</a>' for link in links)
+    return f"<html><body><h1>Outcomes</h1><ul><li>an outcome</li></ul>{anchors}</body></html>"
+
+
+ROOT = '<html><body><h1>Catalogue</h1><a href="/c/1">1</a></body></html>'
+
+
+def walk(shop: Workshop, web: FakeWeb, turns: int, **explored: tuple[str, ...]) -> None:
+    catalog = a_catalog()
+    config = {**catalog.config, "entity": "competency"}
+    given_sources(shop.store, a_catalog(config=config))
+    begin(shop, web)
+    reader = ExploringReader({f"/{path.replace('_', '/')}": to for path, to in explored.items()})
+    for _ in range(turns):
+        fetch_pages(shop, web)
+        read_pages(shop, reader=reader)
+
+
+def test_a_page_with_records_leads_to_others_once_and_loops_end(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {
+        "/": ROOT,
+        "/c/1": a_list("/d/2", "/c/1", "http://b.test/d/3"),
+        "/d/2": a_list("/c/1", "/d/2"),
+    }
+    two, strange = "http://a.test/d/2", "http://a.test/invented"
+
+    walk(
+        shop,
+        web,
+        4,
+        c_1=(two, two, "http://b.test/d/3", strange),
+        d_2=("http://a.test/c/1", two),
+    )
+
+    assert Counter(web.paths) == {"/": 1, "/c/1": 1, "/d/2": 1}
+    assert [(one.path, one.step, one.status) for one in found_pages(store)] == [
+        ("/", "root", "SUCCESS"),
+        ("/c/1", "root/links", "SUCCESS"),
+        ("/d/2", "root/links/explored", "SUCCESS"),
+    ]
+    keys = [row.key for row in rows(store, crawl_steps)]
+    assert keys == ["root", "root/links", "root/links/explored", "root/links/explored/explored"]
+    assert {row.status for row in rows(store, tasks) if row.kind != "poll"} == {"SUCCESS"}
+    assert [row.model for row in rows(store, data_items)] == ["m", "m"]
+
+
+def test_exploring_ends_at_its_depth(shop: Workshop, store: Store, web: FakeWeb) -> None:
+    """Trap 12: the root is no ancestor too many, the ninth step is."""
+    shop = changed(shop, extraction__explore_depth="3")
+    web.routes |= {"/": ROOT, **{f"/c/{n}": a_list(f"/c/{n + 1}") for n in range(1, 6)}}
+
+    walk(shop, web, 6, **{f"c_{n}": (f"http://a.test/c/{n + 1}",) for n in range(1, 6)})
+
+    assert [one.path for one in found_pages(store)] == ["/", "/c/1", "/c/2", "/c/3"]
+
+
+def test_a_page_without_records_leads_nowhere(shop: Workshop, store: Store, web: FakeWeb) -> None:
+    page = '<html><body><h1>Page</h1><a href="/c/1">1</a><a href="/d/2">2</a></body></html>'
+    web.routes |= {"/": page, "/c/1": page}
+
+    walk(shop, web, 2, c_1=("http://a.test/d/2",))
+
+    assert len(rows(store, pages)) == 2
+
+
+def test_only_what_the_page_links_to_counts() -> None:
+    page = PageContent(
+        url="http://a.test/x/",
+        body=b'<a href="y">y</a> <a href="http://b.test/z">z</a> http://a.test/written',
+        content_type="text/html",
+        stored_text=str,
+    )
+    wanted = ["y", "http://a.test/x/y/", "http://b.test/z", "http://a.test/written", "not a url"]
+
+    assert links_on(page, wanted, known_as="http://a.test/x") == ("http://a.test/x/y",)

@@ -1,0 +1,171 @@
+"""Readings that fail, that nobody can pay for, and that nobody wants any more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import update
+
+from ingestion_pipeline.catalogs.reading_results import write_readings
+from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.models import OverBudget
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import (
+    audit_log,
+    data_items,
+    dead_letters,
+    extractions,
+    tasks,
+)
+from ingestion_pipeline.systems import check_definition, replay
+from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline.work.errors import Permanent, Resource, Transient
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.catalogs.courses import (
+    ScriptedReader,
+    claimed_works,
+    downloaded,
+    given_courses,
+    names,
+    read_by_rules,
+)
+from ingestion_pipeline_tests.crawlers import (
+    a_catalog,
+    crawl_all,
+    found_pages,
+    read_pages,
+    statuses,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources, rows
+
+
+def test_errors_go_by_their_class(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    downloaded(shop, web, 101, 102, 103, 104)
+    later = now.replace(year=2027)
+    reader = ScriptedReader(
+        shop,
+        says={
+            "/c/101": [Transient("a moment", code="busy")],
+            "/c/102": [Transient("never", code="busy")] * 3,
+            "/c/103": [Permanent("cut off", code="cut")],
+            "/c/104": [Resource("no model configured", until=later, code="no_model")],
+        },
+    )
+
+    counts = read_pages(shop, reader=reader)
+
+    asked = Counter(reader.read_paths)
+    assert asked == {"/c/101": 2, "/c/102": 3, "/c/103": 1, "/c/104": 1}
+    assert (counts.read, counts.retried, counts.failed, counts.given_back) == (1, 3, 2, 1)
+    found = {one.path: (one.status, (one.failure or {}).get("code")) for one in found_pages(store)}
+    assert found == {
+        "/": ("SUCCESS", None),
+        "/c/101": ("SUCCESS", None),
+        "/c/102": ("ERROR", "busy"),
+        "/c/103": ("ERROR", "cut"),
+        "/c/104": ("DOWNLOADED", "no_model"),
+    }
+    assert Counter(row.error_code for row in rows(store, dead_letters)) == {"busy": 1, "cut": 1}
+    reading = [row for row in rows(store, tasks) if row.kind == EXTRACT_PAGE]
+    [put_off] = [row for row in reading if row.url.endswith("/c/104")]
+    assert (put_off.status, put_off.attempts, put_off.not_before) == ("PENDING", 0, later)
+
+
+def test_a_dead_letter_of_a_reading_is_replayed(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    downloaded(shop, web, 101, 102)
+    later = Resource("no model configured", until=now.replace(year=2027), code="no_model")
+    says = {"/c/101": [Permanent("cut off", code="cut")], "/c/102": [later]}
+    read_pages(shop, reader=ScriptedReader(shop, says=says))
+
+    with store.begin() as connection:
+        [letter] = list_letters(connection)
+        said = replay(connection, letter["id"], actor="me", now=store.clock.now(connection))
+    read_pages(shop)
+
+    assert said == "queued"
+    assert names(store) == ["MATH 101"]
+
+
+def test_content_that_is_gone_is_an_error_with_its_cure(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    downloaded(shop, web, 101)
+    for file in (shop.settings.home / "content").rglob("*"):
+        if file.is_file():
+            file.unlink()
+
+    counts = read_pages(shop)
+
+    assert counts.failed == 1
+    failure = found_pages(store)[1].failure or {}
+    assert failure["code"] == "content_missing"
+    assert "retry the page to fetch it again" in failure["message"]
+
+
+def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    downloaded(shop, web, 101, 102, 103)
+    [extraction] = rows(store, extractions)
+    over = OverBudget(
+        extraction_id=extraction.id,
+        limit_usd=Decimal(1),
+        held_usd=Decimal(1),
+        wanted_usd=Decimal("0.1"),
+    )
+    reader = ScriptedReader(shop, says={f"/c/{n}": [over] for n in (101, 102, 103)})
+
+    read_pages(shop, reader=reader)
+
+    [extraction] = rows(store, extractions)
+    assert (extraction.status, extraction.failure["code"]) == ("CANCELLED", "over_budget")
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 3}
+    reading = [row.status for row in rows(store, tasks) if row.kind == EXTRACT_PAGE]
+    assert not {"PENDING", "PROCESSING"} & set(reading)
+    [entry] = [row for row in rows(store, audit_log) if row.action == "extraction.cancel"]
+    assert (entry.actor, entry.subject) == ("system", f"extraction:{extraction.id}")
+
+
+def test_a_cancelled_extraction_takes_no_late_result(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    downloaded(shop, web, 101)
+    [work] = claimed_works(shop, Worker(store, lease_seconds=60))
+    late = read_by_rules(shop, work)
+    with store.begin() as connection:
+        connection.execute(update(extractions).values(status="CANCELLED"))
+
+    written = write_readings(shop, [late])
+
+    assert written.ended == {work.extraction_id}
+    assert (written.counts.skipped, rows(store, data_items)) == (1, [])
+    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 1}
+
+
+def test_an_unknown_entity_is_refused_at_registration() -> None:
+    definition = a_catalog()
+    bad = a_catalog(config={**definition.config, "entity": "spaceship"})
+
+    assert list(check_definition(definition)) == []
+    [problem] = check_definition(bad)
+    assert "no entity is called 'spaceship'; there are: competency, course" in problem.message
+
+
+def test_what_only_a_model_reads_waits_for_one(shop: Workshop, store: Store, web: FakeWeb) -> None:
+    given_courses(web, 101)
+    source = a_catalog()
+    given_sources(store, a_catalog(config={**source.config, "entity": "credential"}))
+
+    crawl_all(shop, web.port)
+
+    [page] = [one for one in found_pages(store) if one.path == "/c/101"]
+    assert (page.status, (page.failure or {})["code"]) == ("DOWNLOADED", "no_model")
+    assert rows(store, dead_letters) == []
