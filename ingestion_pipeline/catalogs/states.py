@@ -1,4 +1,4 @@
-"""The states of pages and extractions."""
+"""The states of pages, extractions and datasets."""
 
 from __future__ import annotations
 
@@ -31,5 +31,26 @@ class ExtractionStatus(StrEnum):
     CANCELLED = "CANCELLED"
 
 
+class ExtractionKind(StrEnum):
+    """How an extraction comes by its pages: from the web, from an API, from what is stored."""
+
+    CRAWL = "crawl"
+    API = "api"
+    RERUN = "rerun"
+
+
+class DatasetStatus(StrEnum):
+    """A dataset is built, then shown, held back for its faults, or left unfinished."""
+
+    BUILDING = "building"
+    PUBLISHED = "published"
+    QUARANTINED = "quarantined"
+    INCOMPLETE = "incomplete"
+
+
+EXTRACT_PAGE = "extract_page"  # the task that reads a downloaded page
+
 OPEN_PAGES = [one.value for one in PageStatus if one.is_open]
+# What keeps an extraction from looking complete: not visited, or visited and not read.
+UNFINISHED_PAGES = [*OPEN_PAGES, PageStatus.DOWNLOADED.value]
 CRAWLING_STATES = [ExtractionStatus.WAITING.value, ExtractionStatus.IN_PROGRESS.value]

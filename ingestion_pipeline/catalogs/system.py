@@ -5,16 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.extractions import (
-    Ended,
-    cancel_extractions,
-    end_extractions,
-    start_extractions,
-)
+from ingestion_pipeline.catalogs.ending import Ending, end_failed_roots, finalise
+from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
     PagePlan,
     open_pages,
@@ -23,7 +18,7 @@ from ingestion_pipeline.catalogs.frontier import (
 )
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.seen import SeenPage
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.catalogs.steps import Followed, what_follows
 from ingestion_pipeline.catalogs.writing import (
     failure_reason,
@@ -43,10 +38,8 @@ from ingestion_pipeline.pages.crawled import (
 )
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source, crawls
-from ingestion_pipeline.sources.polls import lock_polls
-from ingestion_pipeline.store.tables import pages
-from ingestion_pipeline.work.errors import BOT_WALL, WALL_CODES, ErrorClass
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.work.errors import BOT_WALL
 from ingestion_pipeline.work.task import Task
 
 
@@ -121,21 +114,20 @@ class CatalogSystem:
         settings: Settings,
         random: Random,
     ) -> None:
-        """Pages, what follows from them, and the end of an extraction that no page keeps open."""
+        """Pages, what follows from them, and the end of an extraction that cannot go on.
+
+        Whether one is complete is decided when it is quiet (`completion`).
+        """
         ids = touched(outcomes)
         lock_extractions(connection, ids, now=now)
         write_visits(connection, outcomes, now=now)
         followed = [done for done, _ in outcomes.done]
         write_followed(connection, followed, known=known, now=now, settings=settings)
-        walled = cancel_extractions(connection, _walls(outcomes), now=now)
-        over = [*walled, *end_extractions(connection, ids, now=now)]
-        # All of them before the first source is written: as whoever registers sources does it.
-        lock_polls(connection, [ended.source_id for ended in over])
-        for ended in over:
-            _tell_source(connection, ended, now=now, settings=settings, random=random)
+        finalise(connection, _walls(outcomes), now=now, settings=settings, random=random)
+        end_failed_roots(connection, ids, now=now, settings=settings, random=random)
 
 
-def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
+def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:
     """The extractions that met a bot wall anywhere: whoever puts one up means all of his pages.
 
     A form for a password is a wall in front of its own page; only at the root is it the source's.
@@ -143,43 +135,8 @@ def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
     met = [one for one in outcomes.failed if one.error.code == BOT_WALL]
     plans: list[PagePlan] = [one.work.plan for one in met]
     return {
-        plan.extraction_id: failure_reason(one.error) for plan, one in zip(plans, met, strict=True)
-    }
-
-
-def _tell_source(
-    connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random
-) -> None:
-    """The source's row says what its extraction came to."""
-    if (failure := ended.failure) is not None:
-        is_wall = failure["code"] in WALL_CODES
-        kind = str(failure["code"]).replace("_", " ")
-        walk = crawls.FailedWalk(
-            source_id=ended.source_id,
-            outcome=f"extraction {ended.id} failed: {failure['message']}",
-            error_class=failure["class"],
-            # what robots.txt forbids, or a pause that was asked for, is nobody's fault
-            is_strike=failure["class"] != ErrorClass.RESOURCE.value,
-            wall=f"behind a {kind}: {failure['message']}" if is_wall else None,
+        plan.extraction_id: Ending(
+            status=ExtractionStatus.CANCELLED, failure=failure_reason(one.error)
         )
-        crawls.fail(connection, walk, now=now, settings=settings, random=random)
-        return
-    new, failed = _counts(connection, ended.id)
-    crawls.complete(
-        connection,
-        ended.source_id,
-        outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed",
-        pages=ended.page_count - failed,
-        has_news=new > 0,
-        now=now,
-    )
-
-
-def _counts(connection: Connection, extraction_id: int) -> tuple[int, int]:
-    """How many pages said something new, and how many failed."""
-    query = select(
-        func.count().filter(pages.c.outcome == "new"),
-        func.count().filter(pages.c.status == PageStatus.ERROR.value),
-    ).where(pages.c.extraction_id == extraction_id)
-    new, failed = connection.execute(query).one()
-    return new, failed
+        for plan, one in zip(plans, met, strict=True)
+    }
