@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.catalogs import retention
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.snapshots import objects_of_snapshots
 from ingestion_pipeline.pages.workshop import Workshop
@@ -231,6 +232,10 @@ SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
     "dead_letters": _dead_letters,
+    "datasets": retention.old_datasets,
+    "extractions": retention.old_extractions,
+    "model_calls": retention.old_model_calls,
+    "model_answers": retention.old_model_answers,
     "snapshots": _snapshots,
     "batches": _batches,
     "runs": _runs,

@@ -85,6 +85,20 @@ class Ended:
 COMPLETE = Ending(status=ExtractionStatus.COMPLETE)
 
 
+def budget_ending(message: str) -> Ending:
+    """No money is left for it: whoever is told so by a model's budget ends the extraction thus."""
+    failure = {"class": ErrorClass.RESOURCE.value, "code": "over_budget", "message": message}
+    return Ending(status=ExtractionStatus.CANCELLED, failure=failure)
+
+
+def going_on(connection: Connection, extraction_ids: Collection[int]) -> set[int]:
+    """Those of these that have not ended: what a worker asks before its next piece of work."""
+    query = select(extractions.c.id).where(
+        extractions.c.id.in_(list(extraction_ids)), extractions.c.status.in_(CRAWLING_STATES)
+    )
+    return set(connection.execute(query).scalars())
+
+
 def finalise(
     connection: Connection,
     endings: Mapping[int, Ending],

@@ -174,11 +174,11 @@ def saved_calls(connection: Connection, extraction_ids: Collection[int]) -> dict
     """How many questions of each extraction were answered by what had been kept."""
     calls = model_calls.c
     query = (
-        select(calls.extraction_id, func.count())
+        select(calls.extraction_id, func.count().label("calls"))
         .where(calls.extraction_id.in_(list(extraction_ids)), calls.status == CACHED)
         .group_by(calls.extraction_id)
     )
-    return {id_: count for id_, count in connection.execute(query)}
+    return {row.extraction_id: row.calls for row in connection.execute(query)}
 
 
 def _total(amounts: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
