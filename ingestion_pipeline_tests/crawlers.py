@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import select, update
 
+from ingestion_pipeline.catalogs.completion import update_completions
 from ingestion_pipeline.catalogs.crawling import crawl_slice, crawl_until_done
 from ingestion_pipeline.pages.crawled import CrawlCounts, Crawled, CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
@@ -69,7 +70,17 @@ def crawl_all(shop: Workshop, port: int, *source_ids: str) -> CrawlCounts:
         async with a_fetcher(shop.settings, port) as fetcher:
             return await crawl_until_done(shop, source_ids or [SHOP], fetcher)
 
-    return asyncio.run(run())
+    counts = asyncio.run(run())
+    conclude(shop)
+    return counts
+
+
+def conclude(shop: Workshop) -> None:
+    """What was downloaded is read, in vain: nothing but a walk is tried here; then it may end."""
+    with shop.store.begin() as connection:
+        downloaded = pages.c.status == "DOWNLOADED"
+        connection.execute(update(pages).where(downloaded).values(status="EXTRACTED_NO_DATA"))
+    update_completions(shop)
 
 
 @dataclass(frozen=True, kw_only=True)

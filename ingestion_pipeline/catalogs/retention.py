@@ -1,4 +1,4 @@
-"""Which datasets, extractions and answers of models are kept: the newest, and what they stand on."""
+"""Which datasets, extractions and answers are kept: the newest, and what they stand on."""
 
 from __future__ import annotations
 

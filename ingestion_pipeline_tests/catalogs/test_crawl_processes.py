@@ -62,7 +62,7 @@ def test_a_crawl_that_is_killed_in_the_middle_goes_on_and_doubles_nothing(
     victim.kill()
     Child(crawl_job, job, [SHOP]).result()
 
-    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 40}
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 40}
     found = Counter(row.key for row in rows(store, pages))
     assert set(found.values()) == {1}
     kept = Counter(row.url for row in rows(store, snapshots))
@@ -110,7 +110,7 @@ def weight(folder: Path, web: FakeWeb, count: int) -> int:
         given_sources(store, a_catalog(recipe))
         weighed = Child(weight_of_a_crawl, Job(url=url, home=home, port=web.port, changes={}))
         kilobytes = weighed.result()
-        assert statuses(store) == {"SUCCESS": 1 + len(lists), "DOWNLOADED": count}
+        assert statuses(store) == {"SUCCESS": 1 + len(lists), "EXTRACTED_NO_DATA": count}
     return kilobytes
 
 

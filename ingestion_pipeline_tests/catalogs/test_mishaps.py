@@ -30,6 +30,7 @@ from ingestion_pipeline_tests.crawlers import (
     a_catalog,
     a_page,
     begin,
+    conclude,
     crawl,
     crawl_all,
     found_pages,
@@ -102,7 +103,7 @@ def test_a_login_in_front_of_one_course_is_that_pages_error_alone(
     crawl_all(shop, web.port)
 
     assert codes(store) == {"/c/2": "login_wall"}
-    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 2, "ERROR": 1}
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 2, "ERROR": 1}
     assert rows(store, extractions)[0].status == "COMPLETE"
     assert source_row(store, SHOP).status == "active"
 
@@ -146,7 +147,7 @@ def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_
     web.routes["/c/2"] = a_page()
     crawl_all(shop, web.port)
 
-    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 3}
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 3}
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
     assert Counter(web.paths)["/"] == 1
 
@@ -208,11 +209,12 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
     for _ in range(2):
         clock.advance(days=2)
         crawl(shop, web)
+    conclude(shop)
 
     [extraction] = rows(store, extractions)
     assert extraction.status == "COMPLETE"
     assert set(codes(store).values()) == {"robots_unavailable"}
-    assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 1, "ERROR": 2}
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 2}
     assert page_tasks(store) == {("SUCCESS", 1): 2, ("SKIPPED", 1): 2}
     assert rows(store, dead_letters) == []
 
