@@ -70,7 +70,8 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
 def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
     version, state = one["dataset_version"], one["dataset_status"]
     findings = "; ".join(each["message"] for each in one["findings"] or [])
-    why = (one["failure"] or {}).get("message") or (findings if state == "quarantined" else "")
+    failure: dict[str, Any] = one["failure"] or {}
+    why = failure.get("message") or (findings if state == "quarantined" else "")
     return [
         one["id"],
         one["source_id"],
@@ -88,7 +89,8 @@ def _pages(one: Mapping[str, Any]) -> str:
     """`12 of 40` while it goes on."""
     from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES
 
-    counts: Mapping[str, int] = (one["summary"] or {}).get("pages", {})
+    summary: dict[str, Any] = one["summary"] or {}
+    counts: dict[str, int] = summary.get("pages", {})
     left = sum(count for state, count in counts.items() if state in UNFINISHED_PAGES)
     return f"{one['page_count'] - left} of {one['page_count']}" if left else str(one["page_count"])
 
