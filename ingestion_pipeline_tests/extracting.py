@@ -8,13 +8,15 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
+import pytest
 from sqlalchemy import Table, insert, select, update
 
 from ingestion_pipeline.catalogs import control
 from ingestion_pipeline.catalogs.completion import update_completions
 from ingestion_pipeline.catalogs.ending import COMPLETE, Ended, Ending, finalise
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     crawl_steps,
     data_items,
@@ -25,7 +27,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog
-from ingestion_pipeline_tests.pollers import given_sources
+from ingestion_pipeline_tests.pollers import a_shop, given_sources
 
 FAILURE = {"class": "permanent", "code": "http_404", "message": "it answered 404"}
 
@@ -211,6 +213,16 @@ class Extracting:
         with self.shop.store.begin() as connection:
             made = connection.execute(insert(table).values(dict(values)).returning(table.c.id))
             return made.scalar_one()
+
+
+@pytest.fixture
+def some(store: Store, settings: Settings, now: datetime) -> Extracting:
+    """A catalogue without an extraction, under the default settings."""
+    clock = FixedClock(now)
+    store.clock = clock
+    made = Extracting(shop=a_shop(store, settings), clock=clock)
+    made.source()
+    return made
 
 
 def an_item(dataset_id: int, page_id: int, key: str, position: int = 0) -> dict[str, Any]:

@@ -67,8 +67,8 @@ def quarantined(connection: Connection) -> list[Finding]:
     ]
 
 
-def _said(findings: Any) -> str:  # noqa: ANN401 - a JSON column
-    return "; ".join(one["message"] for one in findings or [])
+def _said(findings: list[dict[str, str]] | None) -> str:
+    return "; ".join([one["message"] for one in findings or []])
 
 
 def unfinished(connection: Connection) -> list[Finding]:
@@ -82,10 +82,14 @@ def unfinished(connection: Connection) -> list[Finding]:
     return [
         Finding(
             subject=row.source_id,
-            message=f"extraction {row.id} is {row.status}: {(row.failure or {}).get('message')}",
+            message=f"extraction {row.id} is {row.status}: {_why(row.failure)}",
         )
         for row in connection.execute(query.order_by(ranked.c.source_id))
     ]
+
+
+def _why(failure: dict[str, str] | None) -> str:
+    return "" if failure is None else failure["message"]
 
 
 def unproved(connection: Connection, *, flagged_share: float) -> list[Finding]:

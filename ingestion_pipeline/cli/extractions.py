@@ -69,7 +69,8 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
 
 def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
     version, state = one["dataset_version"], one["dataset_status"]
-    findings = "; ".join(each["message"] for each in one["findings"] or [])
+    found: list[dict[str, str]] = one["findings"] or []
+    findings = "; ".join(each["message"] for each in found)
     failure: dict[str, Any] = one["failure"] or {}
     why = failure.get("message") or (findings if state == "quarantined" else "")
     return [

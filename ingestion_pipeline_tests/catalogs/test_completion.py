@@ -5,8 +5,6 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
 
 import pytest
 from sqlalchemy import insert
@@ -14,9 +12,7 @@ from sqlalchemy import insert
 from ingestion_pipeline.catalogs.completion import Standing, decide
 from ingestion_pipeline.catalogs.ending import budget_ending, going_on
 from ingestion_pipeline.catalogs.states import ExtractionKind
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.catalogs import Extraction
-from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     audit_log,
     extractions,
@@ -27,22 +23,10 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline_tests.crawlers import SHOP
-from ingestion_pipeline_tests.extracting import FAILURE, Extracting
-from ingestion_pipeline_tests.pollers import a_shop
+from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 
+__all__ = ["some"]
 MINUTES, HOURS = timedelta(minutes=1), timedelta(hours=1)
-
-
-@pytest.fixture
-def clock(now: Any) -> FixedClock:
-    return FixedClock(now)
-
-
-@pytest.fixture
-def some(store: Store, settings: Settings, clock: FixedClock, tmp_path: Path) -> Extracting:
-    made = Extracting(shop=a_shop(store, settings), clock=clock)
-    made.source()
-    return made
 
 
 @pytest.mark.parametrize(
