@@ -21,7 +21,7 @@ id_argument = click.argument("extraction_id", metavar="ID", type=int)
 
 @click.group()
 def extractions() -> None:
-    """Begin, show, stop, resume and repeat extractions of catalogues."""
+    """Begin, watch, stop and repeat extractions."""
 
 
 @extractions.command()
