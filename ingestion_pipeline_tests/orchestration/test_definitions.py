@@ -36,6 +36,7 @@ def test_everything_loads() -> None:
     assert {key.to_user_string() for key in REPOSITORY.asset_graph.get_all_asset_keys()} == {
         "sources",
         "pages",
+        "datasets",
         "chapters",
         "notices",
     }
@@ -47,7 +48,8 @@ def test_the_jobs_bear_their_names() -> None:
     polls = {"poll_hot", "poll_warm", "poll_cold"}
     crawls = {"crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices"}
-    assert names == polls | crawls | others
+    ends = {"complete_extractions", "control_extraction"}
+    assert names == polls | crawls | ends | others
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -61,6 +63,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
     assert found == {
         "sources": "sources",
         "pages": "catalogs",
+        "datasets": "not partitioned",  # named by its checks and events; nothing builds it yet
         "chapters": "series_sources",
         "notices": "not partitioned",
     }
@@ -95,7 +98,8 @@ def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None
 def test_the_sensors_run_by_themselves() -> None:
     found = {one.name: one.default_status for one in REPOSITORY.sensor_defs}
 
-    names = ("new_sources", "pending_work", "stale_runs", "run_failures")
+    ours = ("new_sources", "pending_work", "extraction_completion")
+    names = (*ours, "stale_runs", "run_failures")
     assert found == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 
