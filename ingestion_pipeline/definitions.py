@@ -6,12 +6,14 @@ from ingestion_pipeline.orchestration.assets import chapters, sources
 from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
+    DATASET_CHECKS,
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
 )
 from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.exports import export_datasets
+from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -27,8 +29,14 @@ def build_definitions() -> dg.Definitions:
     """
     return dg.Definitions(
         assets=[sources, pages, datasets, chapters, notices],
-        asset_checks=[*SOURCE_CHECKS, *PAGE_CHECKS, *CHAPTER_CHECKS, *NOTICE_CHECKS],
-        jobs=[*JOBS, *CATALOG_JOBS, export_datasets],
+        asset_checks=[
+            *SOURCE_CHECKS,
+            *PAGE_CHECKS,
+            *DATASET_CHECKS,
+            *CHAPTER_CHECKS,
+            *NOTICE_CHECKS,
+        ],
+        jobs=[*JOBS, *CATALOG_JOBS, *EXTRACTION_JOBS, export_datasets],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.catalogs import retention
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.snapshots import objects_of_snapshots
 from ingestion_pipeline.pages.workshop import Workshop
@@ -25,6 +26,7 @@ from ingestion_pipeline.store.tables import (
     batch_items,
     dead_letters,
     outbox,
+    pages,
     runs,
     snapshots,
     sources,
@@ -129,7 +131,10 @@ def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> 
 
 
 def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Too old, or beyond the newest so many of their page; never a page's last good one."""
+    """Too old, or beyond the newest so many of their page.
+
+    Never a page's last good one, nor what an extraction that is kept was read from.
+    """
     keep = settings.retention
     before = now - timedelta(seconds=keep.snapshots_seconds)
     page = (snapshots.c.source_id, snapshots.c.url)
@@ -147,6 +152,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
     surplus = select(ranked.c.id).where(
         or_(ranked.c.fetched_at < before, ranked.c.place > keep.snapshots_per_page),
         ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
+        ~exists().where(pages.c.snapshot_id == ranked.c.id),
     )
     return connection.execute(delete(snapshots).where(snapshots.c.id.in_(surplus))).rowcount
 
@@ -231,6 +237,10 @@ SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
     "dead_letters": _dead_letters,
+    "datasets": retention.old_datasets,
+    "extractions": retention.old_extractions,
+    "model_calls": retention.old_model_calls,
+    "model_answers": retention.old_model_answers,
     "snapshots": _snapshots,
     "batches": _batches,
     "runs": _runs,

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from ingestion_pipeline.catalogs.completion import update_completions
 from ingestion_pipeline.catalogs.crawling import crawl_slice, crawl_until_done, read_slice
 from ingestion_pipeline.catalogs.reader import Reader
 from ingestion_pipeline.catalogs.reading_work import ReadCounts
@@ -91,7 +92,14 @@ def crawl_all(shop: Workshop, port: int, *source_ids: str) -> CrawlCounts:
         async with a_fetcher(shop.settings, port) as fetcher:
             return await crawl_until_done(shop, source_ids or [SHOP], fetcher)
 
-    return asyncio.run(run())
+    counts = asyncio.run(run())
+    conclude(shop)
+    return counts
+
+
+def conclude(shop: Workshop) -> None:
+    """What is read ends, if nothing is left."""
+    update_completions(shop)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,12 @@ from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
 
 # Fast enough for tests: no spacing, and backoffs that a run waits for.
-FAST = {"hosts.delay_seconds": "0", "crawl.delay_seconds": "0", "work.backoff_base_seconds": "0.05"}
+FAST = {
+    "hosts.delay_seconds": "0",
+    "crawl.delay_seconds": "0",
+    "work.backoff_base_seconds": "0.05",
+    "extraction.quiet_seconds": "0",
+}
 
 
 class GoingClock:

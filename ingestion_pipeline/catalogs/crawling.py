@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, update
 
+from ingestion_pipeline.catalogs.completion import update_completions
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.reader import Reader, RulesReader
 from ingestion_pipeline.catalogs.reading_slice import ReadingSlice, ReadPages
@@ -155,7 +156,8 @@ async def crawl_until_done(
 ) -> CrawlCounts:
     """The sources' extractions are begun, walked to their end and read, without Dagster.
 
-    By slices, as runs do it; returns when no page waits, or when none is due within a minute.
+    By slices, as runs do it; returns when no page waits, or when none is due within a minute. An
+    extraction that is complete by then has ended, if it need not be quiet for a while.
     """
     await asyncio.to_thread(ask_for, shop, source_ids)
     worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
@@ -166,6 +168,7 @@ async def crawl_until_done(
         worked = worked_more(worked, more.crawled, more.read)
         if worked == before:
             await asyncio.sleep(0.2)  # another process has the pages, or they are due in a moment
+    await asyncio.to_thread(update_completions, shop, source_ids=source_ids)
     return worked.crawled
 
 

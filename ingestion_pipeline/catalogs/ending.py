@@ -1,44 +1,261 @@
-"""Extractions that have just ended, and what their sources' rows say of it."""
+"""The one way in which extractions end: exactly once, told once, whoever notices it first.
+
+```
+completion · a failed root · a wall · a budget · an operator
+                      │
+                      v
+ finalise: conditional update ─> dataset ─> source ─> audit ─> one notice     (one transaction)
+```
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, Row, and_, exists, func, null, select, update
 
-from ingestion_pipeline.catalogs.extractions import Ended, cancel_extractions, end_extractions
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.publishing import (
+    Built,
+    DatasetEnd,
+    end_dataset,
+    leave_incomplete,
+)
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    EXTRACT_PAGE,
+    OPEN_PAGES,
+    ExtractionKind,
+    ExtractionStatus,
+    PageStatus,
+)
+from ingestion_pipeline.catalogs.steps import StepKind
+from ingestion_pipeline.catalogs.told import EndFacts, tell_end
+from ingestion_pipeline.pages.crawled import FETCH_PAGE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.polls import lock_polls
-from ingestion_pipeline.store.tables import pages
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    FRONTIER,
+    crawl_steps,
+    extractions,
+    pages,
+    tasks,
+)
 from ingestion_pipeline.work.errors import WALL_CODES, ErrorClass
+from ingestion_pipeline.work.task import TaskStatus
 
-Reasons = Mapping[int, Mapping[str, Any]]
+SYSTEM = "system"
+EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
+ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
 
 
-def end_and_tell(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How an extraction is to end; without a `failure` it is complete, or a person's wish."""
+
+    status: ExtractionStatus
+    failure: Mapping[str, Any] | None = None
+    actor: str = SYSTEM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """An extraction that has just ended: complete, or not, and then why; and what it built."""
+
+    id: int
+    source_id: str
+    kind: ExtractionKind
+    status: ExtractionStatus
+    failure: Mapping[str, Any] | None
+    page_count: int
+    dataset: DatasetEnd | None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it got through."""
+        return self.status is ExtractionStatus.COMPLETE
+
+
+COMPLETE = Ending(status=ExtractionStatus.COMPLETE)
+
+
+def budget_ending(message: str) -> Ending:
+    """No money is left for it: whoever is told so by a model's budget ends the extraction thus."""
+    failure = {"class": ErrorClass.RESOURCE.value, "code": "over_budget", "message": message}
+    return Ending(status=ExtractionStatus.CANCELLED, failure=failure)
+
+
+def going_on(connection: Connection, extraction_ids: Collection[int]) -> set[int]:
+    """Those of these that have not ended: what a worker asks before its next piece of work."""
+    query = select(extractions.c.id).where(
+        extractions.c.id.in_(list(extraction_ids)), extractions.c.status.in_(CRAWLING_STATES)
+    )
+    return set(connection.execute(query).scalars())
+
+
+def finalise(
     connection: Connection,
-    extraction_ids: Collection[int],
-    cancelled: Reasons,
+    endings: Mapping[int, Ending],
     *,
     now: datetime,
     settings: Settings,
     random: Random,
-) -> set[int]:
-    """Those with a reason are cancelled, those that no page keeps open have ended; their ids."""
-    over = [
-        *cancel_extractions(connection, cancelled, now=now),
-        *end_extractions(connection, extraction_ids, now=now),
-    ]
+) -> list[Ended]:
+    """Those of these that still go on have ended; what another has ended is left as it is."""
+    over: list[tuple[Ended, Ending]] = []
+    for id_, ending in sorted(endings.items()):
+        row = _end(connection, id_, ending, now=now)
+        if row is not None:
+            dataset = _dataset(connection, row, ending, settings=settings, now=now)
+            over.append((_ended(row, ending, dataset), ending))
     # All of them before the first source is written: as whoever registers sources does it.
-    lock_polls(connection, [ended.source_id for ended in over])
-    for ended in over:
-        _tell_source(connection, ended, now=now, settings=settings, random=random)
-    return {ended.id for ended in over}
+    lock_polls(connection, [ended.source_id for ended, _ in over])
+    for ended, ending in over:
+        if ended.kind is not ExtractionKind.RERUN:  # which says nothing about the source
+            _tell_source(connection, ended, now=now, settings=settings, random=random)
+        _note(connection, ended, ending, now=now)
+        tell_end(connection, _facts(connection, ended), now=now)
+    return [ended for ended, _ in over]
+
+
+def _end(
+    connection: Connection, extraction_id: int, ending: Ending, *, now: datetime
+) -> Row[Any] | None:
+    """The extraction's row, if it was still going on: of two who end it, one gets it."""
+    statement = (
+        update(extractions)
+        .where(extractions.c.id == extraction_id, CRAWLING)
+        .values(
+            status=ending.status.value,
+            failure=dict(ending.failure) if ending.failure else null(),
+            finished_at=now,
+            updated_at=now,
+        )
+        .returning(*extractions.c)
+    )
+    row = connection.execute(statement).one_or_none()
+    if row is not None and ending.status is not ExtractionStatus.COMPLETE:
+        cancel_waiting(connection, row.source_id, row.tracking_id, now=now)
+    return row
+
+
+def cancel_waiting(
+    connection: Connection, source_id: str, tracking_id: str, *, now: datetime
+) -> None:
+    """The extraction's waiting tasks are cancelled; what is being worked on ends by itself."""
+    waiting = (
+        select(tasks.c.id)
+        .where(
+            FRONTIER,
+            tasks.c.kind.in_(EXTRACTION_TASKS),
+            tasks.c.source_id == source_id,
+            tasks.c.tracking_id == tracking_id,
+            tasks.c.status == TaskStatus.PENDING.value,
+        )
+        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
+        .with_for_update()
+        .cte("waiting")
+    )
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.id.in_(select(waiting.c.id)))
+        .values(status=TaskStatus.CANCELLED.value, updated_at=now)
+    )
+
+
+def _dataset(
+    connection: Connection, row: Row[Any], ending: Ending, *, settings: Settings, now: datetime
+) -> DatasetEnd | None:
+    built = Built(
+        extraction_id=row.id,
+        source_id=row.source_id,
+        entity_type=row.entity_type,
+        base_id=row.base_dataset_id,
+    )
+    if ending.status is ExtractionStatus.COMPLETE:
+        return end_dataset(connection, built, limits=settings.extraction, now=now)
+    return leave_incomplete(connection, built)
+
+
+def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
+    return Ended(
+        id=row.id,
+        source_id=row.source_id,
+        kind=ExtractionKind(row.kind),
+        status=ending.status,
+        failure=ending.failure,
+        page_count=row.page_count,
+        dataset=dataset,
+    )
+
+
+def end_failed_roots(
+    connection: Connection,
+    extraction_ids: Collection[int],
+    *,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+) -> list[Ended]:
+    """Those of these that have no page but a failed root have ended: never complete."""
+    failures = failed_roots(connection, extraction_ids)
+    endings = {id_: root_ending(kind, failure) for id_, (kind, failure) in failures.items()}
+    return finalise(connection, endings, now=now, settings=settings, random=random)
+
+
+def root_ending(kind: str, failure: Mapping[str, Any]) -> Ending:
+    """A root that is given up: of an API that is the end, else somebody may go on later."""
+    is_api = kind == ExtractionKind.API.value
+    status = ExtractionStatus.CANCELLED if is_api else ExtractionStatus.STALE
+    return Ending(status=status, failure=failure)
+
+
+def failed_roots(
+    connection: Connection, extraction_ids: Collection[int]
+) -> dict[int, tuple[str, Mapping[str, Any]]]:
+    """Of those that go on and have nothing open: kind and failure of a root that was given up.
+
+    A root in ERROR has used up its attempts, or cannot be got at all: a retry would still wait.
+    """
+    if not extraction_ids:
+        return {}
+    other = pages.alias("other")
+    is_open = exists().where(
+        other.c.extraction_id == extractions.c.id, other.c.status.in_(OPEN_PAGES)
+    )
+    query = (
+        select(extractions.c.id, extractions.c.kind, pages.c.failure)
+        .join(
+            crawl_steps,
+            and_(
+                crawl_steps.c.extraction_id == extractions.c.id,
+                crawl_steps.c.kind.in_(ROOTS),
+                crawl_steps.c.parent_id.is_(None),
+            ),
+        )
+        .join(
+            pages,
+            and_(
+                pages.c.extraction_id == extractions.c.id,
+                pages.c.status == PageStatus.ERROR.value,
+                pages.c.step_id == crawl_steps.c.id,
+            ),
+        )
+        .where(
+            extractions.c.id.in_(list(extraction_ids)),
+            extractions.c.status.in_(CRAWLING_STATES),
+            ~is_open,
+        )
+        .order_by(pages.c.id)
+    )
+    unknown = {"class": ErrorClass.PERMANENT.value, "code": "error", "message": "the root failed"}
+    return {row.id: (row.kind, row.failure or unknown) for row in connection.execute(query)}
 
 
 def _tell_source(
@@ -48,22 +265,24 @@ def _tell_source(
     if (failure := ended.failure) is not None:
         is_wall = failure["code"] in WALL_CODES
         kind = str(failure["code"]).replace("_", " ")
+        word = "failed" if failure["class"] != ErrorClass.RESOURCE.value else ended.status.lower()
         walk = crawls.FailedWalk(
             source_id=ended.source_id,
-            outcome=f"extraction {ended.id} failed: {failure['message']}",
+            outcome=f"extraction {ended.id} {word}: {failure['message']}",
             error_class=failure["class"],
-            # what robots.txt forbids, or a pause that was asked for, is nobody's fault
+            # what robots.txt forbids, a pause that was asked for, or an operator: nobody's fault
             is_strike=failure["class"] != ErrorClass.RESOURCE.value,
             wall=f"behind a {kind}: {failure['message']}" if is_wall else None,
         )
         crawls.fail(connection, walk, now=now, settings=settings, random=random)
         return
     new, failed = _counts(connection, ended.id)
+    got = ended.page_count - failed
     crawls.complete(
         connection,
         ended.source_id,
         outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed",
-        pages=ended.page_count - failed,
+        records=got if ended.dataset is None else ended.dataset.items,
         has_news=new > 0,
         now=now,
     )
@@ -77,3 +296,35 @@ def _counts(connection: Connection, extraction_id: int) -> tuple[int, int]:
     ).where(pages.c.extraction_id == extraction_id)
     new, failed = connection.execute(query).one()
     return new, failed
+
+
+def _note(connection: Connection, ended: Ended, ending: Ending, *, now: datetime) -> None:
+    """The audit log says how it ended, by whom, and what became of its dataset."""
+    dataset = ended.dataset
+    detail: dict[str, Any] = {"source": ended.source_id}
+    if ended.failure is not None:
+        detail["reason"] = ended.failure["message"]
+    if dataset is not None:
+        detail |= {"dataset": dataset.id, "version": dataset.version, "is": dataset.status.value}
+        detail |= {"findings": list(dataset.findings)} if dataset.findings else {}
+    audit(
+        connection,
+        actor=ending.actor,
+        action=f"extraction.{ended.status.lower()}",
+        subject=f"extraction:{ended.id}",
+        now=now,
+        detail=detail,
+    )
+
+
+def _facts(connection: Connection, ended: Ended) -> EndFacts:
+    _, failed = _counts(connection, ended.id)
+    return EndFacts(
+        extraction_id=ended.id,
+        source_id=ended.source_id,
+        status=ended.status,
+        page_count=ended.page_count,
+        failed_pages=failed,
+        reason=None if ended.failure is None else str(ended.failure["message"]),
+        dataset=ended.dataset,
+    )

@@ -1,33 +1,28 @@
-"""Extractions begin with a root page and end when no page waits, or when the root was not got."""
+"""Extractions begin: a row, its steps, the root page and its task; how they end is `ending`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from datetime import datetime
-from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import Connection, and_, exists, func, insert, null, select, update
+from sqlalchemy import Connection, func, insert, select
 
 from ingestion_pipeline.catalogs.purpose import entity_of, published_dataset
 from ingestion_pipeline.catalogs.recipe import Recipe, recipe_of
 from ingestion_pipeline.catalogs.seen import identity
 from ingestion_pipeline.catalogs.states import (
-    CRAWLING_STATES,
-    EXTRACT_PAGE,
     UNFINISHED_PAGES,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import Step, StepKind, steps_of
+from ingestion_pipeline.catalogs.steps import Step, steps_of
 from ingestion_pipeline.pages.crawled import FETCH_PAGE
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import (
     CRAWLING,
-    FRONTIER,
     crawl_steps,
     extractions,
     pages,
@@ -35,17 +30,6 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.urls import canonical_url, host_of
 from ingestion_pipeline.work.task import TaskStatus
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
-    """An extraction that has just ended: complete, or not, and then why."""
-
-    id: int
-    source_id: str
-    is_complete: bool
-    failure: Mapping[str, Any] | None
-    page_count: int
 
 
 def start_extractions(
@@ -151,105 +135,3 @@ def _insert_steps(
         )
         ids[step.key] = connection.execute(statement.returning(crawl_steps.c.id)).scalar_one()
     return ids
-
-
-def end_extractions(
-    connection: Connection, extraction_ids: Collection[int], *, now: datetime
-) -> list[Ended]:
-    """Those of these that no page keeps open have ended: complete, unless the root has failed.
-
-    A failed root is never complete: it is stale, with the root's own failure.
-    """
-    if not extraction_ids:
-        return []
-    other = pages.alias("other")
-    is_open = exists().where(
-        other.c.extraction_id == extractions.c.id, other.c.status.in_(UNFINISHED_PAGES)
-    )
-    root = (
-        select(extractions.c.id, pages.c.failure)
-        .join(pages, pages.c.extraction_id == extractions.c.id)
-        .join(
-            crawl_steps,
-            and_(
-                crawl_steps.c.id == pages.c.step_id,
-                crawl_steps.c.kind == StepKind.FETCH_ROOT.value,
-            ),
-        )
-        .where(
-            extractions.c.id.in_(list(extraction_ids)),
-            extractions.c.status.in_(CRAWLING_STATES),
-            ~is_open,
-        )
-    )
-    failures: dict[int, Any] = {row.id: row.failure for row in connection.execute(root)}
-    ended: list[Ended] = []
-    for id_, failure in sorted(failures.items()):
-        status = ExtractionStatus.STALE if failure else ExtractionStatus.COMPLETE
-        statement = (
-            update(extractions)
-            .where(extractions.c.id == id_, CRAWLING)
-            .values(status=status.value, failure=failure or null(), finished_at=now, updated_at=now)
-            .returning(extractions.c.source_id, extractions.c.page_count)
-        )
-        row = connection.execute(statement).one_or_none()
-        if row is not None:
-            is_complete = status is ExtractionStatus.COMPLETE
-            ended.append(
-                Ended(
-                    id=id_,
-                    source_id=row.source_id,
-                    is_complete=is_complete,
-                    failure=failure,
-                    page_count=row.page_count,
-                )
-            )
-    return ended
-
-
-def cancel_extractions(
-    connection: Connection, reasons: Mapping[int, Mapping[str, Any]], *, now: datetime
-) -> list[Ended]:
-    """These have ended where they are, each for its reason; what waits of them is not fetched."""
-    ended: list[Ended] = []
-    for id_, reason in sorted(reasons.items()):
-        cancelled = {"status": ExtractionStatus.CANCELLED.value, "failure": dict(reason)}
-        statement = (
-            update(extractions)
-            .where(extractions.c.id == id_, CRAWLING)
-            .values(**cancelled, finished_at=now, updated_at=now)
-            .returning(extractions.c.source_id, extractions.c.page_count)
-        )
-        row = connection.execute(statement).one_or_none()
-        if row is not None:
-            _cancel_tasks(connection, row.source_id, now=now)
-            ended.append(
-                Ended(
-                    id=id_,
-                    source_id=row.source_id,
-                    is_complete=False,
-                    failure=reason,
-                    page_count=row.page_count,
-                )
-            )
-    return ended
-
-
-def _cancel_tasks(connection: Connection, source_id: str, *, now: datetime) -> None:
-    waiting = (
-        select(tasks.c.id)
-        .where(
-            FRONTIER,
-            tasks.c.kind.in_([FETCH_PAGE, EXTRACT_PAGE]),
-            tasks.c.source_id == source_id,
-            tasks.c.status == TaskStatus.PENDING.value,
-        )
-        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
-        .with_for_update()
-        .cte("waiting")
-    )
-    connection.execute(
-        update(tasks)
-        .where(tasks.c.id.in_(select(waiting.c.id)))
-        .values(status=TaskStatus.CANCELLED.value, updated_at=now)
-    )

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
@@ -24,7 +23,7 @@ from ingestion_pipeline.catalogs.dataset_rows import (
     write_items,
     write_pages,
 )
-from ingestion_pipeline.catalogs.ending import end_and_tell
+from ingestion_pipeline.catalogs.ending import budget_ending, end_failed_roots, finalise
 from ingestion_pipeline.catalogs.exploring import explore
 from ingestion_pipeline.catalogs.items import Item, items_of
 from ingestion_pipeline.catalogs.reader import kind_of, read_as
@@ -39,7 +38,6 @@ from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.catalogs.writing import failure_reason, lock_extractions
 from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
 from ingestion_pipeline.work.errors import Fatal, Permanent, classify
@@ -223,31 +221,13 @@ class _Flush:
             self._pages.append(FinishedPage(id=one.work.page_id, status=status, failure=reason))
 
     def _end(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
-        reasons: dict[int, Mapping[str, Any]] = {
-            one.work.extraction_id: {
-                "class": "resource",
-                "code": "over_budget",
-                "message": str(one.why),
-            }
-            for one in over
-        }
-        for id_, reason in sorted(reasons.items()):
-            audit(
-                self._connection,
-                actor="system",
-                action="extraction.cancel",
-                subject=f"extraction:{id_}",
-                now=self._now,
-                detail=dict(reason),
-            )
-        return end_and_tell(
-            self._connection,
-            ids,
-            reasons,
-            now=self._now,
-            settings=self._shop.settings,
-            random=self._shop.random,
-        )
+        """The ids of those that cannot go on: no money is left, or the root itself was in vain."""
+        endings = {one.work.extraction_id: budget_ending(str(one.why)) for one in over}
+        now, settings, random = self._now, self._shop.settings, self._shop.random
+        ended = finalise(
+            self._connection, endings, now=now, settings=settings, random=random
+        ) + end_failed_roots(self._connection, ids, now=now, settings=settings, random=random)
+        return {one.id for one in ended}
 
 
 OF_THE_RUN = frozenset({"stopped", "slice_over"})  # says nothing of the page

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from random import Random
-from typing import Any
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.carrying import carry_over
-from ingestion_pipeline.catalogs.ending import end_and_tell
+from ingestion_pipeline.catalogs.ending import Ending, end_failed_roots, finalise
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
     PagePlan,
@@ -22,6 +21,7 @@ from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.seen import SeenPage
 from ingestion_pipeline.catalogs.spawning import write_followed
+from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.catalogs.steps import Followed, what_follows
 from ingestion_pipeline.catalogs.writing import (
     begin_readings,
@@ -118,9 +118,10 @@ class CatalogSystem:
         settings: Settings,
         random: Random,
     ) -> None:
-        """Pages, what follows from them, what is to be read, and the end of what is over.
+        """Pages, what follows from them, what is to be read, and the end of what cannot go on.
 
         A page of records that says what the published dataset knows already is not read again.
+        Whether an extraction is complete is decided when it is quiet (`completion`).
         """
         ids = touched(outcomes)
         going_on = lock_extractions(connection, ids, now=now)
@@ -129,10 +130,11 @@ class CatalogSystem:
         write_followed(connection, followed, known=known, now=now, settings=settings)
         carried = carry_over(connection, downloaded, going_on, now=now, settings=settings)
         begin_readings(connection, followed, downloaded - carried, going_on, now=now)
-        end_and_tell(connection, ids, _walls(outcomes), now=now, settings=settings, random=random)
+        finalise(connection, _walls(outcomes), now=now, settings=settings, random=random)
+        end_failed_roots(connection, ids, now=now, settings=settings, random=random)
 
 
-def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
+def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:
     """The extractions that met a bot wall anywhere: whoever puts one up means all of his pages.
 
     A form for a password is a wall in front of its own page; only at the root is it the source's.
@@ -140,5 +142,8 @@ def _walls(outcomes: PageOutcomes) -> dict[int, dict[str, Any]]:
     met = [one for one in outcomes.failed if one.error.code == BOT_WALL]
     plans: list[PagePlan] = [one.work.plan for one in met]
     return {
-        plan.extraction_id: failure_reason(one.error) for plan, one in zip(plans, met, strict=True)
+        plan.extraction_id: Ending(
+            status=ExtractionStatus.CANCELLED, failure=failure_reason(one.error)
+        )
+        for plan, one in zip(plans, met, strict=True)
     }

@@ -10,6 +10,7 @@ from ingestion_pipeline.cli.dead_letters import dead_letters
 from ingestion_pipeline.cli.demo import demo
 from ingestion_pipeline.cli.doctor import doctor
 from ingestion_pipeline.cli.export import export
+from ingestion_pipeline.cli.extractions import extractions
 from ingestion_pipeline.cli.init import init
 from ingestion_pipeline.cli.notices import notices
 from ingestion_pipeline.cli.output import Failed, Refused
@@ -75,7 +76,7 @@ def main() -> None:
 
 
 for command in (
-    *(init, sources, series, recipients, follow, unfollow, notices),
+    *(init, sources, extractions, series, recipients, follow, unfollow, notices),
     *(settings, status, dead_letters, export, read, doctor, demo),
 ):
     main.add_command(command)

@@ -49,7 +49,7 @@ def _say_notices(found: Sequence[RowMapping]) -> None:
         Column("id", is_number=True),
         Column("recipient"),
         Column("status"),
-        Column("chapter", is_flexible=True),
+        Column("about", is_flexible=True),
         Column("sent"),
         Column("error", is_flexible=True),
     ]
@@ -58,7 +58,7 @@ def _say_notices(found: Sequence[RowMapping]) -> None:
             row["id"],
             row["recipient"],
             row["status"],
-            _chapter(row["payload"]),
+            _subject(row["payload"]),
             row["sent_at"],
             shortened(row["error"] or "", 120),
         ]
@@ -67,5 +67,7 @@ def _say_notices(found: Sequence[RowMapping]) -> None:
     say_table(columns, rows)
 
 
-def _chapter(payload: dict[str, Any]) -> str:
+def _subject(payload: dict[str, Any]) -> str:
+    if "series_title" not in payload:
+        return shortened(payload.get("title") or "", 120)
     return f"{payload['series_title']} {payload['number'] or payload['title'] or ''}".strip()

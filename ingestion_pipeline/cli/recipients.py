@@ -48,7 +48,10 @@ def recipients() -> None:
 @click.argument("address")
 @mode_option
 @language_option
-@click.option("--kinds", help="Of what they are told, a comma list: chapter.")
+@click.option(
+    "--kinds",
+    help="Of what they are told: chapter (the default), extraction, recipe; a comma list.",
+)
 @click.option("--secret", help="Signs the webhook: whsec_...; one is made by default.")
 def add(*, recipient_id: str, address: str, secret: str | None, **given: Any) -> None:  # noqa: ANN401
     """Tell somebody, from now on.
@@ -72,7 +75,9 @@ def add(*, recipient_id: str, address: str, secret: str | None, **given: Any) ->
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         made = registry.add(connection, recipient, actor=actor(), now=now, secret=secret)
-    say(f"added {recipient_id}; `ingest follow {recipient_id} SERIES` says of what they hear")
+    hears = f"`ingest follow {recipient_id} SERIES` says of what they hear"
+    of_all = f"they hear of every {' and '.join(recipient.kinds)}"
+    say(f"added {recipient_id}; {hears if 'chapter' in recipient.kinds else of_all}")
     if made is not None and secret is None:
         _say_secret(made)
 

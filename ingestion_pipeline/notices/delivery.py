@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.channel import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
-from ingestion_pipeline.notices.message import chapters_message
+from ingestion_pipeline.notices.message import message_of
 from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, memory, plan
 from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
@@ -181,8 +181,11 @@ class Deliverer:
         if task.attempts > self._limits.max_attempts:
             said = f"its deliverer died at all of {self._limits.max_attempts} attempts"
             raise Permanent(said, code="worker_lost")
-        message = chapters_message(
-            sealed.delivery_id, to.id, sealed.payloads, text_chapters=self._text_chapters
+        message = message_of(
+            sealed.delivery_id,
+            to.id,
+            list(zip(sealed.kinds, sealed.payloads, strict=True)),
+            text_chapters=self._text_chapters,
         )
         state = task.state if (task.state or {}).get("delivery_id") == sealed.delivery_id else None
         await self._channel.send(to, message, now=now, state=state)

@@ -1,8 +1,9 @@
 """From the outbox to notices: one statement for all followers, one notice for ever.
 
-A notice is unique by recipient and chapter, whatever announced the chapter: its first appearance,
-another source, or a language it had not been in. Notices and the mark on the outbox row are one
-transaction, so that a killed deliverer leaves either both or neither.
+A notice is unique by recipient and subject: a chapter, or what `subjects` tells of. Whatever
+announced a chapter (its first appearance, another source, a language it had not been in), it is
+told once. Notices and the mark on the outbox row are one transaction, so that a killed deliverer
+leaves either both or neither.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 
+from ingestion_pipeline.notices.subjects import KINDS, tell_subjects
 from ingestion_pipeline.notices.tasks import CHAPTER, IS_TOLD, wake
 from ingestion_pipeline.sources.belonging import meanings, names_of
 from ingestion_pipeline.sources.recipient import Mode
@@ -68,21 +70,39 @@ def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Exp
     rows = _unhandled(connection)
     if not rows:
         return Expanded()
-    announced = _announced(connection, rows)
-    statuses = _insert_notices(connection, announced) if announced else []
-    if statuses:
-        oldest = min(row["created_at"] for row in rows)
-        ids = {str(one.chapter_id) for one in announced}
-        wake(connection, subject_ids=ids, at=oldest + grouping)
+    at = min(row["created_at"] for row in rows) + grouping
+    modes = [*_tell_chapters(connection, rows, at), *_tell_others(connection, rows, at)]
     _mark_handled(connection, [row["id"] for row in rows], now=now)
-    muted = statuses.count(Mode.MUTED.value)
-    return Expanded(handled=len(rows), notices=len(statuses), muted=muted)
+    muted = modes.count(Mode.MUTED.value)
+    return Expanded(handled=len(rows), notices=len(modes), muted=muted)
+
+
+def _tell_chapters(connection: Connection, rows: Sequence[RowMapping], at: datetime) -> list[str]:
+    announced = _announced(connection, [row for row in rows if row["subject_kind"] not in KINDS])
+    modes = _insert_notices(connection, announced) if announced else []
+    if modes:
+        wake(connection, subject_ids={str(one.chapter_id) for one in announced}, at=at)
+    return modes
+
+
+def _tell_others(connection: Connection, rows: Sequence[RowMapping], at: datetime) -> list[str]:
+    modes = tell_subjects(connection, rows)
+    for kind in KINDS if modes else ():
+        ids = {row["subject_id"] for row in rows if row["subject_kind"] == kind}
+        wake(connection, kind=kind, subject_ids=ids, at=at)
+    return modes
 
 
 def _unhandled(connection: Connection) -> list[RowMapping]:
     """The rows nobody has handled, nor is handling: two deliverers share them."""
     query = (
-        select(outbox.c.id, outbox.c.payload, outbox.c.created_at)
+        select(
+            outbox.c.id,
+            outbox.c.subject_kind,
+            outbox.c.subject_id,
+            outbox.c.payload,
+            outbox.c.created_at,
+        )
         .where(UNHANDLED, IS_TOLD)
         .order_by(outbox.c.id)
         .limit(ROWS_AT_ONCE)

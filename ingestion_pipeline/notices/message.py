@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
+from ingestion_pipeline.notices.subjects import KINDS
+
 # What a stranger's title must not bring along: lines of its own, and what a terminal would obey.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 TITLE_CHARS = 200
@@ -45,12 +47,47 @@ def chapters_message(
         "title": title,
         "text": text,
         "count": len(chapters),
-        "series": [
-            {"id": id_, "title": name, "chapters": [_chapter(one) for one in some]}
-            for id_, (name, some) in series.items()
-        ],
+        "series": _series_facts(series),
     }
     return Message(id=delivery_id, title=title, text=text, body=_json(content))
+
+
+def message_of(
+    delivery_id: str,
+    recipient_id: str,
+    told: Sequence[tuple[str, Mapping[str, Any]]],
+    *,
+    text_chapters: int,
+) -> Message:
+    """A message of these notices (kind and payload, in order).
+
+    Chapters alone are told as they always were; what else there is comes first, an event each.
+    """
+    chapters = [payload for kind, payload in told if kind not in KINDS]
+    events = [(kind, payload) for kind, payload in told if kind in KINDS]
+    if not events:
+        return chapters_message(delivery_id, recipient_id, chapters, text_chapters=text_chapters)
+    series = _by_series(chapters)
+    lines = "\n".join(_lines(series, len(chapters), text_chapters))
+    first = _plain(events[0][1]["title"])
+    title = first if len(told) == 1 else f"{first}, and {len(told) - 1} more"
+    text = "\n\n".join([*(_event_text(one) for _, one in events), *filter(None, [lines])])
+    content = {
+        "type": "events",
+        "id": delivery_id,
+        "recipient": recipient_id,
+        "title": title,
+        "text": text,
+        "count": len(told),
+        "events": [{"kind": kind, **payload} for kind, payload in events],
+        "series": _series_facts(series),
+    }
+    return Message(id=delivery_id, title=title, text=text, body=_json(content))
+
+
+def _event_text(payload: Mapping[str, Any]) -> str:
+    lines = [_plain(payload["title"]), *map(_plain, payload["text"].splitlines())]
+    return "\n".join(filter(None, lines))
 
 
 def example_message(delivery_id: str, recipient_id: str) -> Message:
@@ -64,6 +101,13 @@ def example_message(delivery_id: str, recipient_id: str) -> Message:
         "text": text,
     }
     return Message(id=delivery_id, title=title, text=text, body=_json(content))
+
+
+def _series_facts(series: _Series) -> list[dict[str, Any]]:
+    return [
+        {"id": id_, "title": name, "chapters": [_chapter(one) for one in some]}
+        for id_, (name, some) in series.items()
+    ]
 
 
 _Series = dict[str, tuple[str, list[Mapping[str, Any]]]]

@@ -34,6 +34,7 @@ class Sealed:
     delivery_id: str
     ids: tuple[int, ...]
     payloads: tuple[dict[str, Any], ...]
+    kinds: tuple[str, ...] = ()
 
 
 def addressee(connection: Connection, recipient: str) -> Addressee | None:
@@ -75,7 +76,7 @@ def waiting(connection: Connection, recipient: str) -> list[Waiting]:
 def sealed_as(connection: Connection, recipient: str, delivery_id: str) -> Sealed:
     """The message of this id, in the order of its notices."""
     query = (
-        select(notices.c.id, notices.c.payload)
+        select(notices.c.id, notices.c.subject_kind, notices.c.payload)
         .where(UNSENT, notices.c.recipient == recipient, notices.c.delivery_id == delivery_id)
         .order_by(notices.c.id)
     )
@@ -84,6 +85,7 @@ def sealed_as(connection: Connection, recipient: str, delivery_id: str) -> Seale
         delivery_id=delivery_id,
         ids=tuple(row.id for row in rows),
         payloads=tuple(row.payload for row in rows),
+        kinds=tuple(row.subject_kind for row in rows),
     )
 
 

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, Text, and_, cast, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from ingestion_pipeline.notices.subjects import KINDS
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     UNHANDLED,
@@ -30,18 +31,21 @@ CHAPTER = "chapter"
 CHAPTER_LANGUAGE = "chapter_language"  # a known chapter, in a language that is new to it
 # What a deliverer makes notices of. By the bare column SQLite would walk through all that was ever
 # handled, not through the few that are not.
-IS_TOLD = func.coalesce(outbox.c.subject_kind, "").in_([CHAPTER, CHAPTER_LANGUAGE])
+_KIND = func.coalesce(outbox.c.subject_kind, "")
+IS_TOLD = _KIND.in_([CHAPTER, CHAPTER_LANGUAGE, *KINDS])
 PRIORITY = 1
 TASKS_AT_ONCE = 5_000
 
 
-def wake(connection: Connection, *, subject_ids: Collection[str], at: datetime) -> None:
-    """Recipients with news of these chapters are looked at then, if they would be later.
+def wake(
+    connection: Connection, *, kind: str = CHAPTER, subject_ids: Collection[str], at: datetime
+) -> None:
+    """Recipients with news of these subjects are looked at then, if they would be later.
 
     A retry and a pause are waited out.
     """
     news = select(notices.c.recipient).where(
-        UNSENT, notices.c.subject_kind == CHAPTER, notices.c.subject_id.in_(list(subject_ids))
+        UNSENT, notices.c.subject_kind == kind, notices.c.subject_id.in_(list(subject_ids))
     )
     theirs = tasks.c.dedupe_key.in_(news)
     _lock(connection, theirs)
@@ -121,8 +125,12 @@ def cancel(connection: Connection, recipient: str, *, now: datetime) -> None:
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
     """Whether a deliverer would find something: three indexed questions, the cheapest first."""
+    has_followers, has_recipients = (
+        exists(select(follows.c.recipient_id)),
+        exists(select(recipients.c.id)),
+    )
     unhandled = select(outbox.c.id).where(
-        UNHANDLED, IS_TOLD, exists(select(follows.c.recipient_id))
+        UNHANDLED, IS_TOLD, or_(has_followers, and_(_KIND.in_(KINDS), has_recipients))
     )
     due = select(tasks.c.id).where(
         ACTIVE, tasks.c.kind == DELIVER, tasks.c.not_before <= now, _is_claimable(now)

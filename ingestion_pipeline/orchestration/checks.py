@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import dagster as dg
 
 from ingestion_pipeline.catalogs import checks as catalog_checks
+from ingestion_pipeline.catalogs import listing
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -15,6 +16,7 @@ from ingestion_pipeline.systems import check_definition
 
 CHAPTERS = dg.AssetKey("chapters")
 PAGES = dg.AssetKey("pages")
+DATASETS = dg.AssetKey("datasets")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
 
@@ -60,6 +62,22 @@ def _lost_pages(shop: Workshop) -> list[Finding]:
         return catalog_checks.lost_pages(connection, drop_share=shop.settings.crawl.drop_share)
 
 
+def _quarantined_datasets(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return listing.quarantined(connection)
+
+
+def _unfinished(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return listing.unfinished(connection)
+
+
+def _unproved(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        share = shop.settings.extraction.flagged_share
+        return listing.unproved(connection, flagged_share=share)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -99,6 +117,18 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _lost_pages,
         "No complete crawl found far fewer pages than the complete one before it.",
     ),
+    dg.AssetCheckKey(DATASETS, "not_quarantined"): (
+        _quarantined_datasets,
+        "No catalogue's newest dataset is held back: empty, far smaller, or with a lost field.",
+    ),
+    dg.AssetCheckKey(DATASETS, "extractions_complete"): (
+        _unfinished,
+        "No catalogue's last extraction ended stale or cancelled.",
+    ),
+    dg.AssetCheckKey(DATASETS, "values_proved"): (
+        _unproved,
+        "No newest dataset has more unproved items than the setting extraction.flagged_share.",
+    ),
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
@@ -116,6 +146,7 @@ TOLD_BY_POLLS = [
     dg.AssetCheckKey(CHAPTERS, "sources_fresh"),
 ]
 
+TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
 TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
 
 
@@ -141,6 +172,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
+DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
 PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]

@@ -15,6 +15,7 @@ from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.catalogs import crawl_catalogs, crawl_run
 from ingestion_pipeline.orchestration.events import declared
+from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -245,4 +246,4 @@ def run_failures(context: dg.RunFailureSensorContext, workshop: WorkshopResource
             )
 
 
-SENSORS = [new_sources, pending_work, stale_runs, run_failures]
+SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]

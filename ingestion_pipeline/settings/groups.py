@@ -258,6 +258,15 @@ class Retention(Group):
     outbox_seconds: int = Field(
         default=7 * DAY, ge=0, description="outbox rows, once they are notices"
     )
+    extractions_per_source: int = Field(
+        default=5, ge=1, description="extractions of a source, with their pages"
+    )
+    model_calls_seconds: int = Field(
+        default=365 * DAY, ge=62 * DAY, description="the ledger of model calls"
+    )
+    model_answers_seconds: int = Field(
+        default=365 * DAY, ge=0, description="answers of models, kept so that none is paid twice"
+    )
 
 
 class Notices(Group):

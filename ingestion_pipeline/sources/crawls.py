@@ -67,7 +67,7 @@ def complete(
     source_id: str,
     *,
     outcome: str,
-    pages: int,
+    records: int,
     has_news: bool,
     now: datetime,
 ) -> None:
@@ -93,7 +93,7 @@ def complete(
             synced_at=func.coalesce(sources.c.synced_at, now),
             last_outcome=outcome,
             last_error_class=None,
-            record_count=pages,
+            record_count=records,
             updated_at=now,
         )
     )

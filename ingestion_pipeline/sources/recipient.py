@@ -19,7 +19,8 @@ from ingestion_pipeline.sources.source import BY_HAND, SERIES_ID
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 RECIPIENT_ID = SERIES_ID  # the same characters
-SUBJECT_KINDS = ("chapter",)
+SUBJECT_KINDS = ("chapter", "extraction", "recipe")
+USUAL_KINDS = ("chapter",)  # whoever follows a series did not ask how catalogues fare
 KEYS = ("id", "address", "mode", "language", "kinds", "follows")
 FOLLOW_KEYS = ("series", "mode", "language")
 LANGUAGE_LENGTH = 20  # the width of the column
@@ -55,7 +56,7 @@ class Recipient:
     address: str
     mode: Mode = Mode.IMMEDIATE
     language: str | None = None
-    kinds: tuple[str, ...] = SUBJECT_KINDS
+    kinds: tuple[str, ...] = USUAL_KINDS
     follows: tuple[Follow, ...] = ()
     origin: str = BY_HAND
 
@@ -83,7 +84,7 @@ def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadFiel
         address=raw["address"],
         mode=Mode(raw.get("mode") or Mode.IMMEDIATE),
         language=_lower(raw.get("language")),
-        kinds=tuple(raw.get("kinds") or SUBJECT_KINDS),
+        kinds=tuple(raw.get("kinds") or USUAL_KINDS),
         follows=follows,
     ), []
 

@@ -24,6 +24,7 @@ from ingestion_pipeline_tests.crawlers import (
     a_catalog,
     a_page,
     begin,
+    conclude,
     crawl,
     crawl_all,
     found_pages,
@@ -67,6 +68,7 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
         ("/c/2", "root/links/links", "EXTRACTED_NO_DATA"),
         ("/c/3", "root/links/links", "EXTRACTED_NO_DATA"),
     ]
+    conclude(shop)
     [extraction] = rows(store, extractions)
     assert (extraction.status, extraction.page_count) == ("COMPLETE", 6)
     source = source_row(store, SHOP)
@@ -251,6 +253,7 @@ def test_a_poll_waits_for_its_tiers_interval_and_the_next_one_begins_again(
     given_sources(store, a_catalog())
     begin(shop, web)
     crawl(shop, web)
+    conclude(shop)
 
     due = source_row(store, SHOP).next_check_at - store.now()
     clock.advance(days=8)

@@ -30,6 +30,7 @@ from ingestion_pipeline_tests.crawlers import (
     a_catalog,
     a_page,
     begin,
+    conclude,
     crawl,
     crawl_all,
     found_pages,
@@ -208,6 +209,7 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
     for _ in range(2):
         clock.advance(days=2)
         crawl(shop, web)
+    conclude(shop)
 
     [extraction] = rows(store, extractions)
     assert extraction.status == "COMPLETE"

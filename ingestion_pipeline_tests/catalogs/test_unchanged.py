@@ -19,7 +19,7 @@ from ingestion_pipeline.pages.rendering import Rendered, Rendering
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, snapshots
-from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, crawl_all
+from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, conclude, crawl_all
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import a_fetcher, given_sources, rows
 
@@ -71,7 +71,9 @@ def crawl_shown(shop: Workshop, web: FakeWeb, browser: Browser) -> CrawlCounts:
         async with a_fetcher(shop.settings, web.port) as fetcher:
             return await crawl_until_done(shop, [SHOP], fetcher, renderer=browser)
 
-    return asyncio.run(run())
+    counts = asyncio.run(run())
+    conclude(shop)
+    return counts
 
 
 def ends(store: Store) -> list[tuple[str, int]]:

@@ -64,6 +64,7 @@ class House:
             "INGESTION_SOURCES": str(self.sources),
             "INGESTION_HOSTS__DELAY_SECONDS": "0",
             "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.05",
+            "INGESTION_EXTRACTION__QUIET_SECONDS": "0",
         }
 
     @contextmanager

@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
-from ingestion_pipeline_tests.crawlers import LINKS, a_page, fetch_pages
+from ingestion_pipeline_tests.crawlers import LINKS, a_page, conclude, fetch_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.orchestration.house import (
     PARTITION,
@@ -43,6 +43,14 @@ def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
         }
         (house.sources / "mine.yaml").write_text(a_file([entry]))
         yield web
+
+
+def run_and_conclude(house: House, instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+    """One crawl by hand; then its pages are read, and it ends."""
+    done = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    with house.open() as shop:
+        conclude(shop)
+    return done
 
 
 def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor_asks_for(
@@ -82,8 +90,8 @@ def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
 ) -> None:
     tick_sensor("new_sources", instance)
 
-    first = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
-    second = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    first = run_and_conclude(house, instance)
+    second = run_and_conclude(house, instance)
 
     assert (told(first, "pages")[SHOP]["new"], told(second, "pages")[SHOP]["new"]) == (2, 0)
     assert told(second, "pages")[SHOP]["unchanged"] == 2
@@ -149,10 +157,11 @@ def test_a_crawl_that_found_far_fewer_pages_is_seen(
     house: House, web: FakeWeb, instance: dg.DagsterInstance
 ) -> None:
     tick_sensor("new_sources", instance)
-    run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    run_and_conclude(house, instance)
     web.routes["/"] = a_page("/c/1")
 
-    again = run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+    run_and_conclude(house, instance)
+    again = run_and_conclude(house, instance)
 
     assert checked(again)["no_drop_against_history"] is False
 
@@ -195,7 +204,7 @@ def test_a_page_that_a_browser_showed_is_pictured_and_its_text_is_not_in_the_eve
     web.routes |= {"/c/2": SHELL}
     tick_sensor("new_sources", instance)
 
-    runs = [run_job("ingest_catalog", instance, tags={PARTITION: SHOP}) for _ in range(2)]
+    runs = [run_and_conclude(house, instance) for _ in range(2)]
 
     first, second = (told(run, "pages")[SHOP] for run in runs)
     assert (first["new"], second["unchanged"]) == (3, 3)

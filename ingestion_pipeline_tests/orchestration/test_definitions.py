@@ -22,7 +22,6 @@ from ingestion_pipeline.store.tables import metadata
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
 ASSETS = ["sources", "pages", "datasets", "chapters", "notices"]
-WITHOUT_CHECKS = {"datasets"}  # its quality gates come with completion
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -49,7 +48,8 @@ def test_the_jobs_bear_their_names() -> None:
     polls = {"poll_hot", "poll_warm", "poll_cold"}
     crawls = {"crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
-    assert names == polls | crawls | others
+    ends = {"complete_extractions", "control_extraction"}
+    assert names == polls | crawls | ends | others
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -98,7 +98,8 @@ def test_a_hot_tick_comes_every_five_minutes_and_a_cold_one_every_hour() -> None
 def test_the_sensors_run_by_themselves() -> None:
     found = {one.name: one.default_status for one in REPOSITORY.sensor_defs}
 
-    names = ("new_sources", "pending_work", "stale_runs", "run_failures")
+    ours = ("new_sources", "pending_work", "extraction_completion")
+    names = (*ours, "stale_runs", "run_failures")
     assert found == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 
@@ -122,7 +123,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert one.group_name in {"sources", "catalogs", "series", "notices"}
 
 
-@pytest.mark.parametrize("name", [name for name in ASSETS if name not in WITHOUT_CHECKS])
+@pytest.mark.parametrize("name", ASSETS)
 def test_an_asset_has_checks_and_each_says_what_it_promises(name: str) -> None:
     keys = REPOSITORY.asset_graph.get_check_keys_for_assets({dg.AssetKey(name)})
 

@@ -6,7 +6,7 @@ cost; a worker that dies in between leaves its reserve counted. `cached` rows co
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -24,6 +24,7 @@ from ingestion_pipeline.store.types import ExactDecimal
 from ingestion_pipeline.work.errors import Resource
 
 CACHE = "cache"
+CACHED = "cached"  # a row for an answer that was kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,10 +133,16 @@ class Ledger:
 
 def costs(connection: Connection, *, extraction_id: int) -> Sequence[CostLine]:
     """What an extraction has cost, by call site and model; `open_usd` is not settled yet."""
+    return costs_of(connection, [extraction_id]).get(extraction_id, [])
+
+
+def costs_of(connection: Connection, extraction_ids: Collection[int]) -> dict[int, list[CostLine]]:
+    """What each of these extractions has cost, as `costs`; none for one that asked no model."""
     calls = model_calls.c
     is_open = calls.status == "reserved"
     query = (
         select(
+            calls.extraction_id,
             calls.call_site,
             calls.model,
             func.count().label("calls"),
@@ -144,22 +151,34 @@ def costs(connection: Connection, *, extraction_id: int) -> Sequence[CostLine]:
             _total(func.sum(calls.cost_usd)).label("cost_usd"),
             _total(func.sum(calls.reserved_usd).filter(is_open)).label("open_usd"),
         )
-        .where(calls.extraction_id == extraction_id, calls.status != "cached")
-        .group_by(calls.call_site, calls.model)
+        .where(calls.extraction_id.in_(list(extraction_ids)), calls.status != CACHED)
+        .group_by(calls.extraction_id, calls.call_site, calls.model)
         .order_by(calls.call_site, calls.model)
     )
-    return [
-        CostLine(
+    found: dict[int, list[CostLine]] = {}
+    for row in connection.execute(query):
+        line = CostLine(
             call_site=row.call_site,
             model=row.model,
             calls=row.calls,
-            input_tokens=row.input_tokens,
-            output_tokens=row.output_tokens,
+            input_tokens=int(row.input_tokens),
+            output_tokens=int(row.output_tokens),
             cost_usd=row.cost_usd or Decimal(0),
             open_usd=row.open_usd or Decimal(0),
         )
-        for row in connection.execute(query)
-    ]
+        found.setdefault(row.extraction_id, []).append(line)
+    return found
+
+
+def saved_calls(connection: Connection, extraction_ids: Collection[int]) -> dict[int, int]:
+    """How many questions of each extraction were answered by what had been kept."""
+    calls = model_calls.c
+    query = (
+        select(calls.extraction_id, func.count().label("calls"))
+        .where(calls.extraction_id.in_(list(extraction_ids)), calls.status == CACHED)
+        .group_by(calls.extraction_id)
+    )
+    return {row.extraction_id: row.calls for row in connection.execute(query)}
 
 
 def _total(amounts: ColumnElement[Decimal]) -> ColumnElement[Decimal]:

@@ -1,0 +1,171 @@
+"""Whether an extraction is complete, stale, or goes on: decided from durable rows, every 2 minutes.
+
+| looks | changed | waiting tasks | then |
+|---|---|---|---|
+| complete | not for `quiet_seconds` | none | COMPLETE (of an API at once) |
+| complete | | some | goes on |
+| incomplete | not for `stale_seconds` | whatever | STALE |
+| root given up | | nothing open | STALE; of an API CANCELLED |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from ingestion_pipeline.catalogs.ending import (
+    COMPLETE,
+    EXTRACTION_TASKS,
+    Ended,
+    Ending,
+    failed_roots,
+    finalise,
+    root_ending,
+)
+from ingestion_pipeline.catalogs.progress import Running, progress, running, write_summaries
+from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings.catalogs import Extraction
+from ingestion_pipeline.store.tables import FRONTIER, extractions, tasks
+from ingestion_pipeline.work.errors import ErrorClass
+
+LOOKED_AT_ONCE = 200  # extractions whose pages one statement counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """All that decides about an extraction."""
+
+    kind: ExtractionKind
+    unfinished: int
+    total: int
+    has_pending: bool
+    quiet_for: timedelta
+    root_failure: Mapping[str, Any] | None = None
+
+
+def decide(standing: Standing, *, limits: Extraction) -> Ending | None:
+    """How the extraction ends now; None if it goes on."""
+    if standing.root_failure is not None:
+        return root_ending(standing.kind, standing.root_failure)
+    if standing.unfinished or not standing.total:
+        return _stale(standing, limits)
+    is_quiet = standing.quiet_for >= timedelta(seconds=limits.quiet_seconds)
+    may_end = is_quiet or standing.kind is ExtractionKind.API
+    return COMPLETE if may_end and not standing.has_pending else None
+
+
+def _stale(standing: Standing, limits: Extraction) -> Ending | None:
+    if standing.quiet_for < timedelta(seconds=limits.stale_seconds):
+        return None
+    said = f"{standing.unfinished} of {standing.total} pages were left and nothing changed for"
+    failure = {
+        "class": ErrorClass.RESOURCE.value,
+        "code": "stale",
+        "message": f"{said} {standing.quiet_for.total_seconds() / 3600:.1f} hours",
+    }
+    return Ending(status=ExtractionStatus.STALE, failure=failure)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completions:
+    """What a look at all extractions came to."""
+
+    running: int
+    changed: int
+    ended: Sequence[Ended]
+
+
+def update_completions(shop: Workshop, *, source_ids: Collection[str] | None = None) -> Completions:
+    """Every running extraction's summary is as its pages are, and those that are over have ended.
+
+    A transaction for many summaries, and one for each end: a large dataset holds up nobody.
+    """
+    with shop.store.read() as connection:
+        found = running(connection, source_ids=source_ids)
+    changed, ended = 0, list[Ended]()
+    for first in range(0, len(found), LOOKED_AT_ONCE):
+        some = found[first : first + LOOKED_AT_ONCE]
+        with shop.store.begin() as connection:
+            now = shop.store.clock.now(connection)
+            look = _Look(connection, some, now=now)
+            changed += look.write()
+            endings = look.endings(shop.settings.extraction)
+        for id_, ending in endings.items():
+            ended += _finalise(shop, id_, ending)
+    return Completions(running=len(found), changed=changed, ended=ended)
+
+
+def _finalise(shop: Workshop, extraction_id: int, ending: Ending) -> list[Ended]:
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        # Something may have been added since it was looked at; whoever adds holds the row's lock.
+        if ending is COMPLETE and not _still_complete(connection, extraction_id):
+            return []
+        return finalise(
+            connection, {extraction_id: ending}, now=now, settings=shop.settings, random=shop.random
+        )
+
+
+def _still_complete(connection: Connection, extraction_id: int) -> bool:
+    locked = select(extractions.c.id).where(extractions.c.id == extraction_id).with_for_update()
+    connection.execute(locked)
+    found = running(connection, extraction_id=extraction_id)
+    far = progress(connection, [extraction_id])[extraction_id]
+    return bool(found) and not far.unfinished and not _pending(connection, found)
+
+
+class _Look:
+    """At some running extractions, in one transaction."""
+
+    def __init__(self, connection: Connection, found: Sequence[Running], *, now: datetime) -> None:
+        self._connection = connection
+        self._found = found
+        self._now = now
+        self._progress = progress(connection, [row.id for row in found])
+        self._changed_at: dict[int, datetime] = {}
+
+    def write(self) -> int:
+        """The summaries that have changed are written; how many."""
+        stored = {id_: one.as_stored() for id_, one in self._progress.items()}
+        changed = {row.id: stored[row.id] for row in self._found if row.summary != stored[row.id]}
+        write_summaries(self._connection, changed, now=self._now)
+        self._changed_at = {
+            row.id: self._now if row.id in changed else row.changed_at for row in self._found
+        }
+        return len(changed)
+
+    def endings(self, limits: Extraction) -> dict[int, Ending]:
+        """How each of those that are over ends."""
+        pending = _pending(self._connection, self._found)
+        roots = failed_roots(self._connection, [row.id for row in self._found])
+        endings: dict[int, Ending] = {}
+        for row in self._found:
+            far = self._progress[row.id]
+            standing = Standing(
+                kind=row.kind,
+                unfinished=far.unfinished,
+                total=sum(far.pages.values()),
+                has_pending=row.id in pending,
+                quiet_for=self._now - self._changed_at[row.id],
+                root_failure=roots[row.id][1] if row.id in roots else None,
+            )
+            if (ending := decide(standing, limits=limits)) is not None:
+                endings[row.id] = ending
+        return endings
+
+
+def _pending(connection: Connection, found: Sequence[Running]) -> set[int]:
+    """Those of these that have a task which waits or runs; by source, as the index has it."""
+    ids = {row.tracking_id: row.id for row in found}
+    query = select(tasks.c.tracking_id).where(
+        FRONTIER,
+        tasks.c.kind.in_(EXTRACTION_TASKS),
+        tasks.c.source_id.in_({row.source_id for row in found}),
+        tasks.c.tracking_id.in_(list(ids)),
+    )
+    return {ids[one] for one in connection.execute(query.distinct()).scalars()}

@@ -1,0 +1,294 @@
+"""What an operator may do to an extraction, by command or by job: each audited with who did it.
+
+Every function refuses with a sentence that names the extraction and the cure, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, exists, null, or_, select, update
+
+from ingestion_pipeline.catalogs.ending import (
+    EXTRACTION_TASKS,
+    Ended,
+    Ending,
+    finalise,
+)
+from ingestion_pipeline.catalogs.requeueing import Requeued, requeue
+from ingestion_pipeline.catalogs.states import (
+    CRAWLING_STATES,
+    DatasetStatus,
+    ExtractionKind,
+    ExtractionStatus,
+    PageStatus,
+)
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import (
+    CRAWLING,
+    FRONTIER,
+    datasets,
+    extractions,
+    pages,
+    tasks,
+)
+from ingestion_pipeline.work.errors import ErrorClass
+from ingestion_pipeline.work.task import TaskStatus
+
+ENDED_STATES = (ExtractionStatus.STALE, ExtractionStatus.CANCELLED)
+
+
+class UnknownExtraction(LookupError):
+    """No extraction has this id."""
+
+    def __init__(self, extraction_id: int) -> None:
+        super().__init__(
+            f"there is no extraction {extraction_id}; `ingest extractions list` shows all"
+        )
+
+
+class Unfit(ValueError):
+    """The extraction is not in a state for that."""
+
+
+def find(connection: Connection, extraction_id: int) -> Row[Any]:
+    """The extraction's row, locked: nobody ends or opens it meanwhile."""
+    query = select(extractions).where(extractions.c.id == extraction_id)
+    row = connection.execute(query.with_for_update()).one_or_none()
+    if row is None:
+        raise UnknownExtraction(extraction_id)
+    return row
+
+
+def source_of(connection: Connection, row: Row[Any]) -> Source:
+    """The extraction's source."""
+    found = sources_by_id(connection, [row.source_id]).get(row.source_id)
+    if found is None:
+        raise UnknownSource(row.source_id)
+    return found
+
+
+def cancel(
+    connection: Connection,
+    extraction_id: int,
+    *,
+    actor: str,
+    now: datetime,
+    settings: Settings,
+    random: Random,
+    reason: str = "",
+) -> Ended:
+    """It has ended, its waiting work is cancelled, and whoever works on it loses the claim.
+
+    That stops them at their next check, and nothing that they bring is written.
+    """
+    _take_away(connection, extraction_id, now=now)  # tasks before extractions, as crawls lock them
+    row = find(connection, extraction_id)
+    if row.status not in CRAWLING_STATES:
+        raise Unfit(
+            f"extraction {extraction_id} is {row.status} already;"
+            f" `ingest extractions resume {extraction_id}` would go on with it"
+        )
+    said = f"cancelled by {actor}" + (f": {reason}" if reason else "")
+    failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": said}
+    ending = Ending(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
+    [ended] = finalise(
+        connection, {extraction_id: ending}, now=now, settings=settings, random=random
+    )
+    return ended
+
+
+def _take_away(connection: Connection, extraction_id: int, *, now: datetime) -> None:
+    of_it = select(extractions.c.source_id, extractions.c.tracking_id).where(
+        extractions.c.id == extraction_id
+    )
+    row = connection.execute(of_it).one_or_none()
+    if row is None:
+        raise UnknownExtraction(extraction_id)
+    active = (
+        select(tasks.c.id)
+        .where(
+            FRONTIER,
+            tasks.c.kind.in_(EXTRACTION_TASKS),
+            tasks.c.source_id == row.source_id,
+            tasks.c.tracking_id == row.tracking_id,
+        )
+        .order_by(tasks.c.id)
+        .with_for_update()
+        .cte("active")
+    )
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.id.in_(select(active.c.id)))
+        .values(
+            status=TaskStatus.CANCELLED.value,
+            fence=tasks.c.fence + 1,
+            lease_owner=None,
+            lease_until=None,
+            updated_at=now,
+        )
+    )
+
+
+def resume(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
+    """A stale or cancelled extraction goes on: pages without a live task have one again."""
+    row = find(connection, extraction_id)
+    if row.status in CRAWLING_STATES:
+        return requeue(
+            connection, row.id, row.tracking_id, source_of(connection, row), now=now
+        )  # what was orphaned is found again, and the rest left as it is
+    if row.status not in ENDED_STATES:
+        raise Unfit(
+            f"extraction {extraction_id} is {row.status}, and there is nothing to go on with;"
+            f" `ingest extractions retry {extraction_id}` tries its failed pages again"
+        )
+    _reset(connection, row.id, _failed_root(row))
+    return _reopen(connection, row, "extraction.resume", actor=actor, now=now)
+
+
+def retry(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
+    """Failed pages are visited or read again, and pages without data are read again.
+
+    An extraction that has ended is opened for it, and ends again; one that goes on stays as it is.
+    """
+    row = find(connection, extraction_id)
+    if not _reset(connection, row.id, _hopeless_pages(row)):
+        raise Unfit(
+            f"extraction {extraction_id} has no page that failed or gave no data;"
+            f" `ingest extractions rerun {extraction_id}` reads all its pages again"
+        )
+    return _reopen(connection, row, "extraction.retry", actor=actor, now=now)
+
+
+def _failed_root(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+    """A root that failed is tried again: without it there is nothing to go on with."""
+    other = pages.alias("other")
+    alone = ~exists(
+        select(other.c.id).where(
+            other.c.extraction_id == row.id, other.c.status != PageStatus.ERROR.value
+        )
+    )
+    return and_(pages.c.status == PageStatus.ERROR.value, alone)
+
+
+def _hopeless_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+    statuses = [PageStatus.ERROR.value, PageStatus.EXTRACTED_NO_DATA.value]
+    if row.kind != ExtractionKind.RERUN.value:
+        return pages.c.status.in_(statuses)
+    # A rerun asks nobody: what it has no snapshot of is not its business.
+    return and_(pages.c.status.in_(statuses), pages.c.snapshot_id.is_not(None))
+
+
+def _reset(connection: Connection, extraction_id: int, chosen: Any) -> int:  # noqa: ANN401
+    """The chosen pages wait: to be read if that was what failed, else to be visited."""
+    was_read = or_(
+        pages.c.status == PageStatus.EXTRACTED_NO_DATA.value, pages.c.reading_at.is_not(None)
+    )
+    may_be_read = and_(pages.c.snapshot_id.is_not(None), was_read)
+    cleared = {
+        "failure": null(),
+        "item_count": null(),
+        "rung": null(),
+        "read_as": null(),
+        "carried_from": null(),
+        "reading_at": null(),
+        "read_at": null(),
+    }
+    of_it = and_(pages.c.extraction_id == extraction_id, chosen)
+    reset = 0
+    for is_chosen, status in (
+        (and_(of_it, may_be_read), PageStatus.DOWNLOADED),
+        (of_it, PageStatus.WAITING),
+    ):
+        statement = update(pages).where(is_chosen).values(status=status.value, **cleared)
+        reset += connection.execute(statement).rowcount
+    return reset
+
+
+def _reopen(
+    connection: Connection, row: Row[Any], action: str, *, actor: str, now: datetime
+) -> Requeued:
+    """The extraction goes on; its next end is told again."""
+    refuse_running(connection, row.source_id, other_than=row.id)
+    source = source_of(connection, row)
+    connection.execute(
+        update(extractions)
+        .where(extractions.c.id == row.id)
+        .values(
+            status=ExtractionStatus.IN_PROGRESS.value,
+            failure=null(),
+            finished_at=null(),
+            notified_at=null(),
+            changed_at=now,
+            updated_at=now,
+            # One that was merely confirmed belongs to another extraction: nothing is added to it.
+            dataset_id=_own_dataset(row.id),
+        )
+    )
+    connection.execute(
+        update(datasets)
+        .where(
+            datasets.c.extraction_id == row.id,
+            datasets.c.status != DatasetStatus.PUBLISHED.value,
+        )
+        .values(status=DatasetStatus.BUILDING.value, findings=null())
+    )
+    done = requeue(connection, row.id, row.tracking_id, source, now=now)
+    detail = {"source": row.source_id, "was": row.status, "fetch": done.fetched, "read": done.read}
+    subject = f"extraction:{row.id}"
+    audit(connection, actor=actor, action=action, subject=subject, now=now, detail=detail)
+    return done
+
+
+def _own_dataset(extraction_id: int) -> Any:  # noqa: ANN401 - a SQL expression
+    query = select(datasets.c.id).where(datasets.c.extraction_id == extraction_id)
+    return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
+
+
+def refuse_running(
+    connection: Connection, source_id: str, *, other_than: int | None = None
+) -> None:
+    """Raise if the source has another extraction under way: it has one at a time."""
+    query = select(extractions.c.id).where(CRAWLING, extractions.c.source_id == source_id)
+    ids: Sequence[int] = connection.execute(query).scalars().all()
+    for id_ in ids:
+        if id_ != other_than:
+            raise Unfit(
+                f"extraction {id_} of {source_id} goes on, and a source has one at a time;"
+                f" wait for it, or `ingest extractions cancel {id_}`"
+            )
+
+
+def publish(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> int:
+    """The extraction's quarantined dataset is shown all the same; its version."""
+    row = find(connection, extraction_id)
+    query = select(datasets).where(datasets.c.id == row.dataset_id)
+    found = connection.execute(query.with_for_update()).one_or_none()
+    if found is None or found.status != DatasetStatus.QUARANTINED.value:
+        state = "has no dataset" if found is None else f"has a dataset that is {found.status}"
+        raise Unfit(
+            f"extraction {extraction_id} {state}; only a quarantined one can be published, and"
+            " `ingest extractions list` shows which are"
+        )
+    connection.execute(
+        update(datasets)
+        .where(datasets.c.id == found.id)
+        .values(status=DatasetStatus.PUBLISHED.value, published_at=now)
+    )
+    detail = {"source": row.source_id, "version": found.version, "findings": found.findings}
+    subject = f"extraction:{extraction_id}"
+    audit(
+        connection,
+        actor=actor,
+        action="dataset.publish",
+        subject=subject,
+        now=now,
+        detail=detail,
+    )
+    return found.version

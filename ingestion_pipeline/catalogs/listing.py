@@ -1,0 +1,109 @@
+"""Extractions as people see them: how each stands, what it came to, and which are held back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionStatus
+from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.store.tables import datasets, extractions
+
+LISTED = 200
+
+
+def list_extractions(
+    connection: Connection,
+    *,
+    source_id: str | None = None,
+    status: str | None = None,
+    limit: int = LISTED,
+) -> list[dict[str, Any]]:
+    """The newest first, each with its dataset."""
+    query = (
+        select(
+            extractions,
+            datasets.c.version.label("dataset_version"),
+            datasets.c.status.label("dataset_status"),
+            datasets.c.item_count.label("items"),
+            datasets.c.flagged_count.label("flagged"),
+            datasets.c.findings,
+        )
+        .outerjoin(datasets, datasets.c.id == extractions.c.dataset_id)
+        .order_by(extractions.c.id.desc())
+        .limit(limit)
+    )
+    if source_id is not None:
+        query = query.where(extractions.c.source_id == source_id)
+    if status is not None:
+        query = query.where(extractions.c.status == status)
+    hidden = {"recipe", "tracking_id"}
+    return [
+        {key: value for key, value in row.items() if key not in hidden}
+        for row in connection.execute(query).mappings()
+    ]
+
+
+def quarantined(connection: Connection) -> list[Finding]:
+    """Sources whose newest finished dataset is held back, and why."""
+    place = func.row_number().over(
+        partition_by=datasets.c.source_id, order_by=datasets.c.version.desc()
+    )
+    finished = [DatasetStatus.PUBLISHED.value, DatasetStatus.QUARANTINED.value]
+    ranked = (
+        select(datasets, place.label("place")).where(datasets.c.status.in_(finished)).subquery()
+    )
+    query = select(ranked).where(
+        ranked.c.place == 1, ranked.c.status == DatasetStatus.QUARANTINED.value
+    )
+    return [
+        Finding(
+            subject=row.source_id,
+            message=f"version {row.version} is held back: {_said(row.findings)}; extraction"
+            f" {row.extraction_id}",
+        )
+        for row in connection.execute(query.order_by(ranked.c.source_id))
+    ]
+
+
+def _said(findings: list[dict[str, str]] | None) -> str:
+    return "; ".join([one["message"] for one in findings or []])
+
+
+def unfinished(connection: Connection) -> list[Finding]:
+    """Sources whose last extraction ended without being complete."""
+    place = func.row_number().over(
+        partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
+    )
+    ranked = select(extractions, place.label("place")).subquery()
+    ended = [ExtractionStatus.STALE.value, ExtractionStatus.CANCELLED.value]
+    query = select(ranked).where(ranked.c.place == 1, ranked.c.status.in_(ended))
+    return [
+        Finding(
+            subject=row.source_id,
+            message=f"extraction {row.id} is {row.status}: {_why(row.failure)}",
+        )
+        for row in connection.execute(query.order_by(ranked.c.source_id))
+    ]
+
+
+def _why(failure: dict[str, str] | None) -> str:
+    return "" if failure is None else failure["message"]
+
+
+def unproved(connection: Connection, *, flagged_share: float) -> list[Finding]:
+    """Sources whose newest dataset has too many items with a field that is not proved."""
+    place = func.row_number().over(
+        partition_by=datasets.c.source_id, order_by=datasets.c.version.desc()
+    )
+    building = DatasetStatus.BUILDING.value
+    ranked = select(datasets, place.label("place")).where(datasets.c.status != building).subquery()
+    query = select(ranked).where(ranked.c.place == 1).order_by(ranked.c.source_id)
+    return [
+        Finding(
+            subject=row.source_id, message=f"{row.flagged_count} of {row.item_count} are not proved"
+        )
+        for row in connection.execute(query)
+        if row.item_count and row.flagged_count > flagged_share * row.item_count
+    ]

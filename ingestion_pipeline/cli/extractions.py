@@ -1,0 +1,197 @@
+"""`ingest extractions`: begin, watch, stop, go on, read again."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingestion_pipeline.cli.opening import actor, environment, opened
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import Column, distance, say, say_json, say_table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from datetime import datetime
+
+STATES = ("WAITING", "IN_PROGRESS", "COMPLETE", "STALE", "CANCELLED")
+id_argument = click.argument("extraction_id", metavar="ID", type=int)
+
+
+@click.group()
+def extractions() -> None:
+    """Begin, watch, stop and repeat extractions."""
+
+
+@extractions.command()
+@click.argument("source_id", metavar="SOURCE")
+@json_option
+def start(*, source_id: str, as_json: bool) -> None:
+    """Begin an extraction of SOURCE now, due or not; one that goes on goes on."""
+    from ingestion_pipeline.assembly import open_workshop
+    from ingestion_pipeline.catalogs.crawling import ask_for
+
+    with open_workshop(environment()) as shop:
+        said = ask_for(shop, [source_id])[source_id]
+    _say({"source": source_id, "done": said}, f"{source_id}: {said}", as_json=as_json)
+
+
+@extractions.command("list")
+@click.option("--source", "source_id", metavar="ID", help="Only those of a source.")
+@click.option("--status", type=click.Choice(STATES), help="Only those in this state.")
+@json_option
+def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
+    """Show the newest extractions and what became of their datasets."""
+    from ingestion_pipeline.catalogs.listing import list_extractions
+
+    with opened() as (_, store), store.read() as connection:
+        now = store.clock.now(connection)
+        found = list_extractions(connection, source_id=source_id, status=status)
+    if as_json:
+        say_json(found)
+    elif not found:
+        say("no extractions; `ingest extractions start SOURCE` begins one")
+    else:
+        columns = [
+            Column("id", is_number=True),
+            Column("source"),
+            Column("kind"),
+            Column("status"),
+            Column("pages", is_number=True),
+            Column("items", is_number=True),
+            Column("dataset"),
+            Column("changed"),
+            Column("why", is_flexible=True),
+        ]
+        say_table(columns, [_row(one, now) for one in found])
+
+
+def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
+    version, state = one["dataset_version"], one["dataset_status"]
+    found: list[dict[str, str]] = one["findings"] or []
+    findings = "; ".join(each["message"] for each in found)
+    failure: dict[str, Any] = one["failure"] or {}
+    why = failure.get("message") or (findings if state == "quarantined" else "")
+    return [
+        one["id"],
+        one["source_id"],
+        one["kind"],
+        one["status"],
+        _pages(one),
+        one["items"],
+        f"v{version} {state}" if version else "-",
+        distance(one["finished_at"] or one["changed_at"] or one["updated_at"], now),
+        why,
+    ]
+
+
+def _pages(one: Mapping[str, Any]) -> str:
+    """`12 of 40` while it goes on."""
+    from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES
+
+    summary: dict[str, Any] = one["summary"] or {}
+    counts: dict[str, int] = summary.get("pages", {})
+    left = sum(count for state, count in counts.items() if state in UNFINISHED_PAGES)
+    return f"{one['page_count'] - left} of {one['page_count']}" if left else str(one["page_count"])
+
+
+@extractions.command()
+@id_argument
+@click.option("--reason", default="", help="Why, for the audit log and the notice.")
+@json_option
+def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
+    """End it where it is; whoever works on it stops at the next check."""
+    from random import Random
+
+    from ingestion_pipeline.catalogs import control
+
+    with opened() as (settings, store), store.begin() as connection:
+        ended = control.cancel(
+            connection,
+            extraction_id,
+            actor=actor(),
+            now=store.clock.now(connection),
+            settings=settings,
+            random=Random(),  # noqa: S311 - it spreads due times
+            reason=reason,
+        )
+    facts = {"extraction": ended.id, "source": ended.source_id, "status": ended.status.value}
+    cure = f"`ingest extractions resume {ended.id}` goes on with it"
+    _say(facts, f"extraction {ended.id} of {ended.source_id} is cancelled; {cure}", as_json=as_json)
+
+
+@extractions.command()
+@id_argument
+@json_option
+def resume(*, extraction_id: int, as_json: bool) -> None:
+    """Go on with a stale or cancelled one: pages without a live task have one again."""
+    _requeue(extraction_id, "resume", as_json=as_json)
+
+
+@extractions.command()
+@id_argument
+@json_option
+def retry(*, extraction_id: int, as_json: bool) -> None:
+    """Fetch failed pages again, and read those again that gave no data."""
+    _requeue(extraction_id, "retry", as_json=as_json)
+
+
+def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
+    from ingestion_pipeline.catalogs import control
+
+    act = control.resume if action == "resume" else control.retry
+    with opened() as (_, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        done = act(connection, extraction_id, actor=actor(), now=now)
+    said = f"{done.fetched} pages to fetch, {done.read} to read"
+    facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
+    _say(facts, f"extraction {extraction_id} goes on: {said}", as_json=as_json)
+
+
+@extractions.command()
+@id_argument
+@click.option("--dry-run", is_flag=True, help="Only tell pages, model calls and cost.")
+@json_option
+def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
+    """Read the stored pages again into a new dataset, without a single request."""
+    from ingestion_pipeline.assembly import open_workshop
+    from ingestion_pipeline.catalogs import rerunning
+
+    with open_workshop(environment()) as shop:
+        if dry_run:
+            with shop.store.read() as connection:
+                found = rerunning.predict_rerun(
+                    connection, extraction_id, settings=shop.settings, content=shop.content
+                )
+            cost = "no price is known" if found.cost_usd is None else f"{found.cost_usd:f} dollars"
+            said = f"{found.pages} stored pages, {found.calls} model calls at most, {cost}"
+            note = f" ({found.note})" if found.note else ""
+            _say(asdict(found), f"a rerun would take: {said}{note}", as_json=as_json)
+            return
+        with shop.store.begin() as connection:
+            now = shop.store.clock.now(connection)
+            made = rerunning.rerun(connection, extraction_id, actor=actor(), now=now)
+    said = f"extraction {made.extraction_id} reads {made.pages} stored pages of {extraction_id}"
+    _say(asdict(made), f"{said} again, into a new dataset", as_json=as_json)
+
+
+@extractions.command()
+@id_argument
+@json_option
+def publish(*, extraction_id: int, as_json: bool) -> None:
+    """Show the dataset that the quality gates held back, all the same."""
+    from ingestion_pipeline.catalogs import control
+
+    with opened() as (_, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        version = control.publish(connection, extraction_id, actor=actor(), now=now)
+    facts = {"extraction": extraction_id, "version": version, "status": "published"}
+    _say(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
+
+
+def _say(facts: dict[str, Any], said: str, *, as_json: bool) -> None:
+    if as_json:
+        say_json(facts)
+    else:
+        say(said)

@@ -1,0 +1,161 @@
+"""What an operator does to an extraction: audited, repeatable, refused with the cure."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs import control
+from ingestion_pipeline.catalogs.rerunning import predict_rerun, rerun
+from ingestion_pipeline.store.tables import (
+    audit_log,
+    crawl_steps,
+    datasets,
+    extractions,
+    outbox,
+    pages,
+    tasks,
+)
+from ingestion_pipeline_tests.extracting import Extracting, some
+
+__all__ = ["some"]
+SOME = {"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "IN_PROGRESS", "/c/4": "DOWNLOADED"}
+
+
+def test_a_cancelled_extraction_ends_at_once_and_its_workers_lose_their_claims(
+    some: Extracting,
+) -> None:
+    id_ = some.begin(SOME)
+    some.task(id_, "/c/2")
+    lease = {"lease_owner": "w", "lease_until": some.clock.at, "fence": 3}
+    busy = some.task(id_, "/c/3", status="PROCESSING", **lease)
+
+    ended = some.cancel(id_)
+
+    assert (ended.status.value, some.live("fetch_page")) == ("CANCELLED", [])
+    assert [row.fence for row in some.rows(tasks, id=busy)] == [4]
+    [line] = some.rows(audit_log, action="extraction.cancelled")
+    assert (line.actor, len(some.rows(outbox))) == ("ann", 1)
+    with pytest.raises(control.Unfit, match=f"extraction {id_} is CANCELLED already"):
+        some.cancel(id_)
+
+
+def test_a_resumed_extraction_goes_on_where_it_was_however_often_it_is_resumed(
+    some: Extracting,
+) -> None:
+    id_ = some.begin(SOME)
+    some.task(id_, "/c/2", spawn_depth=4, parent_id=1)
+    some.cancel(id_)
+
+    done = some.act(control.resume, id_)
+    again = some.act(control.resume, id_)
+
+    assert (done.fetched, done.read) == (2, 1)
+    assert (again.fetched, again.read) == (0, 0)
+    assert some.live("fetch_page") == ["/c/2", "/c/3"]
+    assert some.live("extract_page") == ["/c/4"]
+    assert some.page_of(id_, "/c/3").status == "WAITING"
+    depths = {row.url[-1]: row.spawn_depth for row in some.rows(tasks, kind="fetch_page")}
+    assert depths == {"2": 4, "3": 1}
+    assert len({row.tracking_id for row in some.rows(tasks, source_id="catalog:shop")}) == 2
+    assert (some.status(id_), len(some.rows(audit_log, action="extraction.resume"))) == (
+        "IN_PROGRESS",
+        1,
+    )
+
+
+def test_an_extraction_that_ends_again_is_told_again(some: Extracting) -> None:
+    id_ = some.begin(SOME)
+    some.cancel(id_)
+    some.act(control.resume, id_)
+    some.cancel(id_)
+
+    assert [row.subject_id for row in some.rows(outbox)] == [str(id_), f"{id_}:2"]
+
+
+def test_a_retry_opens_a_complete_extraction_for_what_failed_or_gave_nothing(
+    some: Extracting,
+) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})
+    some.read(id_, {"/c/1": ["a"]})
+    some.end(id_)
+
+    done = some.act(control.retry, id_)
+
+    assert (done.fetched, done.read, some.status(id_)) == (1, 1, "IN_PROGRESS")
+    assert (some.live("fetch_page"), some.live("extract_page")) == (["/c/2"], ["/c/3"])
+    assert [row.status for row in some.rows(datasets)] == ["published"]
+    with pytest.raises(control.Unfit, match="no page that failed or gave no data"):
+        some.act(control.retry, id_)
+
+
+def test_a_failed_root_is_got_again_by_a_resume(some: Extracting) -> None:
+    id_ = some.begin({}, root="ERROR")
+    some.look()
+
+    assert some.act(control.resume, id_).fetched == 1
+    assert some.live("fetch_page") == ["/"]
+
+
+def test_a_rerun_reads_what_is_stored_into_a_new_version_and_asks_nobody(some: Extracting) -> None:
+    paths = {"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR"}
+    old = some.begin(paths)
+    some.read(old, {"/c/1": ["a"]})
+    some.end(old)
+
+    made = some.act(rerun, old)
+    some.read(made.extraction_id, {"/c/1": ["a", "b"], "/c/2": []})
+    some.end(made.extraction_id)
+
+    assert made.pages == 2
+    assert some.live("fetch_page") == []
+    assert some.live("extract_page") == ["/c/1", "/c/2"]
+    [new] = some.rows(extractions, id=made.extraction_id)
+    assert (new.kind, new.rerun_of, new.page_count) == ("rerun", old, 4)
+    before, after = (
+        {row.url: row.snapshot_id for row in some.rows(pages, extraction_id=id_)}
+        for id_ in (old, made.extraction_id)
+    )
+    assert before == after
+    steps = some.rows(crawl_steps, extraction_id=made.extraction_id)
+    assert [(row.key, row.parent_id) for row in steps] == [
+        ("root", None),
+        ("root/links", steps[0].id),
+    ]
+    found = [(row.version, row.status, row.item_count) for row in some.rows(datasets)]
+    assert found == [(1, "published", 1), (2, "published", 2)]
+
+
+def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:
+    old = some.begin({"/c/1": "SUCCESS"})
+    some.read(old, {"/c/1": ["a"]})
+    some.end(old)
+    some.clock.advance(seconds=1)
+    running = some.begin({"/c/1": "WAITING"})
+
+    with pytest.raises(control.Unfit, match=f"`ingest extractions cancel {running}`"):
+        some.act(rerun, old)
+    with pytest.raises(control.UnknownExtraction, match="there is no extraction 99"):
+        some.act(control.resume, 99)
+
+
+@pytest.mark.parametrize(
+    ("rung", "has_model", "calls"),
+    [("layout", True, 0), ("cheap_model", True, 1), ("cheap_model", False, 0)],
+)
+def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
+    some: Extracting,
+    rung: str,
+    has_model: bool,
+    calls: int,
+) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "SUCCESS"})
+    some.read(id_, {"/c/1": ["a"], "/c/2": ["b"]})
+    some.set(pages, some.page_of(id_, "/c/1").id, rung=rung)
+    key = {"openai_base_url": "http://127.0.0.1:1"} if has_model else {}
+    settings = some.shop.settings.model_copy(update=key)
+
+    with some.shop.store.read() as connection:
+        found = predict_rerun(connection, id_, settings=settings, content=some.shop.content)
+
+    assert (found.pages, found.calls) == (2, calls)
+    assert (found.cost_usd is not None and found.cost_usd > 0) == bool(calls)

@@ -1,0 +1,53 @@
+"""What holds a new dataset back: the gates as a table."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs.gates import DatasetNumbers, judge
+from ingestion_pipeline.settings.catalogs import Extraction
+
+LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
+
+
+def holding(items: int, *, named: int | None = None, flagged: int = 0) -> DatasetNumbers:
+    stated = items if named is None else named
+    return DatasetNumbers(items=items, flagged=flagged, fields={"course_id": stated})
+
+
+@pytest.mark.parametrize(
+    ("new", "before", "codes"),
+    [
+        (holding(0), None, []),
+        (holding(0), holding(0), []),
+        (holding(0), holding(1), ["empty_after_full"]),
+        (holding(70), holding(100), []),
+        (holding(69), holding(100), ["dropped"]),
+        (holding(2), holding(6), []),
+        (holding(1), holding(6), ["dropped"]),
+        (holding(200), holding(100), []),
+        (holding(100, named=50), holding(100), []),
+        (holding(100, named=49), holding(100), ["lost_field"]),
+        (holding(100, named=0), holding(100, named=0), []),
+        (holding(50, named=10), holding(100), ["dropped", "lost_field"]),
+        (holding(10, flagged=2), None, []),
+        (holding(10, flagged=3), None, ["unproved"]),
+    ],
+)
+def test_a_dataset_is_judged_against_the_last_good_one(
+    new: DatasetNumbers, before: DatasetNumbers | None, codes: list[str]
+) -> None:
+    found = judge(new, before, required=["course_id"], limits=LIMITS)
+
+    assert [one.code for one in found] == codes
+    assert all(one.message for one in found)
+
+
+@pytest.mark.parametrize(("had", "codes"), [(95, ["lost_field"]), (60, [])])
+def test_a_field_that_need_not_be_there_is_missed_if_nearly_all_had_it(
+    had: int, codes: list[str]
+) -> None:
+    before = DatasetNumbers(items=100, fields={"course_credits_max": had})
+    new = DatasetNumbers(items=100, fields={"course_credits_max": 0})
+
+    assert [one.code for one in judge(new, before, required=[], limits=LIMITS)] == codes

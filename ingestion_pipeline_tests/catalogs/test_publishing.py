@@ -1,0 +1,159 @@
+"""What becomes of datasets: confirmed, published, held back; and which of them are kept."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs import control, retention
+from ingestion_pipeline.catalogs.ending import Ending
+from ingestion_pipeline.catalogs.states import ExtractionStatus
+from ingestion_pipeline.store.tables import (
+    audit_log,
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    pages,
+)
+from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
+
+__all__ = ["some"]
+DONE = {"/c/1": "SUCCESS", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
+
+
+def first_version(some: Extracting, items: int = 3) -> int:
+    """An extraction whose dataset is published; its id."""
+    id_ = some.begin(DONE)
+    some.read(id_, {"/c/1": [f"a{n}" for n in range(items - 2)], "/c/2": ["b"], "/c/3": ["c"]})
+    some.end(id_)
+    some.clock.advance(minutes=10)
+    return id_
+
+
+def test_an_unchanged_catalogue_confirms_its_dataset_and_adds_no_row(some: Extracting) -> None:
+    first = first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin(DONE, base_dataset_id=base.id)
+    some.carry(second, first, "/c/1", "/c/2", "/c/3")
+
+    [ended] = some.end(second)
+
+    assert ended.dataset is not None
+    assert (ended.dataset.is_confirmed, ended.dataset.items) == (True, 3)
+    [after] = some.rows(datasets)
+    assert (after.status, after.confirmed_at) == ("published", some.clock.at)
+    assert len(some.rows(data_items)) == 3
+    assert some.rows(extractions, id=second)[0].dataset_id == base.id
+
+
+def test_a_changed_page_makes_a_new_version_with_the_unchanged_ones_copied(
+    some: Extracting,
+) -> None:
+    first = first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin(DONE, base_dataset_id=base.id)
+    some.carry(second, first, "/c/1", "/c/2")
+    new = some.read(second, {"/c/3": ["c", "d"]})
+
+    [ended] = some.end(second)
+
+    assert ended.dataset is not None
+    assert (ended.dataset.version, ended.dataset.items) == (2, 4)
+    keys = [row.item_key for row in some.rows(data_items, dataset_id=new)]
+    assert sorted(keys) == ["a0", "b", "c", "d"]
+    own = {row.id for row in some.rows(pages, extraction_id=second)}
+    assert {row.page_id for row in some.rows(data_items, dataset_id=new)} <= own
+    assert [row.status for row in some.rows(datasets)] == ["published", "published"]
+
+
+def test_a_page_that_is_gone_makes_a_new_version_without_reading_anything(some: Extracting) -> None:
+    first = first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin({"/c/1": "SUCCESS", "/c/2": "SUCCESS"}, base_dataset_id=base.id)
+    some.carry(second, first, "/c/1", "/c/2")
+
+    [ended] = some.end(second)
+
+    assert ended.dataset is not None
+    assert (ended.dataset.version, ended.dataset.items) == (2, 2)
+
+
+def test_nothing_where_there_was_something_is_held_back_and_the_last_good_one_stays(
+    some: Extracting,
+) -> None:
+    first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin({}, base_dataset_id=base.id)
+
+    [ended] = some.end(second)
+
+    assert ended.dataset is not None
+    assert [one["code"] for one in ended.dataset.findings] == ["empty_after_full"]
+    assert [row.status for row in some.rows(datasets)] == ["published", "quarantined"]
+
+
+def test_a_dataset_that_was_held_back_can_be_accepted_by_name(some: Extracting) -> None:
+    first_version(some, items=10)
+    second = some.begin({"/c/1": "SUCCESS"})
+    some.read(second, {"/c/1": ["a0"]})
+    some.end(second)
+
+    assert some.act(control.publish, second) == 2
+    with pytest.raises(control.Unfit, match=f"extraction {second} has a dataset that is published"):
+        some.act(control.publish, second)
+
+    assert [row.status for row in some.rows(datasets)] == ["published", "published"]
+    [line] = some.rows(audit_log, action="dataset.publish")
+    assert (line.actor, line.detail["findings"][0]["code"]) == ("ann", "dropped")
+
+
+def test_of_equal_keys_the_first_page_counts_and_a_proved_item_before_an_unproved(
+    some: Extracting,
+) -> None:
+    id_ = some.begin(DONE)
+    dataset_id = some.read(id_, {"/c/1": ["x", "flagged"]}, is_flagged=True)
+    some.read(id_, {"/c/3": ["y", "x"], "/c/2": ["y", "z1", "z2", "z3", "z4"]})
+
+    [ended] = some.end(id_)
+
+    repeats = [
+        (row.item_key, row.page_id == some.page_of(id_, "/c/3").id, row.is_flagged)
+        for row in some.rows(data_items, dataset_id=dataset_id)
+        if row.is_repeat
+    ]
+    assert sorted(repeats) == [("x", False, True), ("y", True, False)]
+    assert ended.dataset is not None
+    assert (ended.dataset.items, ended.dataset.flagged) == (7, 1)
+
+
+def test_what_a_stale_extraction_read_is_counted_and_shown_to_nobody(some: Extracting) -> None:
+    id_ = some.begin({**DONE, "/c/4": "WAITING"})
+    some.read(id_, {"/c/1": ["a"]})
+
+    some.end(id_, Ending(status=ExtractionStatus.STALE, failure=FAILURE))
+
+    [row] = some.rows(datasets)
+    assert (row.status, row.item_count) == ("incomplete", 1)
+
+
+def test_old_versions_go_with_their_items_and_the_shown_one_stays(some: Extracting) -> None:
+    first = first_version(some, items=10)
+    for _ in range(11):
+        id_ = some.begin({"/c/1": "SUCCESS"})
+        some.read(id_, {"/c/1": ["a0"]})
+        some.end(id_)
+        some.clock.advance(minutes=10)
+
+    with some.shop.store.begin() as connection:
+        gone = retention.old_datasets(connection, some.shop.settings, some.clock.at)
+        lost = retention.old_extractions(connection, some.shop.settings, some.clock.at)
+
+    assert (gone, lost) == (1, 1)
+    left = some.rows(datasets)
+    assert [row.version for row in left] == [1, *range(3, 13)]
+    assert [row.status for row in left] == ["published", *["quarantined"] * 10]
+    assert {row.dataset_id for row in some.rows(data_items)} == {row.id for row in left}
+    assert first in {row.id for row in some.rows(extractions)}
+    kept = {row.id for row in some.rows(extractions)}
+    assert {row.extraction_id for row in some.rows(pages)} == kept
+    assert {row.extraction_id for row in some.rows(crawl_steps)} == kept

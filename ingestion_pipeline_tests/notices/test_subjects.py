@@ -1,0 +1,97 @@
+"""Ends of extractions and the like: told to whoever wants the kind, once, beside chapters."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ingestion_pipeline.notices import registry
+from ingestion_pipeline.notices.message import message_of
+from ingestion_pipeline.notices.subjects import EXTRACTION, RECIPE, write_notice
+from ingestion_pipeline.notices.tasks import is_work_waiting
+from ingestion_pipeline.sources.recipient import Recipient, recipient_of
+from ingestion_pipeline_tests.notices.telling import HOOK, SECRET, Telling
+
+PAYLOAD = {"source_id": "catalog:shop", "title": "Shop is complete", "text": "3 pages", "items": 7}
+
+
+def given_operator(telling: Telling, name: str, *kinds: str) -> None:
+    telling.web.routes.setdefault(f"/{name}", 200)
+    one = Recipient(id=name, address=HOOK.format(name), kinds=kinds)
+    with telling.store.begin() as connection:
+        registry.add(connection, one, actor="test", now=telling.clock.at, secret=SECRET)
+
+
+def write(telling: Telling, subject_id: str = "7", kind: str = EXTRACTION) -> bool:
+    with telling.store.begin() as connection:
+        return write_notice(connection, kind, subject_id, PAYLOAD, now=telling.clock.at)
+
+
+def test_whoever_wants_extractions_is_told_of_each_end_once_and_nobody_else(
+    telling: Telling,
+) -> None:
+    given_operator(telling, "ops", "extraction")
+    telling.given_follower("ann")
+
+    assert (write(telling), write(telling)) == (True, False)
+    with telling.store.read() as connection:
+        assert is_work_waiting(connection, now=telling.clock.at)
+    telling.clock.advance(minutes=1)
+    telling.deliver()
+    write(telling)
+    telling.deliver()
+
+    [asked] = telling.asked("ops")
+    content = json.loads(asked.body)
+    assert (content["type"], content["title"]) == ("events", "Shop is complete")
+    assert (content["events"][0]["kind"], content["events"][0]["items"]) == ("extraction", 7)
+    assert telling.asked("ann") == []
+
+
+def test_whoever_comes_later_or_wants_another_kind_is_not_told(telling: Telling) -> None:
+    given_operator(telling, "recipes", "recipe")
+    write(telling)
+    telling.clock.advance(minutes=1)
+    given_operator(telling, "late", "extraction")
+
+    assert telling.expand().notices == 0
+    write(telling, kind=RECIPE)
+    assert [row.recipient for row in telling.notices()] == []
+    telling.expand()
+    assert [row.recipient for row in telling.notices()] == ["recipes"]
+
+
+def test_chapters_and_events_that_go_together_are_one_message() -> None:
+    chapter = {
+        **dict.fromkeys(["title", "language", "url", "published_at", "detected_at"]),
+        "series_id": "solo",
+        "series_title": "Solo",
+        "chapter_id": 1,
+        "number": "5",
+    }
+
+    message = message_of("d", "ann", [("chapter", chapter), (EXTRACTION, PAYLOAD)], text_chapters=9)
+
+    assert message.title == "Shop is complete, and 1 more"
+    assert message.text == "Shop is complete\n3 pages\n\nSolo\n- Chapter 5"
+    assert json.loads(message.body)["series"][0]["id"] == "solo"
+
+
+def test_a_notice_without_words_for_people_is_a_mistake(telling: Telling) -> None:
+    with telling.store.begin() as connection, pytest.raises(ValueError, match="title"):
+        write_notice(connection, RECIPE, "1", {"source_id": "x", "text": "y"}, now=telling.clock.at)
+
+
+def test_a_recipient_names_the_kinds_in_a_file_and_chapters_are_the_default() -> None:
+    raw = {"id": "ops", "address": "notify:"}
+
+    plain, _ = recipient_of(raw)
+    asked, _ = recipient_of({**raw, "kinds": ["extraction", "recipe"]})
+    _, bad = recipient_of({**raw, "kinds": ["weather"]})
+
+    assert plain is not None
+    assert plain.kinds == ("chapter",)
+    assert asked is not None
+    assert asked.kinds == ("extraction", "recipe")
+    assert bad[0].message == "must be a list of: chapter, extraction, recipe"
