@@ -81,8 +81,9 @@ class SeenPage:
         return self._targets(chosen)
 
     def matched(self, pattern: LinkPattern, *, within: str | None = None) -> list[str]:
-        """The canonical URLs that the pattern finds in the simplified Markdown; then those among
-        what a browser's clicks have discovered, which stand on no page.
+        """The canonical URLs that the pattern finds in the simplified Markdown, in page order.
+
+        Then those among what a browser's clicks have discovered, which stand on no page.
         """
         within = None if self._is_restricted else within
         markdown = simplified_markdown(decode(self._body, self._content_type), within=within)
