@@ -10,6 +10,7 @@ from ingestion_pipeline.orchestration.checks import (
     PAGE_CHECKS,
     SOURCE_CHECKS,
 )
+from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -26,7 +27,7 @@ def build_definitions() -> dg.Definitions:
     return dg.Definitions(
         assets=[sources, pages, chapters, notices],
         asset_checks=[*SOURCE_CHECKS, *PAGE_CHECKS, *CHAPTER_CHECKS, *NOTICE_CHECKS],
-        jobs=[*JOBS, *CATALOG_JOBS],
+        jobs=[*JOBS, detect_recipes, *CATALOG_JOBS],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

@@ -91,7 +91,9 @@ def _id(catalog: object) -> str | None:
 
 
 def _length(document: object, url: str, skip: int) -> int:
-    said = cast("Mapping[str, object]", document) if isinstance(document, Mapping) else {}
+    said: Mapping[str, object] = {}
+    if isinstance(document, Mapping):
+        said = cast("Mapping[str, object]", document)
     length, items = said.get("listLength"), said.get("data")
     if not isinstance(length, int) or isinstance(length, bool) or not isinstance(items, list):
         cure = "look at api.school_id, api.catalog_ids and api.api_base of the recipe"

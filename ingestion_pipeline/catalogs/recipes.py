@@ -20,15 +20,15 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Connection, case, literal, null, select, update
+from sqlalchemy import Connection, and_, case, literal, null, or_, select, update
 
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import recipes
+from ingestion_pipeline.store.tables import ACTIVE, recipes, tasks
 from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.work.task import NewTask, TaskStatus
 
 DETECT = "detect_recipe"
 BY_HAND = "recipe"  # its key in a source's configuration
@@ -75,13 +75,10 @@ def fingerprint(source: Source) -> str:
 
 def detected(connection: Connection, source_ids: Collection[str]) -> dict[str, DetectedRecipe]:
     """What is known of these sources' recipes; nothing of those that were never looked at."""
-    names = tuple(DetectedRecipe.__dataclass_fields__)
-    query = select(*(recipes.c[name] for name in names))
+    query = select(*(recipes.c[name] for name in DetectedRecipe.__dataclass_fields__))
     rows = connection.execute(query.where(recipes.c.source_id.in_(list(source_ids)))).mappings()
     return {
-        row["source_id"]: DetectedRecipe(
-            **{**{name: row[name] for name in names}, "status": RecipeStatus(row["status"])}
-        )
+        row["source_id"]: DetectedRecipe(**(dict(row) | {"status": RecipeStatus(row["status"])}))
         for row in rows
     }
 
@@ -124,6 +121,20 @@ def state_of(known: DetectedRecipe | None) -> str:
             return f"its recipe was detected{said}"
         case RecipeStatus.ERROR:
             return f"detection of its recipe failed{said}"
+
+
+def recipe_facts(connection: Connection, source: Source) -> dict[str, object]:
+    """A catalogue's recipe, where it comes from, and how far its detection is; else nothing."""
+    if source.kind is not Kind.CATALOG:
+        return {}
+    if is_by_hand(source):
+        return {"recipe_status": "by hand", "recipe": source.config["recipe"]}
+    known = detected(connection, [source.id]).get(source.id)
+    return {
+        "recipe_status": known.status.value if known else None,
+        "recipe_message": known.message if known else state_of(known),
+        "recipe": known.recipe if known else None,
+    }
 
 
 def ensure_detection(
@@ -197,6 +208,18 @@ def _task(source: Source, *, now: datetime) -> NewTask:
         source_id=source.id,
         url=source.url,
     )
+
+
+def waits(connection: Connection, *, now: datetime) -> bool:
+    """Whether a detection can be claimed: one indexed question."""
+    is_claimable = or_(
+        tasks.c.status == TaskStatus.PENDING.value,
+        and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until < now),
+    )
+    query = select(tasks.c.id).where(
+        ACTIVE, tasks.c.kind == DETECT, tasks.c.not_before <= now, is_claimable
+    )
+    return connection.execute(query.limit(1)).first() is not None
 
 
 def mark(

@@ -103,15 +103,15 @@ class ModelVoters:
         """What the page is for; an unknown type is nobody's vote."""
         prompt = _prompt("page_type", _PAGE_TYPE_PROMPT, self._entity)
         answers = await self._asked(page, prompt, PAGE_TYPE, self._settings.page_type_votes)
-        given = [answer and str(answer["page_type"]) for answer in answers]
+        given = [str(answer["page_type"]) if answer else UNKNOWN for answer in answers]
         return tally([None if one == UNKNOWN else one for one in given])
 
     async def pagination(self, page: LookedPage) -> Tally[str]:
         """How its list goes on, as JSON of a recipe's `pagination`."""
         prompt = _prompt("pagination", _PAGINATION_PROMPT, self._entity)
         answers = await self._asked(page, prompt, PAGINATION, self._settings.pagination_votes)
-        checked = [answer and checked_pagination(page, answer) for answer in answers]
-        return tally([found and json.dumps(found, sort_keys=True) for found in checked])
+        checked = [checked_pagination(page, answer) if answer else None for answer in answers]
+        return tally([json.dumps(found, sort_keys=True) if found else None for found in checked])
 
     async def link_pattern(self, page: LookedPage) -> Tally[str]:
         """Which of its links lead on; patterns that find the same links are the same vote."""
@@ -121,7 +121,7 @@ class ModelVoters:
         first_of: dict[frozenset[str], str] = {}
         votes: list[str | None] = []
         for answer in answers:
-            found = answer and checked_pattern(page, markdown, answer)
+            found = checked_pattern(page, markdown, answer) if answer else None
             votes.append(first_of.setdefault(found[1], found[0]) if found else None)
         return tally(votes)
 

@@ -172,20 +172,20 @@ class Detective:
         depth: int,
         known: frozenset[str],
     ) -> dict[str, Any]:
-        seen = known | page.targets
         if details:
             many = max((one.records.count for one in details if one.records), default=0)
             kind = PageType.CATEGORY_LINKS if many > 1 else PageType.DETAIL_LINKS
-            fullest = max(details, key=lambda one: len(one.following))
-            inner = {"page_type": PageType.DETAIL.value, **await self._list(fullest)}
             why = f"{len(details)} of them looked at hold records"
         else:
             kind = PageType.CATEGORY_LINKS
             why = f"{len(lists)} of them looked at lead on"
         self.log.append(f"{where(depth)} is {kind}: {cluster}, {why}")
-        if not details:
+        if details:
+            fullest = max(details, key=lambda one: len(one.following))
+            inner = {"page_type": PageType.DETAIL.value, **await self._list(fullest)}
+        else:
             fullest = max(lists, key=lambda one: len(one.anchors))
-            inner = await self._level(fullest, depth=depth + 1, known=seen)
+            inner = await self._level(fullest, depth=depth + 1, known=known | page.targets)
         level = {"page_type": kind.value, "link_pattern": cluster.pattern, "links": inner}
         return level | await self._list(page)
 

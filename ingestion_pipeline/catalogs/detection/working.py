@@ -168,8 +168,11 @@ class DetectionSlice:
         wanted = Wanted(kind=DETECT, source_ids=source_ids)
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
-            while self._has_time() and (await self._round(wanted) or await self._rest()):
-                wanted = Wanted(kind=DETECT)  # by hand once; what is retried has its time
+            while self._has_time():
+                done = await self._round(wanted)
+                # Asked for by hand, a task is claimed due or not: once, and when it is due again.
+                if (source_ids is not None or not done) and not await self._rest():
+                    break
         finally:
             alive.cancel()
             await self._visits.stop()
