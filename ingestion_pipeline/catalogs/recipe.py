@@ -151,7 +151,7 @@ def _check_links(given: Fields, page_type: PageType | None) -> None:
     match page_type:
         case PageType.DETAIL | PageType.API_REQUEST:
             for key in _WITH_LINKS:
-                given.refuse_key(key, f"a {page_type} page never follows links; remove it")
+                given.refuse_key(key, f"{page_type} pages never follow links; remove it")
         case PageType.DETAIL_LINKS | PageType.CATEGORY_LINKS if not has_rule:
             given.refuse("link_selector", "is missing: name it or link_pattern, or both")
         case PageType.EXPLORATORY:

@@ -77,10 +77,12 @@ def detected(connection: Connection, source_ids: Collection[str]) -> dict[str, D
     """What is known of these sources' recipes; nothing of those that were never looked at."""
     query = select(*(recipes.c[name] for name in DetectedRecipe.__dataclass_fields__))
     rows = connection.execute(query.where(recipes.c.source_id.in_(list(source_ids)))).mappings()
-    return {
-        row["source_id"]: DetectedRecipe(**(dict(row) | {"status": RecipeStatus(row["status"])}))
-        for row in rows
-    }
+    return {row["source_id"]: _known(dict(row)) for row in rows}
+
+
+def _known(values: dict[str, Any]) -> DetectedRecipe:
+    values["status"] = RecipeStatus(values["status"])
+    return DetectedRecipe(**values)
 
 
 def ready_recipes(

@@ -25,7 +25,8 @@ _LINK = re.compile(r"\[((?:\\.|[^\[\]\\])*)\]\((<[^<>\n]*>|(?:[^\s()]|\([^\s()]*
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _ABSOLUTE = re.compile(r"https?://", re.IGNORECASE)
 _NO_CONTENT = "head > *, link, footer, script, style, template"
-_DROPPED = "[title], [alt]"  # the converter would write them down; of the others nothing stays
+# The converter would write them down, or leave out what they hide; of the others nothing stays.
+_DROPPED = ("title", "alt", "style", "hidden", "aria-hidden")
 
 
 def simplified_markdown(html: str, *, within: str | None = None) -> str:
@@ -49,10 +50,9 @@ def _simplify(tree: LexborHTMLParser) -> None:
     for node in tree.css("iframe, div"):
         if not node.child and not (node.text() or "").strip():
             node.decompose()
-    for node in tree.css(_DROPPED):
-        for name in ("title", "alt"):
-            if name in node.attrs:
-                del node.attrs[name]
+    for name in _DROPPED:
+        for node in tree.css(f"[{name}]"):
+            del node.attrs[name]
 
 
 def _converted(html: str) -> str:

@@ -113,7 +113,9 @@ class Detective:
                 f" write config.recipe by hand, or raise detection.category_levels"
             )
         tried: list[str] = []
-        for cluster in self._candidates(page, found)[:TRIED_SHAPES]:
+        # Where no rules read the records, no page that is looked at could confirm a shape.
+        shapes = self._candidates(page, found) if page.records is not None else []
+        for cluster in shapes[:TRIED_SHAPES]:
             level = await self._followed(page, cluster, found, depth, known, tried)
             if level is not None:
                 return level

@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.looked import LookedPage
@@ -156,7 +157,5 @@ def _by_offset(
 
 def _is_window(links: Sequence[_Numbered]) -> bool:
     """Whether the numbers shown may be but the beginning of more: no gap before the last one."""
-    numbers = sorted({one.shown for one in links if one.shown is not None})
-    if not numbers:
-        return True
-    return numbers == list(range(numbers[0], numbers[-1] + 1))
+    values = sorted({one.value for one in links})
+    return len({after - before for before, after in pairwise(values)}) <= 1

@@ -55,6 +55,8 @@ def unsure(page: LookedPage, found: Judged, tried: Sequence[str], depth: int) ->
     """Why rules do not decide, and the cure."""
     seen = f"{where(depth)} {page.url} has {found.why}"
     also = f"; {'; '.join(tried[:4])}" if tried else ""
+    if page.records is None:
+        also += "; and records that no rules read, of this type"
     return f"rules cannot tell how to read it: {seen}{also}. The cure: {CURE}"
 
 

@@ -8,7 +8,7 @@ import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 from ingestion_pipeline.catalogs.coursedog import API_BASE
@@ -208,11 +208,13 @@ class DetectionSlice:
     async def _rest(self) -> bool:
         """Whether something of this run is due again soon; then it is, when this returns."""
         now = self._clock.now()
-        self._again_at = [at for at in self._again_at if at > now]
-        if not self._again_at or min(self._again_at) - now > LONGEST_WAIT:
+        ahead = [at for at in self._again_at if at > now]
+        is_due, self._again_at = len(ahead) < len(self._again_at), ahead
+        if is_due:
+            return True
+        if not ahead or min(ahead) - now > LONGEST_WAIT:
             return False
-        wait = min(self._again_at) - now + timedelta(milliseconds=10)
-        await asyncio.sleep(wait.total_seconds())
+        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
         return True
 
     def _claim(self, wanted: Wanted) -> list[_Item]:
