@@ -36,7 +36,9 @@ VERSION = "detection 1"
 MAX_CHARACTERS = 60_000  # a layout is told by the beginning of a page
 MAX_EXAMPLES = 20
 UNKNOWN = "UNKNOWN"
-_KINDS = (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS)
+_KINDS = tuple(
+    one.value for one in (PageType.DETAIL, PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS)
+)
 _DIGITS = re.compile(r"[0-9]+")
 
 

@@ -29,7 +29,8 @@ def tally(votes: Sequence[Choice | None]) -> Tally[Choice]:
 
     None is an answer that was not given: it is nobody's vote.
     """
-    counts = Counter(vote for vote in votes if vote is not None).most_common()
+    counted = Counter(vote for vote in votes if vote is not None)
+    counts = sorted(counted.items(), key=lambda one: (-one[1], str(one[0])))
     given = sum(count for _, count in counts)
     winner = counts[0][0] if counts and counts[0][1] * 2 > given else None
     return Tally(winner=winner, counts=tuple(counts), asked=len(votes))

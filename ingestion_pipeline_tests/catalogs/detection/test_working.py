@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -283,7 +284,7 @@ def test_a_host_is_asked_at_its_pace(shop: Workshop, web: FakeWeb) -> None:
 
     times = [asked.at for asked in web.requests]
     assert len(times) == 3
-    assert all(after - before >= 0.049 for before, after in zip(times, times[1:], strict=False))
+    assert all(after - before >= 0.049 for before, after in pairwise(times))
 
 
 @pytest.mark.parametrize("config", [{"entity": "planet"}, {"recipe": {"page_type": "X"}}])
