@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _PAGE_OF = re.compile(r"\bpage\s+[0-9]{1,5}\s+(?:of|/)\s+([0-9]{1,5})\b", re.IGNORECASE)
+_BASE = re.compile(r"<base\s", re.IGNORECASE)
 _ANCHORS = "a[href], area[href]"
 
 
@@ -86,8 +87,10 @@ class SeenPage:
         Then those among what a browser's clicks have discovered, which stand on no page.
         """
         within = None if self._is_restricted else within
-        markdown = simplified_markdown(decode(self._body, self._content_type), within=within)
-        found = matched_links(markdown, pattern, base_of(self._tree, self.url))
+        text = decode(self._body, self._content_type)
+        # Hardly any page has a base, and to look for it in the tree would be a second parse.
+        base = base_of(self._tree, self.url) if _BASE.search(text) else self.url
+        found = matched_links(simplified_markdown(text, within=within), pattern, base)
         if self._is_restricted and self._links:
             on_page = page_links(self._tree, self.url)
             clicked = [pattern.find(link) for link in self._links if link not in on_page]

@@ -7,6 +7,7 @@ their lists away), targets stand as the page writes them, and what is no content
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -123,8 +124,9 @@ def _elsewhere(
     markdown: str, targets: Sequence[_Target], pattern: LinkPattern
 ) -> Iterator[tuple[int, str]]:
     """Addresses in the text, and links that a match takes in as a whole."""
+    begins, ends = [one.link_start for one in targets], [one.end for one in targets]
     for start, end in pattern.spans(markdown):
-        near = [one for one in targets if one.link_start < end and start <= one.end]
+        near = targets[bisect_left(ends, start) : bisect_left(begins, end)]
         if not near:
             text = markdown[start:end]
             if _ABSOLUTE.match(text) or _is_path(text):
