@@ -12,6 +12,7 @@ from ingestion_pipeline.orchestration.checks import (
     SOURCE_CHECKS,
 )
 from ingestion_pipeline.orchestration.datasets import datasets
+from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.jobs import JOBS
@@ -36,7 +37,7 @@ def build_definitions() -> dg.Definitions:
             *CHAPTER_CHECKS,
             *NOTICE_CHECKS,
         ],
-        jobs=[*JOBS, *CATALOG_JOBS, *EXTRACTION_JOBS, export_datasets],
+        jobs=[*JOBS, detect_recipes, *CATALOG_JOBS, *EXTRACTION_JOBS, export_datasets],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

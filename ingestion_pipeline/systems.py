@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
 from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
+from ingestion_pipeline.catalogs.recipes import ensure_detection
 from ingestion_pipeline.catalogs.replay import revive_page, revive_reading
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.catalogs.system import CatalogSystem
@@ -21,6 +23,7 @@ from ingestion_pipeline.series.platforms import platform as series_platform
 from ingestion_pipeline.series.system import SeriesSystem
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work import dead_letters as letters
 
 POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem()}
@@ -48,12 +51,30 @@ def check_definition(definition: Definition) -> Iterable[BadField]:
         except ValueError as error:
             yield BadField("config", str(error))
     if definition.kind is Kind.CATALOG:
+        for problem in _catalog_problems(definition.config):
+            yield BadField("config", f"{problem} ({definition.id})")
+
+
+def _catalog_problems(config: Mapping[str, Any]) -> Iterable[str]:
+    """What is wrong with a catalogue's recipe and entity; without a recipe, one is detected."""
+    if config.get("recipe") is not None:
         try:
-            recipe_of(definition.config)
+            recipe_of(config)
         except BadRecipe as error:
-            for problem in error.problems:
-                yield BadField("config", f"{problem} ({definition.id})")
-        try:
-            entity_of(definition.config)
-        except UnknownEntityType as error:
-            yield BadField("config", f"entity: {error} ({definition.id})")
+            yield from error.problems
+    try:
+        entity_of(config)
+    except UnknownEntityType as error:
+        yield f"entity: {error}"
+
+
+def declared(
+    connection: Connection, source_ids: Iterable[str], *, now: datetime, again: bool = False
+) -> list[str]:
+    """What the systems begin when sources were declared or changed; the ids of those concerned.
+
+    A catalogue without a recipe gets one detected; with `again` also one that has one, or that was
+    looked at in vain.
+    """
+    known = sources_by_id(connection, list(source_ids))
+    return ensure_detection(connection, known.values(), now=now, again=again)

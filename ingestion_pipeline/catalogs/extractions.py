@@ -9,7 +9,8 @@ from uuid import uuid4
 from sqlalchemy import Connection, func, insert, select
 
 from ingestion_pipeline.catalogs.purpose import entity_of, published_dataset
-from ingestion_pipeline.catalogs.recipe import Recipe, recipe_of
+from ingestion_pipeline.catalogs.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes import ready_recipes
 from ingestion_pipeline.catalogs.seen import identity
 from ingestion_pipeline.catalogs.states import (
     UNFINISHED_PAGES,
@@ -17,7 +18,7 @@ from ingestion_pipeline.catalogs.states import (
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import Step, steps_of
+from ingestion_pipeline.catalogs.steps import ROOT, Step, root_url, steps_of
 from ingestion_pipeline.pages.crawled import FETCH_PAGE
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.insert import insert_into
@@ -45,10 +46,16 @@ def start_extractions(
         source_id: f"extraction {id_} goes on: {waiting} pages wait"
         for source_id, (id_, waiting) in active.items()
     }
+    ready = ready_recipes(connection, [one for one in sources if one.id not in active], now=now)
     for source in sources:
-        if source.id not in active:
-            id_ = _start(connection, source, recipe_of(source.config), now=now)
-            said[source.id] = f"extraction {id_} started" if id_ else "an extraction goes on"
+        match ready.get(source.id):
+            case None:  # it is active
+                pass
+            case str() as why:
+                said[source.id] = why
+            case raw:
+                id_ = _start(connection, source, raw, now=now)
+                said[source.id] = f"extraction {id_} started" if id_ else "an extraction goes on"
     return said
 
 
@@ -64,18 +71,22 @@ def _active(connection: Connection, source_ids: Collection[str]) -> dict[str, tu
     return {source_id: (id_, count) for source_id, id_, count in connection.execute(query)}
 
 
-def _start(connection: Connection, source: Source, recipe: Recipe, *, now: datetime) -> int | None:
+def _start(
+    connection: Connection, source: Source, raw: Mapping[str, Any], *, now: datetime
+) -> int | None:
     """The new extraction's id; None if another process was first."""
+    recipe = recipe_of({"recipe": raw})
     tracking_id, entity = str(uuid4()), entity_of(source.config).name
+    kind = ExtractionKind.CRAWL if recipe.api is None else ExtractionKind.API
     statement = (
         insert_into(connection, extractions)
         .values(
             source_id=source.id,
             status=ExtractionStatus.WAITING.value,
-            kind=ExtractionKind.CRAWL.value,
+            kind=kind.value,
             entity_type=entity,
             base_dataset_id=published_dataset(source.id, entity),
-            recipe=source.config["recipe"],
+            recipe=dict(raw),
             tracking_id=tracking_id,
             page_count=1,
             created_at=now,
@@ -88,10 +99,10 @@ def _start(connection: Connection, source: Source, recipe: Recipe, *, now: datet
     if extraction_id is None:
         return None
     step_ids = _insert_steps(connection, extraction_id, steps_of(recipe), now=now)
-    url = canonical_url(source.url)
+    url = canonical_url(root_url(recipe, source.url))
     row = {
         "extraction_id": extraction_id,
-        "step_id": step_ids["root"],
+        "step_id": step_ids[ROOT],
         "url": url,
         "key": identity(url),
         "host": host_of(url),

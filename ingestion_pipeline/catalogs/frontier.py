@@ -141,6 +141,7 @@ def _opened(
             url=url,
             known=known.get(url),
             render=step.recipe.render,
+            is_data=step.recipe.api is not None,
             rendering=step.recipe.rendering,
         ),
         plan=PagePlan(

@@ -38,6 +38,10 @@ class LinkPattern:
             return None
         return found[0] if self.is_exact else target
 
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Where it matches in a text, from left to right."""
+        return [one.span() for one in _compiled(self.text).finditer(text) if one[0]]
+
 
 @lru_cache(maxsize=1_000)
 def _compiled(text: str) -> Any:  # noqa: ANN401 - re2 has no annotations

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
+from ingestion_pipeline.catalogs.api_fields import api_of
+from ingestion_pipeline.catalogs.coursedog import CoursedogApi
 from ingestion_pipeline.catalogs.fields import Fields, as_mapping
 from ingestion_pipeline.catalogs.patterns import LinkPattern
 from ingestion_pipeline.pages.rendering import Rendering
@@ -23,11 +25,12 @@ MAX_WAIT_SECONDS = 600
 
 
 class PageType(StrEnum):
-    """What a page is for: `DETAIL` holds records, the others lead to further pages."""
+    """What a page is for: `DETAIL` and an API's answer hold records, the others lead on."""
 
     DETAIL = "DETAIL"
     DETAIL_LINKS = "DETAIL_LINKS"
     CATEGORY_LINKS = "CATEGORY_LINKS"
+    API_REQUEST = "API_REQUEST"
     EXPLORATORY = "EXPLORATORY"
 
 
@@ -70,13 +73,19 @@ class Recipe:
     link_selector: str | None = None
     link_pattern: LinkPattern | None = None
     links: Recipe | None = None
+    api: CoursedogApi | None = None
     render: bool = False
     rendering: Rendering = field(default_factory=Rendering)
 
     @property
     def follows_links(self) -> bool:
         """Whether its pages lead to further ones; a `DETAIL` page never does."""
-        return self.page_type is not PageType.DETAIL
+        return self.page_type not in {PageType.DETAIL, PageType.API_REQUEST}
+
+    @property
+    def leads_on(self) -> bool:
+        """Whether further pages may follow from one of its pages, be they links or a list's."""
+        return self.follows_links or self.pagination is not None or self.api is not None
 
     @property
     def target(self) -> Recipe:
@@ -91,6 +100,7 @@ _KEYS = (
     "link_pattern",
     "exact_link_match",
     "links",
+    "api",
     "render",
     *KEYS,
 )
@@ -107,7 +117,8 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
     problems: list[str] = []
     raw = as_mapping(config.get("recipe"))
     if raw is None:
-        cure = "write page_type, and link_selector or link_pattern for pages that lead to others"
+        cure = "write page_type, and link_selector or link_pattern for pages that lead to others;"
+        cure += " left out, it is detected"
         raise BadRecipe([f"recipe: is missing or no mapping; {cure}"])
     recipe = _level(Fields(raw, "recipe", problems), level=1)
     if problems:
@@ -121,6 +132,7 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
     pattern = given.pattern("link_pattern", is_exact=given.flag("exact_link_match"))
     selector = given.selector("link_selector")
     _check_links(given, page_type)
+    _check_api(given, page_type, level=level)
     loading = root or given  # the root's waiting time holds for all levels
     return Recipe(
         page_type=page_type or PageType.DETAIL,
@@ -128,6 +140,7 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
         link_selector=selector,
         link_pattern=pattern,
         links=_target(given, page_type, level=level, root=loading),
+        api=api_of(given.inner("api")),
         render=given.flag("render"),
         rendering=_rendering(given, loading),
     )
@@ -136,9 +149,9 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
 def _check_links(given: Fields, page_type: PageType | None) -> None:
     has_rule = given.has("link_selector") or given.has("link_pattern")
     match page_type:
-        case PageType.DETAIL:
+        case PageType.DETAIL | PageType.API_REQUEST:
             for key in _WITH_LINKS:
-                given.refuse_key(key, "a DETAIL page never follows links; remove it")
+                given.refuse_key(key, f"{page_type} pages never follow links; remove it")
         case PageType.DETAIL_LINKS | PageType.CATEGORY_LINKS if not has_rule:
             given.refuse("link_selector", "is missing: name it or link_pattern, or both")
         case PageType.EXPLORATORY:
@@ -147,6 +160,18 @@ def _check_links(given: Fields, page_type: PageType | None) -> None:
             pass
     if given.has("exact_link_match") and not given.has("link_pattern"):
         given.refuse("exact_link_match", "belongs to link_pattern, which is missing")
+
+
+def _check_api(given: Fields, page_type: PageType | None, *, level: int) -> None:
+    if page_type is not PageType.API_REQUEST:
+        given.refuse_key("api", "belongs to page_type API_REQUEST; remove it")
+        return
+    if level > 1:
+        given.refuse("page_type", "an API is asked at the root alone; no link leads to one")
+    if not given.has("api"):
+        given.refuse("api", "is missing: name provider, school_id and catalog_ids")
+    for key in ("pagination", "render", *KEYS):
+        given.refuse_key(key, "says how a web page is read, and an API's answer is none; remove it")
 
 
 def _target(

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ingestion_pipeline.catalogs.patterns import LinkPattern
+from ingestion_pipeline.catalogs.simplified import matched_links, simplified_markdown
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.reading.pagination import Clue, following_pages
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.errors import Permanent, Transient
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+_PAGE_OF = re.compile(r"\bpage\s+[0-9]{1,5}\s+(?:of|/)\s+([0-9]{1,5})\b", re.IGNORECASE)
+_BASE = re.compile(r"<base\s", re.IGNORECASE)
 _ANCHORS = "a[href], area[href]"
 
 
@@ -74,6 +80,40 @@ class SeenPage:
         content = self._content(within) if within else self._tree.root
         chosen = [] if content is None else content.css(selector or _ANCHORS)
         return self._targets(chosen)
+
+    def matched(self, pattern: LinkPattern, *, within: str | None = None) -> list[str]:
+        """The canonical URLs that the pattern finds in the simplified Markdown, in page order.
+
+        Then those among what a browser's clicks have discovered, which stand on no page.
+        """
+        within = None if self._is_restricted else within
+        text = decode(self._body, self._content_type)
+        # Hardly any page has a base, and to look for it in the tree would be a second parse.
+        base = base_of(self._tree, self.url) if _BASE.search(text) else self.url
+        found = matched_links(simplified_markdown(text, within=within), pattern, base)
+        if self._is_restricted and self._links:
+            on_page = page_links(self._tree, self.url)
+            clicked = [pattern.find(link) for link in self._links if link not in on_page]
+            found += filter(None, (canonical_or_none(link) for link in clicked if link))
+        return list(dict.fromkeys(found))
+
+    def document(self) -> object:
+        """The page as an API's answer.
+
+        Raises:
+            Transient: it is no JSON, whole or not: a server in trouble answers so.
+        """
+        try:
+            return json.loads(decode(self._body, self._content_type).lstrip("\ufeff"))
+        except (ValueError, RecursionError) as error:
+            said = f"{self.url} sent no JSON ({error}); it is asked again"
+            raise Transient(said[:500], code="not_json") from None
+
+    def stated_pages(self) -> int | None:
+        """How many pages the list has, if the page says so in words: page 1 of 24."""
+        body = self._tree.body
+        found = _PAGE_OF.search(body.text(separator=" ") if body is not None else "")
+        return int(found[1]) if found else None
 
     def next_url(self, selector: str | None) -> str | None:
         """Where the page's list goes on: by the selector, else by what pages say themselves."""

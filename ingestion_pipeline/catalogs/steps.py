@@ -11,11 +11,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from ingestion_pipeline.catalogs.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipe import Chained, Numbered, PageType, Recipe
 from ingestion_pipeline.catalogs.seen import SeenPage, identity
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
+from ingestion_pipeline.urls import canonical_url
 from ingestion_pipeline.work.errors import Permanent
 
+ROOT = "root"  # the key of the step that has no parent
 _ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
 
 
@@ -75,9 +78,14 @@ class Followed:
 
 
 def steps_of(recipe: Recipe) -> list[Step]:
-    """Every step of the recipe, parents first."""
-    root = Step(key="root", kind=StepKind.FETCH_ROOT, parent=None, recipe=recipe)
-    return list(_steps(root))
+    """Every step of the recipe, parents first; an API has one alone."""
+    kind = StepKind.FETCH_ROOT if recipe.api is None else StepKind.FETCH_VIA_API
+    return list(_steps(Step(key=ROOT, kind=kind, parent=None, recipe=recipe)))
+
+
+def root_url(recipe: Recipe, source_url: str) -> str:
+    """Where an extraction begins: at the source, or at its API."""
+    return source_url if recipe.api is None else recipe.api.first_url
 
 
 def _steps(step: Step) -> Iterator[Step]:
@@ -97,9 +105,15 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
     A page that is the first of its own list goes on as its list's pages do: nobody else would.
 
     Raises:
-        Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows.
+        Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows,
+            `api_shape` or `api_empty` if an API's answer is not what it should be.
+        Transient: `not_json` for an API's answer that is none.
     """
     level = step.recipe
+    if level.api is not None:
+        following = level.api.following(page.key, page.document())
+        found = [_found(canonical_url(url), step.key, position=at) for url, at in following]
+        return Followed(pages=_each_once(page, found), is_detail=True)
     page.check_content(level.rendering.content_selector)
     listed, beyond, is_in_list = _list_pages(step, page)
     if not is_in_list:
@@ -127,8 +141,11 @@ def _list_pages(step: Step, page: SeenPage) -> tuple[list[Found], int, bool]:
 
 
 def _numbered_pages(numbered: Numbered, step: Step, page: SeenPage) -> tuple[list[Found], int]:
-    """The list by its pattern; a page that links further than the recipe knows is believed."""
-    count = max(numbered.total_pages, _highest(numbered, page))
+    """The list by its pattern, as long as its first page says.
+
+    What a page links to may be a part of the list: then the recipe's own count is the least.
+    """
+    count = page.stated_pages() or max(numbered.total_pages, _highest(numbered, page))
     kept = min(count, numbered.max_pages)
     urls = [_numbered_url(numbered, index, page) for index in range(kept)]
     pages = [
@@ -177,21 +194,29 @@ def _next_page(chained: Chained, step: Step, page: SeenPage) -> tuple[list[Found
 
 
 def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
-    level = step.recipe
-    links = page.links(level.link_selector, within=level.rendering.content_selector)
+    level, key = step.recipe, step.links_key
+    within = level.rendering.content_selector
+    if level.link_pattern is not None and level.link_selector is None:
+        links: Sequence[str] = page.matched(level.link_pattern, within=within)
+    else:
+        links = page.links(level.link_selector, within=within)
+        if level.link_pattern is not None:
+            links = list(_matching(level.link_pattern, links, page))
     if level.page_type is PageType.EXPLORATORY:
         own = page.host  # and not that of where a redirect led
         links = [link for link in links if link.split("/", 3)[2:3] == [own]]  # all are canonical
-    key = step.links_key
     for link in links:
-        url = link
-        if level.link_pattern is not None:
-            part = level.link_pattern.find(link)
-            if part is None:
-                continue
+        yield _found(link, key)
+
+
+def _matching(pattern: LinkPattern, links: Sequence[str], page: SeenPage) -> Iterator[str]:
+    """Of the links that a selector chose, those that the pattern finds as well."""
+    for link in links:
+        part = pattern.find(link)
+        if part is not None:
             url = link if part == link else canonical_or_none(linked_page(page.url, part) or "")
-        if url is not None:
-            yield _found(url, key)
+            if url is not None:
+                yield url
 
 
 def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:

@@ -19,10 +19,11 @@ from ingestion_pipeline.catalogs.frontier import (
 )
 from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes import is_by_hand
 from ingestion_pipeline.catalogs.seen import SeenPage
 from ingestion_pipeline.catalogs.spawning import write_followed
 from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.catalogs.steps import Followed, what_follows
+from ingestion_pipeline.catalogs.steps import Followed, StepKind, what_follows
 from ingestion_pipeline.catalogs.writing import (
     begin_readings,
     failure_reason,
@@ -53,13 +54,15 @@ class CatalogSystem:
         """Our own floor; robots.txt may ask for more."""
         return Pace(delay_seconds=settings.crawl.delay_seconds)
 
-    def honours_robots(self, source: Source) -> bool:
-        """Always, but where an operator decided otherwise."""
-        return not source.ignores_robots
+    def honours_robots(self, work: PageWork) -> bool:
+        """Always, but for a documented API, and where an operator decided otherwise."""
+        plan: PagePlan = work.plan
+        return plan.step.kind is not StepKind.FETCH_VIA_API and not work.source.ignores_robots
 
     def check(self, source: Source) -> None:
-        """Raise ValueError if there is no recipe to follow, or nothing known to look for."""
-        recipe_of(source.config)
+        """Raise ValueError if a recipe by hand cannot be followed, or nothing known is wanted."""
+        if is_by_hand(source):
+            recipe_of(source.config)
         entity_of(source.config)
 
     def start(
@@ -83,8 +86,7 @@ class CatalogSystem:
     def reads_content(self, work: PageWork) -> bool:
         """A page of records alone leads nowhere, unchanged or not."""
         plan: PagePlan = work.plan
-        level = plan.step.recipe
-        return level.follows_links or level.pagination is not None
+        return plan.step.recipe.leads_on
 
     def without_progress(
         self, connection: Connection, works: Sequence[PageWork], *, since: datetime

@@ -18,6 +18,7 @@ from ingestion_pipeline.cli.read import read
 from ingestion_pipeline.cli.recipients import follow, recipients, unfollow
 from ingestion_pipeline.cli.series import series
 from ingestion_pipeline.cli.settings import settings
+from ingestion_pipeline.cli.source_updates import update
 from ingestion_pipeline.cli.sources import sources
 from ingestion_pipeline.cli.status import status
 
@@ -75,6 +76,7 @@ def main() -> None:
     """Keep structured data from the web fresh: sources, their state, and what went wrong."""
 
 
+sources.add_command(update)
 for command in (
     *(init, sources, extractions, series, recipients, follow, unfollow, notices),
     *(settings, status, dead_letters, export, read, doctor, demo),

@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
-
-    from ingestion_pipeline.sources import Definition, Source
+    from ingestion_pipeline.sources import Definition
     from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.sources.status import Watched
     from ingestion_pipeline.store import Store
@@ -52,11 +50,17 @@ def sources() -> None:
 def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
     """Watch the source at URL from now on."""
     from ingestion_pipeline.sources.registry import add as add_source
+    from ingestion_pipeline.systems import declared
 
     definition = checked({key: value for key, value in given.items() if value is not None})
     with opened() as (_, store), store.begin() as connection:
-        add_source(connection, definition, actor=actor(), now=store.clock.now(connection))
+        now = store.clock.now(connection)
+        add_source(connection, definition, actor=actor(), now=now)
+        looked_for = declared(connection, [definition.id], now=now)
     said = f"added {definition.id} ({definition.platform}, {definition.tier or 'auto'})"
+    if looked_for:
+        say(f"{said}; its recipe is detected by `make dev`, or by the job detect_recipes")
+        return
     say(f"{said}; it is due now, and `make dev` or a poll job polls it")
 
 
@@ -147,6 +151,7 @@ def _say_sources(found: Sequence[Watched], now: datetime) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show all that is known of one source."""
+    from ingestion_pipeline.catalogs.recipes import recipe_facts
     from ingestion_pipeline.catalogs.reporting import crawl_facts
     from ingestion_pipeline.sources.belonging import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
@@ -159,7 +164,7 @@ def show(*, source_id: str, as_json: bool) -> None:
             raise UnknownSource(source_id)
         letters = list_letters(connection, source_id=source_id, replayed=True, limit=3)
         home = homes(connection, [source_id])[source_id]
-        crawl = crawl_facts(connection, source_id)
+        crawl = recipe_facts(connection, watched.source) | crawl_facts(connection, source_id)
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | crawl
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}
@@ -174,75 +179,6 @@ def show(*, source_id: str, as_json: bool) -> None:
         state, failed_at = "replayed" if letter["replayed_at"] else "open", letter["failed_at"]
         said = f"\ndead letter {letter['id']} ({state}, {failed_at:%Y-%m-%d %H:%M})"
         say(f"{said}\n  {letter['error_code']}: {letter['error']}")
-
-
-@sources.command()
-@click.argument("source_id", metavar="ID")
-@click.option("--url")
-@click.option("--platform")
-@click.option("--tier", help="hot, warm, cold; auto lets it find its own again.")
-@config_option
-@click.option("--name")
-@click.option("--series", metavar="ID")
-@click.option(
-    "--accept-drop", is_flag=True, help="Believe its next listing, however much it has lost."
-)
-def update(*, source_id: str, accept_drop: bool, **given: Any) -> None:  # noqa: ANN401 - as `add`
-    """Change what was declared by hand.
-
-    What a file declares is changed in the file.
-    """
-    from ingestion_pipeline.sources import changes
-    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-
-    wanted = {key: value for key, value in given.items() if value is not None}
-    if not wanted and not accept_drop:
-        raise Refused("nothing to change; `ingest sources update --help` shows what can be")
-    with opened() as (settings, store), store.begin() as connection:
-        now = store.clock.now(connection)
-        source = sources_by_id(connection, [source_id]).get(source_id)
-        if source is None:
-            raise UnknownSource(source_id)
-        refuse_what_a_file_owns(source, wanted, folder=settings.sources)
-        said: list[str] = []
-        if wanted:
-            said.append(_redeclare(connection, source, wanted, now))
-        if accept_drop:
-            changes.accept_drop(connection, source_id, actor=actor(), now=now)
-            said.append("its next listing is believed, whatever it has lost")
-    say(f"{source_id}: {'; '.join(said)}")
-
-
-def _redeclare(
-    connection: Connection, source: Source, wanted: dict[str, Any], now: datetime
-) -> str:
-    from ingestion_pipeline.sources.changes import declaration, redeclare
-
-    raw = declaration(source) | {key: value or None for key, value in wanted.items()}
-    is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)
-    return "updated" if is_changed else "already so"
-
-
-def refuse_what_a_file_owns(source: Source, wanted: dict[str, Any], *, folder: Path) -> None:
-    """A file's source is declared there: a change by hand would be undone by the next import."""
-    from ingestion_pipeline.sources.source import BY_HAND
-
-    if source.origin == BY_HAND:
-        return
-    owned = [key for key in wanted if key != "tier" or _file_pins(source, folder)]
-    if owned:
-        cure = f"change it there, then run `ingest sources import {source.origin}`"
-        raise Refused(f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}")
-
-
-def _file_pins(source: Source, folder: Path) -> bool:
-    """Whether the file says a tier; one that cannot be read is taken to say what the row does."""
-    from ingestion_pipeline.sources.files import read_file
-    from ingestion_pipeline.systems import check_definition
-
-    file = read_file(folder / source.origin, check=check_definition)
-    tiers = [one.tier for one in file.definitions if one.id == source.id]
-    return tiers[0] is not None if tiers else source.tier_pinned
 
 
 @sources.command("import")
@@ -286,10 +222,12 @@ def _register(store: Store, file: SourceFile) -> str:
     from ingestion_pipeline.notices.registry import as_counts, declare
     from ingestion_pipeline.sources.registry import register
     from ingestion_pipeline.store.audit import audit
+    from ingestion_pipeline.systems import declared
 
     with store.begin() as connection:
         now = store.clock.now(connection)
         came_to = asdict(register(connection, file.definitions, now=now, actor=actor()))
+        declared(connection, [one.id for one in file.definitions], now=now)
         told = declare(connection, file.recipients, now=now)
         audit(
             connection,

@@ -4,14 +4,17 @@ import warnings
 
 import dagster as dg
 
+from ingestion_pipeline.catalogs.recipes import RecipeStatus, detected
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.refresh import refresh_source
 from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline.systems import declared as declare
 
 OWNERS = ["team:ingestion"]
 
@@ -62,11 +65,21 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
                 shop.store, key, folder=shop.settings.sources, check=check_definition
             )
             bad += [f"{key}: {problem}" for problem in found.problems]
+            if not found.problems:
+                _begin(shop, key)
             context.add_asset_metadata(
                 declared(found.source, problems=len(found.problems)), partition_key=key
             )
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)
+
+
+def _begin(shop: Workshop, key: str) -> None:
+    """A catalogue without a recipe is looked at, again if that was in vain."""
+    with shop.store.begin() as connection:
+        known = detected(connection, [key]).get(key)
+        in_vain = known is not None and known.status is RecipeStatus.ERROR
+        declare(connection, [key], now=shop.store.clock.now(connection), again=in_vain)
 
 
 @dg.graph_asset(

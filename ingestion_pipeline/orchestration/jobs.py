@@ -18,6 +18,7 @@ from ingestion_pipeline.sources.definition import TIERS, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline.systems import declared as begin_declared
 from ingestion_pipeline.upkeep import maintain as keep_house
 
 
@@ -118,7 +119,9 @@ def register(context: dg.OpExecutionContext, config: NewSource, workshop: Worksh
             whole_run(shop, run_id=context.run_id, job=context.job_name),
             shop.store.begin() as connection,
         ):
-            add(connection, definition, actor="dagster", now=shop.store.clock.now(connection))
+            now = shop.store.clock.now(connection)
+            add(connection, definition, actor="dagster", now=now)
+            looked_for = begin_declared(connection, [definition.id], now=now)
             added = sources_by_id(connection, [definition.id])[definition.id]
     except SourceExists as error:
         raise dg.Failure(f"the source was not added:\n{error}", allow_retries=False) from error
@@ -127,6 +130,8 @@ def register(context: dg.OpExecutionContext, config: NewSource, workshop: Worksh
     metadata = declared(added, problems=0)
     context.log_event(dg.AssetMaterialization("sources", partition=added.id, metadata=metadata))
     said = "added %s, read as %s; it is due now, and polled in a few seconds if the sensors run"
+    if looked_for:
+        said = "added %s, read as %s; its recipe is detected in a few seconds if the sensors run"
     context.log.info(said, added.id, added.platform)
 
 

@@ -10,10 +10,12 @@ import dagster as dg
 
 from ingestion_pipeline.catalogs.crawling import KINDS
 from ingestion_pipeline.catalogs.frontier import waiting_sources
+from ingestion_pipeline.catalogs.recipes import ensure_all, waits
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.catalogs import crawl_catalogs, crawl_run
+from ingestion_pipeline.orchestration.detection import DETECT_SHARD, detect_recipes
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
@@ -90,7 +92,9 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
     for problem in result.problems:
         context.log.warning("not imported: %s", problem)
     with shop.store.begin() as connection:
-        told = declare(connection, result.recipients, now=shop.store.clock.now(connection))
+        now = shop.store.clock.now(connection)
+        told = declare(connection, result.recipients, now=now)
+        ensure_all(connection, now=now)
     context.log.info("source files: %s, recipients: %s", result.registered, told)
 
 
@@ -143,12 +147,12 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
 
 @dg.sensor(
     name="pending_work",
-    jobs=[*POLL_JOBS.values(), crawl_catalogs, deliver_notices],
+    jobs=[*POLL_JOBS.values(), detect_recipes, crawl_catalogs, deliver_notices],
     minimum_interval_seconds=5,
     default_status=RUNNING,
     description=(
-        "Claimable work no schedule will remember soon: retries, what dead runs held, pages of"
-        " catalogues, and notices."
+        "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"
+        " pages of catalogues, and notices."
     ),
 )
 def pending_work(
@@ -168,12 +172,17 @@ def pending_work(
             connection, CrawlWanted(), now=now, limit=MOST_CRAWLED, kinds=KINDS
         )
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
-    if not waiting and not is_news_waiting and not crawl_shards:
+        is_recipe_waiting = waits(connection, now=now)
+    if not waiting and not is_news_waiting and not crawl_shards and not is_recipe_waiting:
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):
             yield request
+    if is_recipe_waiting and not _is_queued(context.instance, DETECT_SHARD, *WORKING):
+        yield dg.RunRequest(
+            job_name=detect_recipes.name, run_key=f"{DETECT_SHARD}:{now:%Y%m%dT%H%M%S}"
+        )
     for shard in crawl_shards:
         request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD], *WORKING):

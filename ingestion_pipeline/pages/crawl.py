@@ -228,7 +228,7 @@ class CrawlSlice:
         started = time.monotonic()
         try:
             answer = await self._visitor.visit(
-                work.visit, host=host, honours_robots=self._system.honours_robots(work.source)
+                work.visit, host=host, honours_robots=self._system.honours_robots(work)
             )
             host.pacer.relax()
             elapsed = time.monotonic() - started - wait

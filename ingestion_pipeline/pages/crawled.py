@@ -199,8 +199,8 @@ class CrawledSystem(Protocol):
         """How fast a host may be asked for the source."""
         ...
 
-    def honours_robots(self, source: Source) -> bool:
-        """Whether the host's robots.txt governs what is fetched for the source."""
+    def honours_robots(self, work: PageWork) -> bool:
+        """Whether the host's robots.txt governs the page; not that of a documented API."""
         ...
 
     def check(self, source: Source) -> None:

@@ -30,11 +30,15 @@ class KnownPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageVisit:
-    """One page to look at; `render` asks for a browser even if the page is no empty shell."""
+    """One page to look at; `render` asks for a browser even if the page is no empty shell.
+
+    `is_data` is an API's answer: kept as it came, and judged by whoever reads it.
+    """
 
     url: str
     known: KnownPage | None = None
     render: bool = False
+    is_data: bool = False
     rendering: Rendering = field(default_factory=Rendering)
 
     @property

@@ -18,6 +18,7 @@ from typing import Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.appearance import EmptyShell, parsed_appearance, plain_appearance
+from ingestion_pipeline.pages.data_visits import visit_data
 from ingestion_pipeline.pages.page import (
     KnownPage,
     NewPage,
@@ -111,6 +112,8 @@ class PageVisitor:
         Walls, pages that say "not found", files and empty shells leave as errors of their own code
         (see `refusals`); a bot wall is not shown to the browser either.
         """
+        if visit.is_data:
+            return await visit_data(self._fetch, visit, now=now, check_url=check_url)
         visit = _without_what_was_shown_otherwise(visit)
         found = await self._served(visit, _Hops(visit.url, self._max_hops, check_url), now=now)
         shell: EmptyShell | None = None

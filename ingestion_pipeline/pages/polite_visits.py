@@ -32,9 +32,14 @@ class PoliteVisitor:
         self._clock = clock
         self._settings = settings
 
-    async def visit(self, visit: PageVisit, *, host: Visited, honours_robots: bool) -> PageAnswer:
-        """The page, or that it is as it was; at the host's pace."""
-        own = host_of(visit.url)
+    async def visit(
+        self, visit: PageVisit, *, host: Visited, honours_robots: bool, own: str | None = None
+    ) -> PageAnswer:
+        """The page, or that it is as it was; at the host's pace.
+
+        `own` is the host's name where the page may be another's: then that one is borrowed.
+        """
+        own = own or host_of(visit.url)
         robots = host.robots if honours_robots else None
         fetch = PacedFetch(self._fetcher, own, host, robots, self._clock)
         renderer = self._renderer and _InTurn(self._renderer, own, host, self._clock)

@@ -89,9 +89,10 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
         (None, "recipe: is missing"),
         ([], "recipe: is missing or no mapping"),
         ({}, "recipe.page_type: is missing; there are: DETAIL, DETAIL_LINKS"),
-        ({"page_type": "API_REQUEST"}, "recipe.page_type: 'API_REQUEST' is none"),
+        ({"page_type": "INDEX"}, "recipe.page_type: 'INDEX' is none; there are: DETAIL"),
+        ({"page_type": "API_REQUEST"}, "recipe.api: is missing: name provider, school_id"),
         ({"page_type": "DETAIL", "pagetype": 1}, "recipe.pagetype: unknown key"),
-        ({"page_type": "DETAIL", "link_selector": "a"}, "a DETAIL page never follows links"),
+        ({"page_type": "DETAIL", "link_selector": "a"}, "DETAIL pages never follow links"),
         ({"page_type": "DETAIL_LINKS"}, "recipe.link_selector: is missing"),
         ({"page_type": "CATEGORY_LINKS", "link_selector": "a"}, "recipe.links: is missing"),
         ({"page_type": "DETAIL_LINKS", "link_selector": "a["}, "'a[' is no CSS selector"),
@@ -183,3 +184,48 @@ def test_no_configuration_is_too_strange_to_be_refused(recipe: dict[str, Any]) -
         found = error
 
     assert isinstance(found, Recipe) or all(one.startswith("recipe") for one in found.problems)
+
+
+def test_an_api_is_read_with_its_own_server_and_dates() -> None:
+    api = {
+        "provider": "coursedog",
+        "school_id": "demo",
+        "catalog_ids": ["a", "b", "a"],
+        "api_base": "http://a.test/api/",
+        "effective_from": "2026-01-01",
+        "effective_until": "2026-12-31",
+    }
+
+    found = recipe_of({"recipe": {"page_type": "API_REQUEST", "api": api}}).api
+
+    assert found is not None
+    assert found.catalog_ids == ("a", "b")
+    assert found.first_url == (
+        "http://a.test/api/cm/demo/courses/search/$filters"
+        "?catalogId=a&skip=0&limit=20&orderBy=code&effectiveDatesRange=2026-01-01,2026-12-31"
+    )
+
+
+def test_every_problem_of_an_api_is_told_at_once() -> None:
+    api = {"provider": "dog", "school_id": "a/b", "api_base": "ftp://x", "effective_from": "today"}
+    recipe = {"page_type": "API_REQUEST", "api": api, "link_pattern": "x", "render": True}
+
+    said = "\n".join(problems(recipe))
+
+    for part in (
+        "recipe.api.provider: 'dog' is none; there are: coursedog",
+        "recipe.api.school_id: 'a/b' is no id",
+        "recipe.api.catalog_ids: is missing",
+        "recipe.api.api_base: ",
+        "recipe.api.effective_from: 'today' is no day",
+        "recipe.link_pattern: API_REQUEST pages never follow links",
+        "recipe.render: says how a web page is read",
+    ):
+        assert part in said
+
+
+def test_an_api_belongs_to_the_root_alone() -> None:
+    inner = {"page_type": "API_REQUEST", "api": {"provider": "coursedog"}}
+    recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "a", "links": inner}
+
+    assert any("at the root alone" in one for one in problems(recipe))

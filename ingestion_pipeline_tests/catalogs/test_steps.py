@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.seen import SeenPage, identity
 from ingestion_pipeline.catalogs.steps import Followed, Step, steps_of, what_follows
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.errors import Permanent, WorkError
 
 HOME = "https://a.test/list"
 LINKS = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
@@ -252,3 +252,88 @@ def test_whatever_a_page_links_to_each_page_follows_once_and_not_itself(hrefs: l
     keys = [one.key for one in followed.pages]
     assert len(keys) == len(set(keys))
     assert seen.key not in keys
+
+
+def test_a_pattern_is_matched_on_the_simplified_markdown() -> None:
+    """A comment, a script and a footer hold no links of the catalogue."""
+    html = "<!-- <a href=/c/1> --><footer><a href=/c/2>2</a></footer><a href='/c/3'>3</a>"
+
+    followed = what_follows(step("root", **LINKS), page(html=html))
+
+    assert found(followed) == [("root/links", "/c/3")]
+
+
+def test_a_list_that_says_how_long_it_is_is_believed() -> None:
+    shorter = page("/c/1", html="<p>Page 1 of 2</p>")
+
+    followed = what_follows(step("root", **LINKS, pagination=NUMBERED), shorter)
+
+    assert [one.position for one in followed.pages] == [1, 2]
+
+
+API = {"provider": "coursedog", "school_id": "s", "catalog_ids": ["a", "b"]}
+
+
+def api_page(text: str, catalog: str = "a", skip: int = 0) -> SeenPage:
+    api = recipe_of({"recipe": {"page_type": "API_REQUEST", "api": API}}).api
+    assert api is not None
+    return SeenPage(url=api.page_url(catalog, skip), body=text.encode())
+
+
+def follow_api(text: str, catalog: str = "a", skip: int = 0) -> Followed:
+    return what_follows(
+        step("root", page_type="API_REQUEST", api=API), api_page(text, catalog, skip)
+    )
+
+
+def test_the_first_page_of_an_api_knows_its_list_and_the_other_lists() -> None:
+    followed = follow_api('{"listLength": 45, "data": [{}]}')
+
+    queries = [one.url.partition("?")[2] for one in followed.pages]
+    assert queries == [
+        "catalogId=a&limit=20&orderBy=code&skip=20",
+        "catalogId=a&limit=20&orderBy=code&skip=40",
+        "catalogId=b&limit=20&orderBy=code&skip=0",
+    ]
+    assert {one.step for one in followed.pages} == {"root"}
+    assert followed.is_detail
+
+
+@pytest.mark.parametrize(
+    ("catalog", "skip", "count"), [("b", 0, 2), ("a", 20, 0)], ids=["other list", "further page"]
+)
+def test_the_other_pages_of_an_api_lead_on_in_their_own_list(
+    catalog: str, skip: int, count: int
+) -> None:
+    followed = follow_api('{"listLength": 45, "data": [{}]}', catalog, skip)
+
+    assert len(followed.pages) == count
+    assert followed.is_detail
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ('{"listLength": 45, "data": [{', "not_json"),
+        ("<html>busy</html>", "not_json"),
+        ('{"error": "no"}', "api_shape"),
+        ("[]", "api_shape"),
+        ('{"listLength": "45", "data": []}', "api_shape"),
+        ('{"listLength": 45, "data": []}', "api_empty"),
+    ],
+)
+def test_what_is_no_list_is_an_error_and_never_an_empty_list(text: str, code: str) -> None:
+    with pytest.raises(WorkError) as refused:
+        follow_api(text)
+
+    assert refused.value.code == code
+
+
+def test_a_list_of_nothing_is_no_error() -> None:
+    assert follow_api('{"listLength": 0, "data": []}', "b").pages == ()
+
+
+def test_an_api_has_one_step() -> None:
+    steps = steps_of(recipe_of({"recipe": {"page_type": "API_REQUEST", "api": API}}))
+
+    assert [(one.key, one.kind.value) for one in steps] == [("root", "FETCH_VIA_API")]

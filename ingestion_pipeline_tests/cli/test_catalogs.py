@@ -30,6 +30,26 @@ def test_a_catalogue_is_added_with_its_recipe(ingest: Ingest) -> None:
     assert "pages" not in shown
 
 
+def test_a_catalogue_without_a_recipe_waits_for_its_detection_and_says_so(ingest: Ingest) -> None:
+    said = ingest.done(*LINE, "--platform", "catalog")
+
+    shown = ingest.json("sources", "show", "catalog:shop")
+
+    assert "its recipe is detected" in said
+    assert (shown["recipe_status"], shown["recipe"]) == ("WAITING", None)
+
+
+def test_a_recipe_is_detected_anew_if_asked_for_and_never_over_one_by_hand(ingest: Ingest) -> None:
+    ingest.done(*LINE, "--platform", "catalog")
+
+    again = ingest.done("sources", "update", "catalog:shop", "--detect")
+    ingest.done("sources", "update", "catalog:shop", *config(**LINKS))
+    refused = ingest.refused("sources", "update", "catalog:shop", "--detect")
+
+    assert "its recipe is detected anew" in again
+    assert "a recipe by hand" in refused
+
+
 def test_every_problem_of_a_recipe_is_told_with_the_source_and_the_place(ingest: Ingest) -> None:
     bad = config(page_type="DETAIL_LINKS", link_pattern="/c/(?!x)", render="yes")
 

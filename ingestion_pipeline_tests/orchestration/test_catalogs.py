@@ -9,6 +9,7 @@ import pytest
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline_tests.catalogs.courses import given_courses
+from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
 from ingestion_pipeline_tests.crawlers import LINKS, a_page, conclude, fetch_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -83,6 +84,24 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "no_drop_against_history": True,
     }
     assert not tick_sensor("pending_work", instance).run_requests
+
+
+def test_a_catalogue_without_a_recipe_is_detected_by_the_job_that_the_sensor_asks_for(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    web.routes |= sites.single()
+    entry = {"id": SHOP, "kind": "catalog", "platform": "catalog", "url": web.url("/all")}
+    (house.sources / "mine.yaml").write_text(a_file([entry]))
+    tick_sensor("new_sources", instance)
+
+    asked = tick_sensor("pending_work", instance).run_requests
+    detected = run_job("detect_recipes", instance)
+    run_job("poll_warm", instance)
+    crawled = run_job("crawl_catalogs", instance)
+
+    assert "detect_recipes" in [one.job_name for one in asked]
+    assert detected.success
+    assert told(crawled)[SHOP]["pages"] == 1
 
 
 def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(

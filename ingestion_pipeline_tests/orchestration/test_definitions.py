@@ -46,7 +46,7 @@ def test_the_jobs_bear_their_names() -> None:
     names = {job.name for job in REPOSITORY.get_all_jobs() if not job.name.startswith("__")}
 
     polls = {"poll_hot", "poll_warm", "poll_cold"}
-    crawls = {"crawl_catalogs", "ingest_catalog"}
+    crawls = {"detect_recipes", "crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
     assert names == polls | crawls | ends | others

@@ -1,0 +1,161 @@
+"""What detections came to, in one transaction: recipes, notices, first extractions, tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from random import Random
+from typing import Any
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
+from ingestion_pipeline.catalogs.recipes import (
+    MESSAGE_LENGTH,
+    RecipeStatus,
+    detected,
+    fingerprint,
+    mark,
+)
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.polls import lock_polls, make_due
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import outbox
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.errors import WorkError, storable
+from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.task import Move, Task, failed, finished, released, retried
+
+NOTICE = "recipe"  # the kind of subject that recipients hear of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A detection that found a recipe."""
+
+    task: Task
+    source: Source
+    found: FoundRecipe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failed:
+    """A detection that did not."""
+
+    task: Task
+    source: Source
+    error: WorkError
+    stack: str | None = None
+
+
+Result = Found | Failed
+
+
+def write_results(
+    connection: Connection,
+    results: Sequence[Result],
+    *,
+    now: datetime,
+    policy: Work,
+    random: Random,
+) -> tuple[dict[str, int], list[datetime]]:
+    """Everything that is still ours takes effect; the counts, and when what is retried is due.
+
+    A failure is told only when it is final; a success always.
+    """
+    mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
+    kept = [one for one in results if one.task.id in mine]
+    counts = {"found": 0, "failed": 0, "retried": 0, "given_back": 0}
+    moves: list[Move] = []
+    again_at: list[datetime] = []
+    for one in kept:
+        if isinstance(one, Found):
+            _succeed(connection, one, now=now)
+            moves.append(finished(one.task))
+            counts["found"] += 1
+            continue
+        match after_failure(one.task, one.error, now=now, policy=policy, random=random):
+            case Retry(not_before):
+                _wait(connection, one, now=now)
+                moves.append(retried(one.task, one.error, not_before=not_before))
+                again_at.append(not_before)
+                counts["retried"] += 1
+            case GiveBack(not_before):
+                _wait(connection, one, now=now)
+                moves.append(released(one.task, one.error, not_before=not_before))
+                counts["given_back"] += 1
+            case GiveUp():
+                _give_up(connection, one, now=now)
+                moves.append(failed(one.task, one.error))
+                counts["failed"] += 1
+    claims.apply(connection, moves, now=now)
+    return counts | {"lost": len(results) - len(kept)}, again_at
+
+
+def _succeed(connection: Connection, one: Found, *, now: datetime) -> None:
+    """The recipe is followed from now on: a new one at once."""
+    source, found = one.source, one.found
+    before = detected(connection, [source.id]).get(source.id)
+    mark(
+        connection,
+        [source.id],
+        RecipeStatus.SUCCESS,
+        now=now,
+        recipe=dict(found.recipe),
+        message=_said(found.message),
+        evidence=dict(found.evidence),
+        detected_for=fingerprint(source),
+        notified_at=now,
+    )
+    _tell(connection, one, RecipeStatus.SUCCESS, found.message, now=now)
+    if before is None or before.recipe != found.recipe:
+        lock_polls(connection, [source.id])
+        make_due(connection, [source.id], now=now)
+
+
+def _wait(connection: Connection, one: Failed, *, now: datetime) -> None:
+    said = f"attempt {one.task.attempts} came to nothing: {one.error.text}; it is tried again"
+    mark(connection, [one.source.id], RecipeStatus.WAITING, now=now, message=_said(said))
+
+
+def _give_up(connection: Connection, one: Failed, *, now: datetime) -> None:
+    message = _said(one.error.text)
+    mark(
+        connection,
+        [one.source.id],
+        RecipeStatus.ERROR,
+        now=now,
+        message=message,
+        evidence={"code": one.error.code, "class": one.error.error_class.value},
+        notified_at=now,
+    )
+    _tell(connection, one, RecipeStatus.ERROR, message, now=now)
+    bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
+
+
+def _tell(
+    connection: Connection, one: Result, status: RecipeStatus, message: str, *, now: datetime
+) -> None:
+    """One outbox row for each end of a detection; `notices` makes messages of them."""
+    payload: dict[str, Any] = {
+        "source_id": one.source.id,
+        "name": one.source.name,
+        "url": one.source.url,
+        "status": status.value,
+        "message": _said(message),
+    }
+    statement = insert_into(connection, outbox).values(
+        subject_kind=NOTICE,
+        subject_id=f"{one.source.id}:{one.task.id}:{one.task.fence}",
+        payload=payload,
+        created_at=now,
+    )
+    once = statement.on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
+    connection.execute(once)
+
+
+def _said(message: str) -> str:
+    return storable(message[:MESSAGE_LENGTH])

@@ -1,0 +1,83 @@
+"""The platforms that catalogues are built with, which are data: `platforms.yaml`."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from importlib import import_module, resources
+from typing import Any
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+from ingestion_pipeline.catalogs.detection.clusters import Cluster
+from ingestion_pipeline.catalogs.detection.looked import LookedPage
+
+COURSEDOG = "coursedog"
+
+
+class Platform(BaseModel):
+    """How a platform is told, and where its links lead on."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    marks: tuple[str, ...] = Field(min_length=1)
+    urls: tuple[str, ...] = ()
+    detail: str | None = None
+    links: tuple[str, ...] = ()
+    school_ids: tuple[str, ...] = ()
+
+
+@lru_cache(maxsize=1)
+def platforms() -> tuple[Platform, ...]:
+    """The platforms that are known, in the order in which they are tried."""
+    file = resources.files("ingestion_pipeline.catalogs.detection") / "platforms.yaml"
+    return TypeAdapter(tuple[Platform, ...]).validate_python(yaml.safe_load(file.read_text()))
+
+
+def platform_of(page: LookedPage) -> Platform | None:
+    """The first platform whose marks the page or its address bears."""
+    for one in platforms():
+        if any(_searches(mark, page.html) for mark in one.marks):
+            return one
+        if any(_searches(mark, page.url) for mark in one.urls):
+            return one
+    return None
+
+
+def school_ids(platform: Platform, html: str) -> tuple[str, ...]:
+    """The ids that the page may mean, the surest first."""
+    found = (one[1] for text in platform.school_ids for one in _compiled(text).finditer(html))
+    return tuple(dict.fromkeys(found))
+
+
+def known_clusters(platform: Platform, page: LookedPage) -> list[Cluster]:
+    """The page's links of the platform's own shapes, the deepest level first."""
+    own = re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", page.url.partition("?")[0].rstrip("/") + "/")
+    host = urlsplit(page.url).netloc
+    found: list[Cluster] = []
+    for text in platform.links:
+        pattern = text.replace("{own}", own)
+        matching = tuple(
+            one
+            for one in page.anchors
+            if urlsplit(one.url).netloc == host and _searches(pattern, one.url)
+        )
+        if matching:
+            found.append(Cluster(pattern=pattern, shape="query", anchors=matching))
+    return found
+
+
+def _searches(pattern: str, text: str) -> bool:
+    return _compiled(pattern).search(text) is not None
+
+
+@lru_cache(maxsize=200)
+def _compiled(pattern: str) -> Any:  # noqa: ANN401 - re2 has no annotations
+    re2: Any = import_module("re2")  # pages are searched: no page may make that slow
+    options = re2.Options()
+    options.case_sensitive = False
+    options.log_errors = False
+    return re2.compile(pattern, options)

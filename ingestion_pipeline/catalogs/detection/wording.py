@@ -1,0 +1,70 @@
+"""What detection says to people: what was seen, what decided, and what the cure is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ingestion_pipeline.catalogs.detection.clusters import Cluster
+from ingestion_pipeline.catalogs.detection.judging import Judged
+from ingestion_pipeline.catalogs.detection.lists import FoundList
+from ingestion_pipeline.catalogs.detection.looked import LookedPage
+
+CURE = (
+    "write config.recipe by hand, or set OPENAI_API_KEY or OPENAI_BASE_URL so that a model can be"
+    " asked, and look again with `ingest sources update ID --detect`"
+)
+
+
+def where(depth: int) -> str:
+    """Which page is meant."""
+    return "the page" if depth == 0 else f"level {depth + 1}"
+
+
+def counting(found: FoundList) -> str:
+    """How a list goes on."""
+    pagination = found.pagination
+    if "next" in pagination:
+        return "its link to the next page"
+    return f"{pagination['url_pattern']}, {pagination['total_pages']} pages"
+
+
+def is_longer(further: FoundList, found: FoundList) -> bool:
+    """Whether the last page that was known leads further still."""
+    there, here = further.pagination, found.pagination
+    if "next" in there or "next" in here:
+        return "next" in there
+    return int(there["total_pages"]) > int(here["total_pages"])
+
+
+def mixed(
+    cluster: Cluster,
+    details: Sequence[LookedPage],
+    lists: Sequence[LookedPage],
+    kinds: Mapping[str, Judged],
+) -> str:
+    """Links of one shape whose pages are of several types."""
+    return (
+        f"{cluster} lead to pages of several types: {len(details)} hold records"
+        f" (such as {details[0].url}: {kinds[details[0].url].why}), {len(lists)} lead on"
+        f" (such as {lists[0].url}: {kinds[lists[0].url].why})"
+    )
+
+
+def unsure(page: LookedPage, found: Judged, tried: Sequence[str], depth: int) -> str:
+    """Why rules do not decide, and the cure."""
+    seen = f"{where(depth)} {page.url} has {found.why}"
+    also = f"; {'; '.join(tried[:4])}" if tried else ""
+    if page.records is None:
+        also += "; and records that no rules read, of this type"
+    return f"rules cannot tell how to read it: {seen}{also}. The cure: {CURE}"
+
+
+def summary(recipe: Mapping[str, Any]) -> str:
+    """The page types of its levels, in a line."""
+    kinds = [str(recipe["page_type"])]
+    inner = recipe.get("links")
+    while inner:
+        kinds.append(str(inner["page_type"]))
+        inner = inner.get("links")
+    return " > ".join(kinds)

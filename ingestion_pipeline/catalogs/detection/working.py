@@ -1,0 +1,316 @@
+"""The work of detection: tasks claimed, catalogues looked at politely, recipes written, fenced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+import traceback
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, fields
+from datetime import datetime
+from typing import Any
+
+from ingestion_pipeline.catalogs.coursedog import API_BASE
+from ingestion_pipeline.catalogs.detection.asking import ModelVoters
+from ingestion_pipeline.catalogs.detection.detecting import Detective
+from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
+from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
+from ingestion_pipeline.catalogs.detection.outcomes import Failed, Found, Result, write_results
+from ingestion_pipeline.catalogs.recipes import (
+    DETECT,
+    RecipeStatus,
+    ensure_all,
+    entity_of,
+    is_by_hand,
+    mark,
+)
+from ingestion_pipeline.pages.host_visits import HostVisits
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT
+from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.page import NewPage, PageVisit
+from ingestion_pipeline.pages.polite_visits import PoliteVisitor
+from ingestion_pipeline.pages.rendering import Renderer
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.models import ModelClient
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import (
+    Fatal,
+    Permanent,
+    Resource,
+    Transient,
+    WorkError,
+    classify,
+)
+from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.work.worker import Worker
+
+CLAIMED_AT_ONCE = 20
+FORBIDDEN = "blocked_by_robots"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetectionCounts:
+    """How many detections ended how."""
+
+    found: int = 0
+    failed: int = 0
+    retried: int = 0
+    given_back: int = 0
+    lost: int = 0
+
+    def __add__(self, other: DetectionCounts) -> DetectionCounts:
+        """Counted together."""
+        names = [one.name for one in fields(DetectionCounts)]
+        return DetectionCounts(
+            **{name: getattr(self, name) + getattr(other, name) for name in names}
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Item:
+    task: Task
+    source: Source
+
+
+class HostLook:
+    """Looks at the pages of one source, at its host's pace; other hosts are borrowed."""
+
+    def __init__(
+        self, visitor: PoliteVisitor, host: Visited, source: Source, *, entity: str
+    ) -> None:
+        self._visitor = visitor
+        self._host = host
+        self._source = source
+        self._entity = entity
+        self._seen: dict[str, LookedPage] = {}
+
+    async def page(self, url: str) -> LookedPage:
+        """The page; each is asked for once."""
+        if url not in self._seen:
+            answer = await self._visit(PageVisit(url=url))
+            html = decode(answer.body, answer.content_type)
+            self._seen[url] = await asyncio.to_thread(
+                look_at,
+                html,
+                answer.final_url,
+                entity=self._entity,
+                is_rendered=answer.is_rendered,
+            )
+        return self._seen[url]
+
+    async def data(self, url: str) -> object:
+        """An API's answer; its robots.txt does not govern it (docs/decisions.md)."""
+        answer = await self._visit(PageVisit(url=url, is_data=True))
+        try:
+            return json.loads(decode(answer.body, answer.content_type))
+        except (ValueError, RecursionError) as error:
+            raise Transient(f"{url} sent no JSON: {error}"[:500], code="not_json") from None
+
+    async def _visit(self, visit: PageVisit) -> NewPage:
+        try:
+            answer = await self._visitor.visit(
+                visit,
+                host=self._host,
+                honours_robots=not (visit.is_data or self._source.ignores_robots),
+                own=self._source.host,
+            )
+        except Resource as error:
+            if error.code == FORBIDDEN:  # it will be so tomorrow
+                raise Permanent(error.text, code=FORBIDDEN) from error
+            raise
+        if not isinstance(answer, NewPage):
+            raise Transient(f"{visit.url} was not sent", code="empty_body")
+        return answer
+
+
+class DetectionSlice:
+    """One run's detections, under one worker identity."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        worker: Worker,
+        fetcher: HttpFetcher,
+        *,
+        renderer: Renderer | None,
+        clock: SteadyClock,
+        client: ModelClient | None,
+    ) -> None:
+        self._shop = shop
+        self._worker = worker
+        self._clock = clock
+        self._client = client
+        self._visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
+        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
+        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._results: list[Result] = []
+        self._again_at: list[datetime] = []
+        self._counts = DetectionCounts()
+        self._fatal: Fatal | None = None
+        self._open: dict[int, _Item] = {}
+        self._visits: HostVisits[_Item] = HostVisits(
+            self._hosts,
+            concurrency=shop.settings.polling.concurrency,
+            serve=self._serve,
+            leave=self._leave,
+            reason_to_stop=self._reason_to_stop,
+        )
+
+    async def run(self, source_ids: Collection[str] | None = None) -> DetectionCounts:
+        """Detect as long as there is work and time; a fatal error is raised at the end."""
+        wanted = Wanted(kind=DETECT, source_ids=source_ids)
+        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
+        try:
+            while self._has_time():
+                done = await self._round(wanted)
+                # Asked for by hand, a task is claimed due or not: once, and when it is due again.
+                if (source_ids is not None or not done) and not await self._rest():
+                    break
+        finally:
+            alive.cancel()
+            await self._visits.stop()
+            stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+            for item in list(self._open.values()):
+                self._leave(item, stopped)
+            await self._flush()
+        if self._fatal is not None:
+            raise self._fatal
+        return self._counts
+
+    async def _round(self, wanted: Wanted) -> int:
+        """Claim a few, look at them side by side, write; how many that were."""
+        items = await asyncio.to_thread(self._claim, wanted)
+        by_host: dict[str, list[_Item]] = {}
+        for item in items:
+            self._open[item.task.id] = item
+            if item.task.attempts > self._shop.settings.work.max_attempts:
+                said = f"the worker died {item.task.attempts - 1} times over this detection"
+                self._leave(item, Permanent(said, code="worker_lost"))
+            elif is_by_hand(item.source):
+                said = "a recipe was written by hand meanwhile: nothing is to be detected"
+                self._leave(item, NotDetected(said, code="by_hand"))
+            else:
+                by_host.setdefault(host_of(item.source.url), []).append(item)
+        await self._visits.assign(by_host, lambda item: item.source)
+        while self._visits:
+            await self._visits.wait(timeout_seconds=1.0)
+            await self._flush()
+        await self._flush()
+        return len(items)
+
+    async def _rest(self) -> bool:
+        """Whether something of this run is due again soon; then it is, when this returns."""
+        now = self._clock.now()
+        ahead = [at for at in self._again_at if at > now]
+        is_due, self._again_at = len(ahead) < len(self._again_at), ahead
+        if is_due:
+            return True
+        if not ahead or min(ahead) - now > LONGEST_WAIT:
+            return False
+        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
+        return True
+
+    def _claim(self, wanted: Wanted) -> list[_Item]:
+        tasks = self._worker.claim(wanted, limit=CLAIMED_AT_ONCE)
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            known = sources_by_id(connection, {task.source_id or "" for task in tasks})
+            mark(connection, known, RecipeStatus.IN_PROGRESS, now=now)
+        return [
+            _Item(task=task, source=known[task.source_id])
+            for task in tasks
+            if task.source_id in known
+        ]
+
+    def _has_time(self) -> bool:
+        is_early = time.monotonic() < self._ends
+        return self._fatal is None and is_early and self._worker.may_start()
+
+    def _reason_to_stop(self) -> WorkError | None:
+        if self._has_time():
+            return None
+        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
+
+    async def _serve(self, item: _Item, host: Visited) -> None:
+        try:
+            found = await self._detected(item.source, host)
+        except Exception as error:
+            self._leave(item, classify(error), stack=traceback.format_exc(limit=-20))
+        else:
+            self._open.pop(item.task.id, None)
+            self._results.append(Found(task=item.task, source=item.source, found=found))
+
+    async def _detected(self, source: Source, host: Visited) -> FoundRecipe:
+        entity = entity_of(source.config)
+        detection = self._shop.settings.detection
+        voters = self._client and ModelVoters(
+            self._client, detection, source_id=source.id, entity=entity
+        )
+        detective = Detective(
+            look=HostLook(self._visitor, host, source, entity=entity),
+            settings=detection,
+            entity=entity,
+            api_base=str(source.config.get("api_base") or API_BASE).rstrip("/"),
+            voters=voters,
+        )
+        return await detective.detect(source.url)
+
+    def _leave(self, item: _Item, why: WorkError, *, stack: str | None = None) -> None:
+        self._open.pop(item.task.id, None)
+        self._results.append(Failed(task=item.task, source=item.source, error=why, stack=stack))
+        if isinstance(why, Fatal):
+            self._fatal = why
+
+    async def _flush(self) -> None:
+        results, self._results = self._results, []
+        async with self._hosts.letting_go() as left:
+            if results or left:
+                counts, again_at = await asyncio.to_thread(self._write, results, left)
+                self._counts += DetectionCounts(**counts)
+                self._again_at += again_at
+
+    def _write(
+        self, results: Sequence[Result], left: Mapping[str, Visited]
+    ) -> tuple[dict[str, int], list[datetime]]:
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            free = next_allowed_at(left, now)
+            written = write_results(
+                connection,
+                results,
+                now=now,
+                policy=self._shop.settings.work,
+                random=self._shop.random,
+            )
+            self._hosts.release(connection, left, free, now=now)
+        return written
+
+
+async def detect_slice(
+    shop: Workshop,
+    worker: Worker,
+    fetcher: HttpFetcher,
+    *,
+    source_ids: Collection[str] | None = None,
+    renderer: Renderer | None = None,
+) -> DetectionCounts:
+    """One run's detections, of every catalogue that waits for a recipe or of those asked for."""
+    await asyncio.to_thread(_ensure, shop)
+    clock = SteadyClock(await asyncio.to_thread(shop.store.now))
+    parts: dict[str, Any] = {"renderer": renderer, "clock": clock}
+    if not shop.settings.has_model:
+        return await DetectionSlice(shop, worker, fetcher, client=None, **parts).run(source_ids)
+    async with ModelClient(shop.store, shop.settings) as client:
+        return await DetectionSlice(shop, worker, fetcher, client=client, **parts).run(source_ids)
+
+
+def _ensure(shop: Workshop) -> None:
+    with shop.store.begin() as connection:
+        ensure_all(connection, now=shop.store.clock.now(connection))

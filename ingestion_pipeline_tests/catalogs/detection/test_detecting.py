@@ -1,0 +1,162 @@
+"""From a first page to a recipe: sites of every kind, doubts, and what is said of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.catalogs.coursedog import API_BASE
+from ingestion_pipeline.catalogs.detection.detecting import Detective
+from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
+from ingestion_pipeline.settings.catalogs import Detection
+from ingestion_pipeline_tests.catalogs.detection import sites
+from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedLook
+
+
+def detect(look: SavedLook, path: str, **changes: Any) -> FoundRecipe:
+    detective = Detective(look=look, settings=Detection(), **changes)
+    return asyncio.run(detective.detect(HOME + path))
+
+
+def shape(recipe: Mapping[str, Any]) -> list[str]:
+    """The page types of its levels, with a mark where a list goes on."""
+    mark = "+" if "pagination" in recipe else ""
+    inner = recipe.get("links")
+    return [f"{recipe['page_type']}{mark}", *(shape(inner) if inner else [])]
+
+
+@pytest.mark.parametrize(
+    ("site", "path", "levels", "platform"),
+    [
+        (sites.numbered(), "/courses", ["DETAIL_LINKS+", "DETAIL"], None),
+        (sites.by_offset(), "/list", ["DETAIL+"], None),
+        (sites.categories(), "/catalog", ["CATEGORY_LINKS", "DETAIL_LINKS", "DETAIL"], None),
+        (sites.single(), "/all", ["DETAIL"], None),
+        (sites.courseleaf(), "/courses/", ["CATEGORY_LINKS", "DETAIL"], "courseleaf"),
+        (
+            sites.acalog(),
+            "/content.php?catoid=7&navoid=771",
+            ["DETAIL_LINKS+", "DETAIL"],
+            "acalog",
+        ),
+        (sites.banner(), "/prod/bwckctlg.p_display_courses?term=1", ["DETAIL"], "banner"),
+        (sites.kuali(), "/catalog/courses", ["DETAIL_LINKS", "DETAIL"], "kuali"),
+    ],
+    ids=["numbered", "offset", "categories", "single", "courseleaf", "acalog", "banner", "kuali"],
+)
+def test_a_site_without_a_recipe_is_read_by_rules(
+    site: dict[str, str], path: str, levels: list[str], platform: str | None
+) -> None:
+    found = detect(SavedLook(site), path)
+
+    assert shape(found.recipe) == levels
+    assert found.evidence["platform"] == platform
+    assert found.message.startswith(levels[0].removesuffix("+"))
+
+
+def test_a_list_counts_as_its_pages_do() -> None:
+    by_number = detect(SavedLook(sites.numbered()), "/courses").recipe["pagination"]
+    by_offset = detect(SavedLook(sites.by_offset()), "/list").recipe["pagination"]
+    by_vendor = detect(SavedLook(sites.acalog()), "/content.php?catoid=7&navoid=771")
+
+    assert by_number == {"url_pattern": f"{HOME}/courses?page={{page_num}}", "total_pages": 3}
+    assert by_offset == {
+        "url_pattern": f"{HOME}/list?offset={{offset}}",
+        "total_pages": 3,
+        "limit": 4,
+    }
+    assert by_vendor.recipe["pagination"]["total_pages"] == 3
+    assert "filter%5Bcpage%5D={page_num}" in by_vendor.recipe["pagination"]["url_pattern"]
+
+
+def test_no_more_pages_are_looked_at_than_the_samples_of_a_shape() -> None:
+    look = SavedLook(sites.numbered(pages=2, each=30))
+
+    detect(look, "/courses")
+
+    assert len([url for url in look.asked if "/courses/" in url]) == 5
+
+
+def test_links_that_lead_to_pages_of_several_types_are_an_error_for_people() -> None:
+    with pytest.raises(NotDetected) as refused:
+        detect(SavedLook(sites.mixed()), "/x")
+
+    said = str(refused.value)
+    assert "lead to pages of several types" in said
+    assert "http://a.test/x/" in said
+    assert "write config.recipe by hand" in said
+
+
+def test_without_a_model_a_doubt_says_what_was_seen_and_the_cure() -> None:
+    site = {"/": sites.page("<form method=post><select><option>CS</select></form>")}
+
+    with pytest.raises(NotDetected) as refused:
+        detect(SavedLook(site), "/")
+
+    said = str(refused.value)
+    assert refused.value.code == "unsure"
+    assert "a form to be filled in" in said
+    assert "OPENAI_API_KEY" in said
+
+
+def test_lists_that_lead_to_lists_end_somewhere() -> None:
+    site = {"/l": sites.page(sites.anchors({f"/l/{one}": one * 5 for one in "abcd"}))}
+    for depth in range(1, 7):
+        for one in "abcd":
+            path = f"/l/{'/'.join([one] * depth)}"
+            inner = {f"{path}/{other}": other * 5 for other in "abcd"}
+            site[path] = sites.page(sites.anchors(inner))
+            site |= {
+                to: sites.page(sites.anchors({f"{to}/{x}": x * 5 for x in "abcd"})) for to in inner
+            }
+
+    with pytest.raises(NotDetected, match="more than 3 levels deep"):
+        detect(SavedLook(site), "/l")
+
+
+def test_an_entity_that_no_rules_read_needs_a_model() -> None:
+    look = SavedLook(sites.numbered(), entity="credential")
+
+    with pytest.raises(NotDetected, match="records that no rules read"):
+        detect(look, "/courses", entity="credential")
+
+
+CATALOGS = f"{API_BASE}/ca/demo_school/catalogs"
+
+
+def test_a_vendor_with_an_api_is_read_by_it_once_the_api_knows_the_school() -> None:
+    look = SavedLook({"/": sites.coursedog_page()}, {CATALOGS: [{"id": "c1"}, {"id": "c2"}]})
+
+    recipe = detect(look, "/").recipe
+
+    assert recipe == {
+        "page_type": "API_REQUEST",
+        "api": {"provider": "coursedog", "school_id": "demo_school", "catalog_ids": ["c1", "c2"]},
+    }
+
+
+@pytest.mark.parametrize(
+    ("api", "entity"),
+    [({CATALOGS: []}, "course"), ({}, "course"), ({CATALOGS: [{"id": "c1"}]}, "credential")],
+    ids=["no catalogue", "no such school", "not courses"],
+)
+def test_an_api_that_does_not_confirm_it_is_not_used(api: dict[str, Any], entity: str) -> None:
+    look = SavedLook({"/": sites.coursedog_page()}, api, entity)
+
+    with pytest.raises(NotDetected):
+        detect(look, "/", entity=entity)
+
+
+def test_a_list_that_shows_only_its_beginning_is_followed_page_by_page() -> None:
+    site = sites.numbered(pages=6)
+    window = {f"/courses?page={number}": str(number) for number in (1, 2, 3)}
+    shown = sites.pager(window | {"/courses?page=2#": "Next"})
+    links = {f"/courses/{one}": sites.heading(one) for one in range(4)}
+    site["/courses"] = sites.page(sites.anchors(links) + shown, title="Courses")
+
+    recipe = detect(SavedLook(site), "/courses").recipe
+
+    assert recipe["pagination"] == {"next": "rel"}

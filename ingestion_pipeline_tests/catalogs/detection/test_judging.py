@@ -1,0 +1,99 @@
+"""What rules say of real pages and of saved ones: a sure answer where it is evident."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs.detection.clusters import clusters_of
+from ingestion_pipeline.catalogs.detection.judging import judged
+from ingestion_pipeline.catalogs.detection.lists import found_list
+from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
+from ingestion_pipeline.catalogs.detection.platforms import platform_of
+from ingestion_pipeline_tests.catalogs.detection import sites
+from ingestion_pipeline_tests.catalogs.pages import WITH, WITHOUT, body
+from ingestion_pipeline_tests.samples import sample
+
+URL = "http://a.test/list"
+
+
+def seen(html: str, url: str = URL) -> LookedPage:
+    return look_at(html, url, entity="course")
+
+
+@pytest.mark.parametrize(
+    ("name", "page_type", "platform"),
+    [
+        ("banner/gatech_cs_catalog_listing.html", "DETAIL", "banner"),
+        ("banner/gatech_cs1332_detail.html", "DETAIL", "banner"),
+        ("banner/gatech_subject_select.html", None, "banner"),
+        ("banner/gatech_term_select.html", None, None),
+        ("courseleaf/odu_courseblock.html", "DETAIL", "courseleaf"),
+        ("cleancatalog/atlanticcape_baking_certificate.html", "DETAIL_LINKS", None),
+    ],
+)
+def test_a_real_page_is_what_it_looks_like(
+    name: str, page_type: str | None, platform: str | None
+) -> None:
+    page = seen(sample(f"courses/{name}").read_text(errors="replace"))
+    found = platform_of(page)
+
+    assert judged(page).page_type == page_type
+    assert (found.name if found else None) == platform
+
+
+PAGES = [name for name in WITH if body(name).lstrip()[:1] not in "{["]
+TEASERS = {"smartcatalog"}  # two courses in a line each, which link to their pages
+
+
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in TEASERS])
+def test_a_page_of_courses_holds_records(name: str) -> None:
+    assert judged(seen(body(name))).page_type == "DETAIL"
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_a_page_without_courses_is_not_taken_for_one(name: str) -> None:
+    assert judged(seen(body(name))).page_type != "DETAIL"
+
+
+def test_a_list_of_courses_without_descriptions_is_a_list_of_links() -> None:
+    page = seen(sites.numbered()["/courses"])
+
+    found = judged(page)
+
+    assert found.page_type == "DETAIL_LINKS"
+    assert {one.url for one in found.clusters[0].anchors} == {
+        f"http://a.test/courses/{number}" for number in range(4)
+    }
+
+
+def test_a_menu_ranks_behind_the_content() -> None:
+    first = clusters_of(seen(sites.kuali()["/catalog/courses"]))[0]
+
+    assert all("/catalog/courses/" in one.url for one in first.anchors)
+    assert first.aside_share == 0
+
+
+@pytest.mark.parametrize(
+    ("links", "expected"),
+    [
+        (
+            {"/l?page=0": "1", "/l?page=1": "2", "/l?page=2": "3"},
+            {"url_pattern": "http://a.test/l?page={page_num}", "total_pages": 3, "start_page": 0},
+        ),
+        (
+            {"/l?start=0": "1", "/l?start=25": "2", "/l?start=100": "5"},
+            {"url_pattern": "http://a.test/l?start={offset}", "total_pages": 5, "limit": 25},
+        ),
+        (
+            {"/l/2/x": "2", "/l/3/x": "3", "/l/14/x": "14"},
+            {"url_pattern": "http://a.test/l/{page_num}/x", "total_pages": 14},
+        ),
+        ({"/next": "Next"}, {"next": "rel"}),
+        ({"/about": "About"}, None),
+    ],
+    ids=["from zero", "offset", "in the path", "next alone", "none"],
+)
+def test_a_list_goes_on_as_its_pager_says(links: dict[str, str], expected: object) -> None:
+    found = found_list(seen(sites.page(sites.pager(links))))
+
+    assert (found and dict(found.pagination)) == expected

@@ -1,0 +1,307 @@
+"""Detection as work: claimed, polite, fenced, told once, and followed by the first extraction."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
+from ingestion_pipeline.catalogs.recipes import detected, ensure_detection, recipe_facts
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.registry import disable
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes
+from ingestion_pipeline.systems import declared
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.catalogs.detection import sites
+from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, crawl_all, found_pages
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.pollers import (
+    a_fetcher,
+    changed,
+    given_sources,
+    rows,
+    source_row,
+)
+
+
+def a_found_catalog(path: str, **config: Any) -> Definition:
+    """A catalogue whose recipe nobody wrote."""
+    return a_catalog(url=f"http://a.test{path}", config=config)
+
+
+def serve(web: FakeWeb, site: Mapping[str, str]) -> None:
+    web.routes |= dict(site)
+
+
+def detect(shop: Workshop, web: FakeWeb) -> DetectionCounts:
+    async def run() -> DetectionCounts:
+        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+        async with a_fetcher(shop.settings, web.port) as fetcher:
+            return await detect_slice(shop, worker, fetcher)
+
+    return asyncio.run(run())
+
+
+def recipe_row(store: Store) -> Any:
+    [row] = rows(store, recipes)
+    return row
+
+
+def told(store: Store) -> list[tuple[str, str]]:
+    return [
+        (row.subject_kind, row.payload["status"])
+        for row in rows(store, outbox)
+        if row.subject_kind == "recipe"
+    ]
+
+
+def test_a_recipe_is_detected_told_and_followed(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, sites.numbered())
+    given_sources(shop.store, a_found_catalog("/courses"))
+
+    begin(shop, web)
+    before = source_row(shop.store, SHOP).last_outcome
+    counts = detect(shop, web)
+    begin(shop, web)
+    crawl_all(shop, web.port)
+
+    assert "detection of its recipe is waiting" in before
+    assert counts.found == 1
+    row = recipe_row(shop.store)
+    assert (row.status, row.recipe["page_type"]) == ("SUCCESS", "DETAIL_LINKS")
+    assert told(shop.store) == [("recipe", "SUCCESS")]
+    [extraction] = rows(shop.store, extractions)
+    assert (extraction.recipe, extraction.kind) == (row.recipe, "crawl")
+    details = [one for one in found_pages(shop.store) if one.step == "root/links"]
+    assert {one.path for one in details} == {f"/courses/{number}" for number in range(12)}
+
+
+def test_its_first_extraction_is_due_as_soon_as_the_recipe_is_there(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, sites.single())
+    given_sources(shop.store, a_found_catalog("/all"))
+    begin(shop, web)
+    waits_until = source_row(shop.store, SHOP).next_check_at
+
+    detect(shop, web)
+
+    now = shop.store.now()
+    assert waits_until > now >= source_row(shop.store, SHOP).next_check_at
+
+
+def test_a_failure_is_told_only_when_it_is_final(shop: Workshop, web: FakeWeb) -> None:
+    web.routes["/courses"] = 500
+    given_sources(shop.store, a_found_catalog("/courses"))
+
+    counts = detect(shop, web)
+
+    assert (counts.retried, counts.failed) == (2, 1)
+    row = recipe_row(shop.store)
+    assert row.status == "ERROR"
+    assert "500" in row.message
+    assert told(shop.store) == [("recipe", "ERROR")]
+    assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["detect_recipe"]
+
+
+def test_a_failure_that_passes_is_never_told(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, sites.single())
+    web.routes["/all"] = [500, sites.single()["/all"]]  # pyright: ignore[reportArgumentType]
+    given_sources(shop.store, a_found_catalog("/all"))
+
+    detect(shop, web)
+
+    assert told(shop.store) == [("recipe", "SUCCESS")]
+
+
+def test_a_page_that_robots_forbid_is_an_error_and_is_not_asked_for(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
+    given_sources(shop.store, a_found_catalog("/courses"))
+
+    detect(shop, web)
+
+    assert "robots.txt" in recipe_row(shop.store).message
+    assert web.paths == []
+
+
+def test_a_doubt_without_a_model_is_an_error_with_its_cure(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, {"/": sites.page("<p>" + "Welcome to the college. " * 30)})
+    given_sources(shop.store, a_found_catalog("/"))
+
+    detect(shop, web)
+
+    row = recipe_row(shop.store)
+    assert row.status == "ERROR"
+    assert "OPENAI_API_KEY" in row.message
+    begin(shop, web)
+    assert "detection of its recipe failed" in source_row(shop.store, SHOP).last_outcome
+    assert rows(shop.store, extractions) == []
+
+
+def test_a_recipe_by_hand_is_never_looked_for(shop: Workshop, web: FakeWeb) -> None:
+    given_sources(shop.store, a_catalog())
+
+    counts = detect(shop, web)
+
+    assert counts == DetectionCounts()
+    assert rows(shop.store, recipes) == []
+
+
+def test_another_url_is_another_catalogue(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, sites.single() | sites.numbered())
+    given_sources(shop.store, a_found_catalog("/all"))
+    detect(shop, web)
+
+    given_sources(shop.store, a_found_catalog("/courses"))
+    begin(shop, web)
+    forgotten = recipe_row(shop.store)
+    detect(shop, web)
+
+    assert (forgotten.status, forgotten.recipe) == ("WAITING", None)
+    assert recipe_row(shop.store).recipe["page_type"] == "DETAIL_LINKS"
+    assert told(shop.store) == [("recipe", "SUCCESS")] * 2
+
+
+def test_what_is_looked_for_again_keeps_its_recipe_meanwhile(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, sites.single())
+    given_sources(shop.store, a_found_catalog("/all"))
+    detect(shop, web)
+    web.routes["/all"] = 404
+
+    with shop.store.begin() as connection:
+        asked = declared(connection, [SHOP], now=shop.store.now(), again=True)
+    detect(shop, web)
+
+    assert asked == [SHOP]
+    row = recipe_row(shop.store)
+    assert (row.status, row.recipe["page_type"]) == ("ERROR", "DETAIL")
+    with shop.store.begin() as connection:
+        source = sources_by_id(connection, [SHOP])[SHOP]
+        facts = recipe_facts(connection, source)
+    assert facts["recipe_status"] == "ERROR"
+    assert facts["recipe"] == {"page_type": "DETAIL"}
+
+
+def test_two_who_declare_at_once_make_one_detection(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, sites.single())
+    given_sources(shop.store, a_found_catalog("/all"))
+
+    for _ in range(3):
+        with shop.store.begin() as connection:
+            source = sources_by_id(connection, [SHOP])[SHOP]
+            ensure_detection(connection, [source], now=shop.store.now(), again=True)
+
+    assert detect(shop, web).found == 1
+
+
+def test_a_disabled_source_is_not_looked_at(shop: Workshop, web: FakeWeb) -> None:
+    given_sources(shop.store, a_found_catalog("/all"))
+    with shop.store.begin() as connection:
+        disable(connection, SHOP, actor="me", reason="no", now=shop.store.now())
+
+    assert detect(shop, web) == DetectionCounts()
+    assert web.paths == []
+
+
+API = "/api/cm/demo_school/courses/search/$filters"
+
+
+def api_routes(count: int) -> dict[str, Any]:
+    first = {"/api/ca/demo_school/catalogs": '[{"id": "c1"}]', "/": sites.coursedog_page()}
+    lists = {
+        f"{API}?catalogId=c1&limit=20&orderBy=code&skip={skip}": sites.coursedog_courses(
+            count, skip
+        )
+        for skip in range(0, count, 20)
+    }
+    return first | lists
+
+
+def test_a_vendors_api_is_found_and_read_to_its_reported_length(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    """Whose robots.txt does not govern it: it is an API, and not a page."""
+    web.routes |= api_routes(45)
+    web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
+    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
+
+    detect(shop, web)
+    crawl_all(shop, web.port)
+
+    assert recipe_row(shop.store).recipe["page_type"] == "API_REQUEST"
+    with shop.store.read() as connection:
+        found = connection.execute(select(extractions.c.kind)).scalars().all()
+    assert found == ["api"]
+    assert [(one.status, one.step) for one in found_pages(shop.store)] == [
+        ("DOWNLOADED", "root")
+    ] * 3
+
+
+def test_an_unchanged_api_still_leads_to_its_further_pages(shop: Workshop, web: FakeWeb) -> None:
+    web.routes |= api_routes(45)
+    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
+    detect(shop, web)
+
+    first = crawl_all(shop, web.port)
+    again = crawl_all(shop, web.port)
+
+    assert (first.new, again.new, again.same) == (3, 0, 3)
+
+
+def test_an_api_that_breaks_off_is_an_error_after_its_attempts(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes |= api_routes(45)
+    broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
+    web.routes[broken] = '{"listLength": 45, "data": [{'
+    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
+    detect(shop, web)
+
+    crawl_all(shop, web.port)
+
+    [bad] = [one for one in found_pages(shop.store) if one.status == "ERROR"]
+    assert bad.failure is not None
+    assert bad.failure["code"] == "not_json"
+    assert len([path for path in web.paths if path == broken]) == 3
+
+
+def test_a_host_is_asked_at_its_pace(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, sites.numbered(pages=1, each=2))
+    slow = changed(shop, crawl__delay_seconds="0.05")
+    given_sources(slow.store, a_found_catalog("/courses"))
+
+    detect(slow, web)
+
+    times = [asked.at for asked in web.requests]
+    assert len(times) == 3
+    assert all(after - before >= 0.049 for before, after in pairwise(times))
+
+
+@pytest.mark.parametrize("config", [{"entity": "planet"}, {"recipe": {"page_type": "X"}}])
+def test_a_declaration_that_cannot_work_is_refused(config: dict[str, Any]) -> None:
+    from ingestion_pipeline.systems import check_definition
+
+    bad = list(check_definition(a_catalog(config=config)))
+
+    assert [one.field for one in bad] == ["config"]
+    assert SHOP in bad[0].message
+
+
+def test_a_declaration_without_a_recipe_is_a_good_one(store: Store) -> None:
+    from ingestion_pipeline.systems import check_definition
+
+    assert list(check_definition(a_catalog(config={}))) == []
+    given_sources(store, a_catalog(config={}))
+    with store.begin() as connection:
+        assert declared(connection, [SHOP], now=store.now()) == [SHOP]
+        assert detected(connection, [SHOP])[SHOP].status == "WAITING"
