@@ -1,4 +1,4 @@
-"""Records that a page states for machines, by the schema.org types that an entity's schema names."""
+"""Records that a page states for machines, by the schema.org types that a schema file names."""
 
 from __future__ import annotations
 

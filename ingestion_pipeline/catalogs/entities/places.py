@@ -121,12 +121,15 @@ def _starts(kind: EntityType, found: Sequence[Found], text: str) -> list[int | N
 
 
 def _first_line(kind: EntityType, found: Found, text: str, after: int) -> int | None:
-    """Where the record's code stands, with its name close by; a name alone where it has no code."""
+    """Where the record begins: at its code with its name close by, whichever comes first."""
     name = str(found.fields.get(kind.name_field))
     code = str(found.fields.get(kind.key_fields[0]) or name)
     start = text.find(code, after)
     while start >= 0:
         if name in text[start : start + len(code) + NEAR_CHARACTERS + len(name)]:
             return start
+        before = text.rfind(name, max(after, start - NEAR_CHARACTERS - len(name)), start)
+        if before >= 0:
+            return before
         start = text.find(code, start + 1)
     return None
