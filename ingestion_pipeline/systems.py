@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.catalogs.entities.declared import bad_reading
 from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.replay import revive_page
 from ingestion_pipeline.catalogs.system import CatalogSystem
@@ -46,3 +47,5 @@ def check_definition(definition: Definition) -> Iterable[BadField]:
         except BadRecipe as error:
             for problem in error.problems:
                 yield BadField("config", f"{problem} ({definition.id})")
+        for problem in bad_reading(definition.config):
+            yield BadField("config", f"{problem} ({definition.id})")

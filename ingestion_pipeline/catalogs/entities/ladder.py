@@ -12,6 +12,7 @@ from ingestion_pipeline.catalogs.entities.embedded_things import things_by_embed
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.layout_rules import courses_by_layout
 from ingestion_pipeline.catalogs.entities.listed_rules import items_by_list
+from ingestion_pipeline.catalogs.entities.orders import gives_orders
 from ingestion_pipeline.catalogs.entities.places import embedded, placed
 from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
 from ingestion_pipeline.catalogs.entities.selectors import Selectors, records_by_selectors
@@ -145,12 +146,18 @@ def _embedded(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
     found = things_by_embedded(kind, data)
     if kind.name == COURSE:
         found = courses_by_embedded(data)
+    found = [one for one in found if not _gives_orders(one)]
     yield _Answer(rung=Rung.EMBEDDED, by="schema.org", found=found, text=page.text)
     for state in data.states if kind.name == COURSE else ():
         name, by_state = courses_by_api(state.data)
         if by_state:
             by = f"{state.name}: {name}"
             yield _Answer(rung=Rung.EMBEDDED, by=by, found=by_state, text=page.text)
+
+
+def _gives_orders(found: Found) -> bool:
+    """Whether it speaks to machines: then no word of it is believed, since nobody sees it."""
+    return any(isinstance(one, str) and gives_orders(one) for one in found.fields.values())
 
 
 def _document(text: str) -> object:

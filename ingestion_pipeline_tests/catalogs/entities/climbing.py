@@ -113,9 +113,7 @@ def read_alone(page: PageContent, settings: Settings, **more: Any) -> PageReadin
     """The reading without any model."""
     kind = more.pop("kind", COURSE)
     return asyncio.run(
-        read_page(
-            kind, page, client=None, billing=BILLING, settings=settings, now=NOW, **more
-        )
+        read_page(kind, page, client=None, billing=BILLING, settings=settings, now=NOW, **more)
     )
 
 

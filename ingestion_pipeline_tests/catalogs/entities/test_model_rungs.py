@@ -223,7 +223,10 @@ def test_what_is_optional_and_invented_stays_unproved_and_costs_nothing_more(
     [("It earns 3 points", True), ("3 semester hours", False), (None, False)],
 )
 def test_what_is_concluded_takes_a_quote_that_stands_on_the_page(
-    store: Store, settings: Settings, quote: str | None, is_proof: bool  # noqa: FBT001
+    store: Store,
+    settings: Settings,
+    quote: str | None,
+    is_proof: bool,  # noqa: FBT001
 ) -> None:
     said = changed(course_credits_type="SemesterHour", course_credits_type_evidence=quote)
 
@@ -278,7 +281,9 @@ def test_every_script_is_proved_by_its_own_words(
 
 
 def test_a_number_of_the_next_record_proves_nothing(store: Store, settings: Settings) -> None:
-    two = PROSE + "<h2>The loud life of ferns</h2><p>Reference GRD-8. Ferns are heard. 9 points.</p>"
+    two = (
+        PROSE + "<h2>The loud life of ferns</h2><p>Reference GRD-8. Ferns are heard. 9 points.</p>"
+    )
     ferns = {
         "course_id": "GRD-8",
         "course_name": "The loud life of ferns",
