@@ -11,6 +11,7 @@ from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.entities.ladder import has_rules
 from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
 from ingestion_pipeline.catalogs.recipe import PageType
+from ingestion_pipeline.catalogs.reporting import crawl_facts
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
@@ -25,6 +26,11 @@ class DetailPage(NamedTuple):
 
     size_bytes: int
     text_hash: str | None
+
+
+def catalog_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
+    """How far the source's last extraction is, and what the next may cost; for people to read."""
+    return crawl_facts(connection, source.id) | cost_facts(connection, source, settings)
 
 
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:

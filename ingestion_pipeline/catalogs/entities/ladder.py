@@ -56,7 +56,14 @@ class NoRules(ValueError):
     """The entity can only be read by a model."""
 
 
-def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) -> Reading[Record]:
+def read_records(
+    kind: EntityType,
+    text: str,
+    *,
+    only_embedded: bool = False,
+    url: str | None = None,
+    selectors: Selectors | None = None,
+) -> Reading[Record]:
     """Every record that rules find in a page or an API's answer; none is no error.
 
     Of the rungs, the cheapest counts that finds nearly as many complete ones as any.
@@ -69,7 +76,7 @@ def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) ->
     if not text.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     seen = "" if is_json(text) else cleaned_text(text)
-    page = RulePage(body=text, text=seen)
+    page = RulePage(body=text, text=seen, url=url, selectors=selectors)
     return read_by_rules(kind, page, only_embedded=only_embedded)
 
 

@@ -91,7 +91,6 @@ class Record:
             },
             "rung": str(self.rung),
             "confidence": self.confidence,
-            "is_flagged": self.is_flagged,
         }
 
 

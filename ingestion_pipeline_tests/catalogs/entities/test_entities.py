@@ -48,7 +48,7 @@ embedded:
 PROGRAM = """<nav><ul><li>Home</li></ul></nav><main><h1>Bachelor of Science in Botany</h1>
 <p>The programme makes botanists of people who like to be outside in any weather.</p>
 <p>Its graduates work in gardens, in forests and at schools all over the country.</p>
-<h2>Admission</h2><p>Whoever has finished school may apply until the end of the summer.</p></main>"""
+<h2>Admission</h2><p>Whoever has finished school may apply until the end of summer.</p></main>"""
 
 
 @pytest.fixture

@@ -226,7 +226,7 @@ def test_what_is_concluded_takes_a_quote_that_stands_on_the_page(
     store: Store,
     settings: Settings,
     quote: str | None,
-    is_proof: bool,  # noqa: FBT001
+    is_proof: bool,
 ) -> None:
     said = changed(course_credits_type="SemesterHour", course_credits_type_evidence=quote)
 

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.catalogs.entities import EntityType, ExtractionOverBudget, entity_type
-from ingestion_pipeline.demo.model_server import Asked, Reply, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Asked, Reply, Say, Script, ScriptedModel, in_turn
 from ingestion_pipeline.reading.models import Billing
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -163,7 +163,7 @@ def presence(*, has_list: bool, heading: str | None) -> Say:
     return Say(text=f'{{"has_list": {str(has_list).lower()}, "heading": {said}}}')
 
 
-def on_presence(found: Say, records: Say) -> object:
+def on_presence(found: Say, records: Say) -> Script:
     def reply(asked: Asked) -> Reply:
         return found if "has_list" in asked.schema["properties"] else records
 

@@ -111,7 +111,7 @@ def test_a_part_by_size_ends_with_a_line() -> None:
 def test_few_are_counted_exactly_and_many_nearly(
     found: int,
     expected: int,
-    is_right: bool,  # noqa: FBT001
+    is_right: bool,
 ) -> None:
     assert is_count(found, expected) is is_right
 
@@ -199,7 +199,8 @@ def test_what_no_model_finds_is_a_problem_of_the_page(store: Store, settings: Se
 
 
 def test_a_long_page_about_one_programme_is_not_split() -> None:
-    html = f"<h1>Botany programme</h1><h2>About</h2><p>{FILLER * 5}</p><h2>Work</h2><p>{FILLER * 5}</p>"
+    sections = "".join(f"<h2>{name}</h2><p>{FILLER * 5}</p>" for name in ("About", "Work"))
+    html = f"<h1>Botany programme</h1>{sections}"
     text = cleaned_text(html)
 
     found = parts_of(entity_type("learning_program"), text, visible_tree(html), announced=None)
