@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ingestion_pipeline.catalogs.entities.asker import Asker
+from ingestion_pipeline.catalogs.entities.asker import Asker, all_of
 from ingestion_pipeline.catalogs.entities.counting import is_count
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.item_keys import item_key
@@ -75,7 +75,7 @@ class ModelReader:
     async def read(self, parts: Sequence[Part]) -> PartReading:
         """The records of all parts, in page order; without parts the page is split by size."""
         found = (
-            await asyncio.gather(*(self._read_part(part) for part in parts))
+            await all_of(self._read_part(part) for part in parts)
             if parts
             else await self._read_by_size()
         )

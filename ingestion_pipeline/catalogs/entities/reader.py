@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from ingestion_pipeline.catalogs.entities.asker import Asker
+from ingestion_pipeline.catalogs.entities.asker import Asker, all_of
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.finishing import finished_reading
 from ingestion_pipeline.catalogs.entities.ladder import COURSE, is_json
@@ -95,7 +95,7 @@ class _PageReader:
         if self.kind.presence_check and not await self._is_present(shown, asker):
             return await self.finished((), notes=["the page has no list made for it; skipped"])
         reading = await reader.read(await asyncio.to_thread(self._parts, shown))
-        records = await asyncio.gather(*(reader.mended(one) for one in reading.records))
+        records = await all_of(reader.mended(one) for one in reading.records)
         return await self.finished(records, problems=reading.problems, proposed=reading.explore)
 
     async def finished(
@@ -127,7 +127,7 @@ class _PageReader:
         records, bad = list(self.ruled.records), self.ruled.bad
         spans = record_spans(self.kind, records, length)
         asked = [PlacedRecord(record=records[place], span=spans[place]) for place in bad]
-        mended = await asyncio.gather(*(reader.mended(one) for one in asked))
+        mended = await all_of(reader.mended(one) for one in asked)
         for place, record in zip(bad, mended, strict=True):
             records[place] = record
         return records

@@ -7,6 +7,7 @@ import re
 import pytest
 
 from ingestion_pipeline.catalogs.entities import entity_type
+from ingestion_pipeline.catalogs.entities.asker import AT_A_TIME
 from ingestion_pipeline.catalogs.entities.counting import announced_count, is_count
 from ingestion_pipeline.catalogs.entities.splitting import (
     LONG_TOKENS,
@@ -14,19 +15,22 @@ from ingestion_pipeline.catalogs.entities.splitting import (
     parts_of,
     tokens_of,
 )
-from ingestion_pipeline.demo.model_server import Asked, Reply
+from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, ScriptedModel, in_turn
 from ingestion_pipeline.reading.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     COURSE,
     a_page,
     answer,
+    climb,
     climb_with,
     codes,
     values,
 )
+from ingestion_pipeline_tests.reading.models.asking import leading_to
 
 FILLER = "It takes a whole season, and much patience, rain and good shoes. " * 6
 SHOWN = re.compile(r"The life of plant (\d+)\nRef G-(\d+)\. (About plant \d+ .*)")
@@ -196,6 +200,16 @@ def test_what_no_model_finds_is_a_problem_of_the_page(store: Store, settings: Se
     assert len(reading.records) == 21
     assert set(codes(reading)) == {"count_mismatch"}
     assert any("announces 24" in one.message for one in reading.problems)
+
+
+def test_after_a_failure_no_further_part_is_asked_about(store: Store, settings: Settings) -> None:
+    page = a_page(f"<p>40 courses</p>{plants(40)}")
+    with ScriptedModel(in_turn(Fail(status=401, message="no such key"))) as model:
+        leading = leading_to(model.base_url, settings)
+        with pytest.raises(Resource):
+            climb(store, leading, page)
+
+    assert 1 <= len(model.asked) <= AT_A_TIME
 
 
 def test_a_long_page_about_one_programme_is_not_split() -> None:
