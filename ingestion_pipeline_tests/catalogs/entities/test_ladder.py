@@ -159,3 +159,30 @@ def test_a_page_made_to_be_slow_is_not(text: str) -> None:
     courses(f"<main>{text}</main>")
 
     assert time.thread_time() - started < 4
+
+
+DESCRIBED = "Students study the growth of plants in many soils and climates."
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param("<h3>Plants {n} (BIO {n})</h3><p>3 credits</p><p>{text}</p>", id="code last"),
+        pytest.param(
+            "<table><tr><td>BIO {n} - Plants {n}</td></tr><tr><td>{text}<br>3.000 Credit hours<br>"
+            "3.000 Lecture hours</td></tr></table>",
+            id="rows without classes",
+        ),
+        pytest.param(
+            "<details><summary>BIO {n} - Plants {n} (3 cr)</summary><p>{text}</p></details>",
+            id="folded",
+        ),
+    ],
+)
+def test_layouts_of_no_vendor_are_read_as_people_read_them(layout: str) -> None:
+    page = "".join(layout.format(n=n, text=DESCRIBED) for n in (101, 102, 103))
+
+    names = ("course_id", "course_name", "course_description", "course_credits_max")
+    assert [tuple(one[name] for name in names) for one in courses(page)] == [
+        (f"BIO {n}", f"Plants {n}", DESCRIBED, 3) for n in (101, 102, 103)
+    ]
