@@ -21,9 +21,9 @@ from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.catalogs.crawling import read_slice
 from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.catalogs.entities.ladder import read_records
+from ingestion_pipeline.catalogs.entities.page_reading import PageReading
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.items import Item, items_of
-from ingestion_pipeline.catalogs.reader import PageReading
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.pages.crawled import CrawlWanted
@@ -118,7 +118,7 @@ def _bare(database: Database, bodies: list[bytes]) -> Cost:
         rows: list[dict[str, object]] = []
         for number, body in enumerate(bodies):
             records = read_records(kind, decode(body, "text/html")).records
-            items = items_of(kind, PageReading(records=records))
+            items = items_of(kind, PageReading(records=tuple(records)))
             shared = {"dataset_id": dataset_id, "page_id": page_id, "created_at": now}
             rows += [_row(item, number) | shared for item in items]
         with store.begin() as connection:

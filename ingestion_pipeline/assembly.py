@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
 from datetime import datetime, timedelta
 
-from ingestion_pipeline.catalogs.reader import Reader, RulesReader
+from ingestion_pipeline.catalogs.reader import LadderReader, Reader
 from ingestion_pipeline.demo.names import demo_resolver, published_port
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels
@@ -19,8 +24,10 @@ from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.overrides import overrides
 from ingestion_pipeline.systems import CRAWLED, POLLED
 
@@ -101,9 +108,15 @@ def renderer_if_any(
     return open_renderer(settings, clock=clock)
 
 
-def open_reader(shop: Workshop) -> AbstractAsyncContextManager[Reader]:
-    """Who reads stored pages: rules, which need nothing to be opened."""
-    return nullcontext(RulesReader(shop.settings, shop.store.now))
+@asynccontextmanager
+async def open_reader(shop: Workshop) -> AsyncGenerator[Reader]:
+    """Who reads stored pages: rules, and the models if any is configured."""
+    clock = SteadyClock(shop.store.now())
+    if not shop.settings.has_model:
+        yield LadderReader(shop.settings, clock.now)
+        return
+    async with ModelClient(shop.store, shop.settings) as client:
+        yield LadderReader(shop.settings, clock.now, client)
 
 
 def open_channels(settings: Settings) -> Channels:

@@ -8,8 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
-from ingestion_pipeline.catalogs.purpose import entity_of
+from ingestion_pipeline.catalogs.entities.declared import bad_reading
 from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes import ensure_detection
 from ingestion_pipeline.catalogs.replay import revive_page, revive_reading
@@ -62,10 +61,7 @@ def _catalog_problems(config: Mapping[str, Any]) -> Iterable[str]:
             recipe_of(config)
         except BadRecipe as error:
             yield from error.problems
-    try:
-        entity_of(config)
-    except UnknownEntityType as error:
-        yield f"entity: {error}"
+    yield from bad_reading(config)
 
 
 def declared(

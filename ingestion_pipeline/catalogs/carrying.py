@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, String, and_, literal, select, update
 
-from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
-from ingestion_pipeline.catalogs.reader import kind_of, read_as
+from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.rows import row_source
@@ -28,6 +28,7 @@ class GoingOn:
     source_id: str
     entity_type: str
     base_dataset_id: int | None
+    config: Mapping[str, Any]
 
 
 def carry_over(
@@ -45,7 +46,7 @@ def carry_over(
     rows = [
         (one.id, one.base_dataset_id, name)
         for one in going_on.values()
-        if one.base_dataset_id is not None and (name := _name(one.entity_type, settings))
+        if one.base_dataset_id is not None and (name := _name(one, settings))
     ]
     if not rows or not downloaded:
         return set()
@@ -79,8 +80,8 @@ def carry_over(
     return set(connection.execute(statement).scalars())
 
 
-def _name(entity: str, settings: Settings) -> str | None:
+def _name(one: GoingOn, settings: Settings) -> str | None:
     try:
-        return read_as(kind_of(entity, settings), settings)
-    except UnknownEntityType:  # whoever reads the page says so
+        return declared(one.config, settings, entity=one.entity_type).read_as(settings)
+    except ValueError:  # whoever reads the page says so
         return None

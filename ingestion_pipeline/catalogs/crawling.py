@@ -12,7 +12,7 @@ from sqlalchemy import Connection, func, select, update
 
 from ingestion_pipeline.catalogs.completion import update_completions
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.reader import Reader, RulesReader
+from ingestion_pipeline.catalogs.reader import LadderReader, Reader
 from ingestion_pipeline.catalogs.reading_slice import ReadingSlice, ReadPages
 from ingestion_pipeline.catalogs.reading_work import ReadCounts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
@@ -69,7 +69,7 @@ async def read_slice(
 ) -> ReadPages:
     """One run's part of the readings, from what is stored; without a reader, by rules alone."""
     clock = SteadyClock(await asyncio.to_thread(shop.store.now))
-    reader = reader or RulesReader(shop.settings, clock.now)
+    reader = reader or LadderReader(shop.settings, clock.now)
     return await ReadingSlice(shop, worker, reader, clock=clock, seconds=seconds).run(wanted)
 
 

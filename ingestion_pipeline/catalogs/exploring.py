@@ -7,13 +7,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection, and_, literal, select
 
+from ingestion_pipeline.catalogs.entities.page_reading import PageContent
 from ingestion_pipeline.catalogs.frontier import EXPLORED
-from ingestion_pipeline.catalogs.reader import PageContent
 from ingestion_pipeline.catalogs.recipe import PageType
 from ingestion_pipeline.catalogs.seen import identity
 from ingestion_pipeline.catalogs.spawning import Frontier, Spawner
 from ingestion_pipeline.catalogs.steps import Found, StepKind
-from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.settings import Settings
@@ -30,7 +29,7 @@ def links_on(page: PageContent, wanted: Sequence[str], *, known_as: str) -> tupl
     """Of these addresses those that the page links to, on the page's own host, each once."""
     if not wanted:
         return ()
-    tree = parse_html(decode(page.body, page.content_type))
+    tree = parse_html(page.body)
     own, there = host_of(known_as), set(page_links(tree, page.url))
     urls = (canonical_or_none(linked_page(page.url, one) or "") for one in wanted)
     found = [url for url in urls if url in there and host_of(url) == own]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, select
 
-from ingestion_pipeline.catalogs.purpose import entity_of, published_dataset
+from ingestion_pipeline.catalogs.entities.declared import entity_name
+from ingestion_pipeline.catalogs.published import published_dataset
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes import ready_recipes
 from ingestion_pipeline.catalogs.seen import identity
@@ -76,7 +78,7 @@ def _start(
 ) -> int | None:
     """The new extraction's id; None if another process was first."""
     recipe = recipe_of({"recipe": raw})
-    tracking_id, entity = str(uuid4()), entity_of(source.config).name
+    tracking_id, entity = str(uuid4()), entity_name(source.config)
     kind = ExtractionKind.CRAWL if recipe.api is None else ExtractionKind.API
     statement = (
         insert_into(connection, extractions)

@@ -26,7 +26,6 @@ from ingestion_pipeline.catalogs.dataset_rows import (
 from ingestion_pipeline.catalogs.ending import budget_ending, end_failed_roots, finalise
 from ingestion_pipeline.catalogs.exploring import explore
 from ingestion_pipeline.catalogs.items import Item, items_of
-from ingestion_pipeline.catalogs.reader import kind_of, read_as
 from ingestion_pipeline.catalogs.reading_work import (
     ReadCounts,
     ReadDone,
@@ -154,14 +153,15 @@ class _Flush:
 
     def _write_done(self, done: Sequence[ReadDone], going_on: Mapping[int, GoingOn]) -> ReadCounts:
         """Pages, items and what is explored, of those that nobody else has read meanwhile."""
-        names: dict[str, str] = {}
+        names: dict[int, str] = {}
         found: dict[int, list[Item]] = {}
         pages: list[FinishedPage] = []
         for one in done:
-            kind = kind_of(one.work.entity_type, self._shop.settings)
-            name = names.setdefault(kind.name, read_as(kind, self._shop.settings))
-            items = found[one.work.page_id] = items_of(kind, one.reading)
-            pages.append(_read_page(one, items, name))
+            id_ = one.work.extraction_id
+            if id_ not in names:
+                names[id_] = one.wanted.read_as(self._shop.settings)
+            items = found[one.work.page_id] = items_of(one.wanted.kind, one.reading)
+            pages.append(_read_page(one, items, names[id_]))
         written = write_pages(self._connection, pages, now=self._now)
         fresh = [one for one in done if one.work.page_id in written]
         self._moves += [finished(one.task) for one in fresh]
@@ -171,9 +171,7 @@ class _Flush:
             if one.work.page_id not in written
         ]
         datasets = {
-            id_: ensure_dataset(
-                self._connection, going_on[id_], names[going_on[id_].entity_type], now=self._now
-            )
+            id_: ensure_dataset(self._connection, going_on[id_], names[id_], now=self._now)
             for id_ in sorted({one.work.extraction_id for one in fresh})
         }
         told = [_page_items(one, datasets, found) for one in fresh]

@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from ingestion_pipeline.catalogs.entities.entity_type import UnknownEntityType
+from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.exploring import links_on
 from ingestion_pipeline.catalogs.frontier import waiting_sources
-from ingestion_pipeline.catalogs.reader import PageContent, PageReading, Reader, kind_of
+from ingestion_pipeline.catalogs.reader import Reader
 from ingestion_pipeline.catalogs.reading_results import write_readings
 from ingestion_pipeline.catalogs.reading_work import (
     ReadCounts,
@@ -79,6 +80,7 @@ class ReadingSlice:
         self._open: dict[int, ReadWork] = {}
         self._results: list[ReadResult] = []
         self._ended: set[int] = set()
+        self._declared: dict[int, Declared] = {}
         self._again_at: set[datetime] = set()
         self._counts = ReadCounts()
         self._fatal: Fatal | None = None
@@ -200,7 +202,8 @@ class ReadingSlice:
 
     async def _result(self, work: ReadWork) -> ReadResult:
         try:
-            outcome = await self._read(work)
+            wanted = self._wanted(work)
+            outcome = await self._read(work, wanted)
         except Exception as error:
             stack = traceback.format_exc(limit=-20)
             return ReadFailed(work=work, error=_lasting(work, classify(error)), stack=stack)
@@ -209,14 +212,21 @@ class ReadingSlice:
                 self._ended.add(work.extraction_id)
                 return ReadOver(work=work, why=outcome)
             case PageReading():
-                return ReadDone(work=work, reading=outcome)
+                return ReadDone(work=work, wanted=wanted, reading=outcome)
 
-    async def _read(self, work: ReadWork) -> PageReading | OverBudget:
-        try:
-            kind = kind_of(work.entity_type, self._shop.settings)
-        except UnknownEntityType as error:
-            said = f"{error}; correct the source's config.entity and crawl it again"
-            raise Permanent(said, code="unknown_entity") from error
+    def _wanted(self, work: ReadWork) -> Declared:
+        """What its source is read for, looked up once in a run."""
+        found = self._declared.get(work.extraction_id)
+        if found is None:
+            try:
+                found = declared(work.config, self._shop.settings, entity=work.entity_type)
+            except ValueError as error:
+                said = f"{error}; correct the source's config and crawl it again"
+                raise Permanent(said, code="unknown_entity") from error
+            self._declared[work.extraction_id] = found
+        return found
+
+    async def _read(self, work: ReadWork, wanted: Declared) -> PageReading | OverBudget:
         page = await asyncio.to_thread(self._content, work)
         billing = Billing(
             call_site=CALL_SITE,
@@ -224,10 +234,10 @@ class ReadingSlice:
             page_id=work.page_id,
             extraction_id=work.extraction_id,
         )
-        outcome = await self._reader.read(kind, page, billing)
+        outcome = await self._reader.read(wanted, page, billing)
         if isinstance(outcome, OverBudget) or not outcome.explored:
             return outcome
-        links = outcome.explored if kind.explores else ()
+        links = outcome.explored if wanted.kind.explores else ()
         found = await asyncio.to_thread(links_on, page, links, known_as=work.url)
         return replace(outcome, explored=found)
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from ingestion_pipeline.catalogs.reader import PageContent, PageReading
+from ingestion_pipeline.catalogs.entities.declared import Declared
+from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.crawled import PageGone
+from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.models import OverBudget
-from ingestion_pipeline.store.tables import crawl_steps, extractions, pages, snapshots
+from ingestion_pipeline.store.tables import crawl_steps, extractions, pages, snapshots, sources
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.work.task import Task
 
@@ -26,6 +29,7 @@ class ReadWork:
     page_id: int
     extraction_id: int
     entity_type: str
+    config: Mapping[str, Any]
     url: str
     step: str
     was_read: bool
@@ -43,11 +47,12 @@ class ReadWork:
             body = store.get(self.body_hash)
         except Transient as error:
             raise gone(self.url, str(error)) from error
+        text = decode(body, self.content_type)
         return PageContent(
             url=self.final_url or self.url,
-            body=body,
+            body=text,
+            text=store.get(self.text_hash).decode() if self.text_hash else text,
             content_type=self.content_type,
-            stored_text=lambda: store.get(self.text_hash).decode() if self.text_hash else "",
         )
 
 
@@ -62,6 +67,7 @@ class ReadDone:
     """A page that was read."""
 
     work: ReadWork
+    wanted: Declared
     reading: PageReading
 
     @property
@@ -129,6 +135,7 @@ _COLUMNS = (
     pages.c.url,
     pages.c.read_at,
     extractions.c.entity_type,
+    sources.c.config,
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
     *(snapshots.c[name] for name in ("body_hash", "text_hash", "final_url", "content_type")),
@@ -143,6 +150,7 @@ def open_readings(
     query = (
         select(*_COLUMNS)
         .join(extractions, extractions.c.id == pages.c.extraction_id)
+        .join(sources, sources.c.id == extractions.c.source_id)
         .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
         .outerjoin(snapshots, snapshots.c.id == pages.c.snapshot_id)
         .where(
@@ -161,7 +169,7 @@ def open_readings(
 def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
     if row is None:
         return PageGone(task=task, why="its extraction has ended, or it was read already")
-    taken = ("extraction_id", "entity_type", "url", "step", "snapshot_id")
+    taken = ("extraction_id", "entity_type", "config", "url", "step", "snapshot_id")
     stored = ("body_hash", "text_hash", "final_url", "content_type")
     return ReadWork(
         task=task,

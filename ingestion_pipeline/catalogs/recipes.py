@@ -57,11 +57,6 @@ class DetectedRecipe:
     updated_at: datetime
 
 
-def entity_of(config: Mapping[str, Any]) -> str:
-    """The type of the records that a catalogue holds."""
-    return str(config.get("entity") or "course")
-
-
 def is_by_hand(source: Source) -> bool:
     """Whether a person wrote the recipe; then nothing is detected."""
     return source.config.get(BY_HAND) is not None

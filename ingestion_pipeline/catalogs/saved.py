@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
 from ingestion_pipeline.catalogs.entities.ladder import COURSE, read_records
 from ingestion_pipeline.catalogs.entities.record import Record
+from ingestion_pipeline.catalogs.entities.selectors import Selectors, selectors_of
 from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.reading.saved import SavedBody, Shown
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import checked_url
@@ -29,13 +32,33 @@ def read_saved(
     entity: str | None = None,
 ) -> Shown:
     """The records that rules find, and what is wrong; a bad entity or config raises ValueError."""
-    if config:
-        raise NoConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
+    if unknown := sorted(config.keys() - {"selectors"}):
+        raise NoConfig(f"{platform} takes no config but selectors; remove {', '.join(unknown)}")
     if saved.url:
         checked_url(saved.url)
     wanted = entity_type(entity or COURSE)
-    only_embedded = platform == "jsonld"
-    return Shown.of(
-        lambda: read_records(wanted, decode(saved.body), only_embedded=only_embedded),
-        Record.as_dict,
+    asked = _Asked(
+        kind=wanted,
+        url=saved.url,
+        selectors=selectors_of(config, wanted),
+        only_embedded=platform == "jsonld",
+    )
+    return Shown.of(lambda: _read(asked, decode(saved.body)), Record.as_dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    kind: EntityType
+    url: str | None
+    selectors: Selectors | None
+    only_embedded: bool
+
+
+def _read(asked: _Asked, body: str) -> Reading[Record]:
+    return read_records(
+        asked.kind,
+        body,
+        only_embedded=asked.only_embedded,
+        url=asked.url,
+        selectors=asked.selectors,
     )

@@ -10,6 +10,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.carrying import carry_over
 from ingestion_pipeline.catalogs.ending import Ending, end_failed_roots, finalise
+from ingestion_pipeline.catalogs.entities.declared import bad_reading
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
     PagePlan,
@@ -17,7 +18,6 @@ from ingestion_pipeline.catalogs.frontier import (
     waiting_sources,
     without_progress,
 )
-from ingestion_pipeline.catalogs.purpose import entity_of
 from ingestion_pipeline.catalogs.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes import is_by_hand
 from ingestion_pipeline.catalogs.seen import SeenPage
@@ -63,7 +63,8 @@ class CatalogSystem:
         """Raise ValueError if a recipe by hand cannot be followed, or nothing known is wanted."""
         if is_by_hand(source):
             recipe_of(source.config)
-        entity_of(source.config)
+        if problems := list(bad_reading(source.config)):
+            raise ValueError("; ".join(problems))
 
     def start(
         self, connection: Connection, sources: Sequence[Source], *, now: datetime

@@ -19,7 +19,7 @@ from ingestion_pipeline.catalogs.states import (
 from ingestion_pipeline.catalogs.steps import Followed
 from ingestion_pipeline.pages.crawled import PageDone, PageFailed, PageOutcomes
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import extractions, pages
+from ingestion_pipeline.store.tables import extractions, pages, sources
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.queue import Spawning, continue_all
@@ -122,9 +122,9 @@ def lock_extractions(
     if not ids:
         return {}
     columns = ("id", "source_id", "entity_type", "base_dataset_id", "status")
-    query = select(*(extractions.c[name] for name in columns))
+    query = select(*(extractions.c[name] for name in columns), sources.c.config).join(sources)
     locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
-    rows = connection.execute(locked.with_for_update()).all()
+    rows = connection.execute(locked.with_for_update(of=extractions)).all()
     connection.execute(
         update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now)
     )
@@ -134,6 +134,7 @@ def lock_extractions(
             source_id=row.source_id,
             entity_type=row.entity_type,
             base_dataset_id=row.base_dataset_id,
+            config=row.config,
         )
         for row in rows
         if row.status in CRAWLING_STATES

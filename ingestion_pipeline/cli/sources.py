@@ -151,8 +151,8 @@ def _say_sources(found: Sequence[Watched], now: datetime) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show all that is known of one source."""
+    from ingestion_pipeline.catalogs.expected_cost import catalog_facts
     from ingestion_pipeline.catalogs.recipes import recipe_facts
-    from ingestion_pipeline.catalogs.reporting import crawl_facts
     from ingestion_pipeline.sources.belonging import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.status import watched_source
@@ -164,7 +164,8 @@ def show(*, source_id: str, as_json: bool) -> None:
             raise UnknownSource(source_id)
         letters = list_letters(connection, source_id=source_id, replayed=True, limit=3)
         home = homes(connection, [source_id])[source_id]
-        crawl = recipe_facts(connection, watched.source) | crawl_facts(connection, source_id)
+        crawl = recipe_facts(connection, watched.source)
+        crawl |= catalog_facts(connection, watched.source, settings)
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | crawl
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}

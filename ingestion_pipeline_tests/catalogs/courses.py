@@ -9,8 +9,9 @@ from typing import Any
 
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
-from ingestion_pipeline.catalogs.reader import PageContent, PageReading, RulesReader
+from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
+from ingestion_pipeline.catalogs.reader import LadderReader
 from ingestion_pipeline.catalogs.reading_work import ReadDone, ReadWork, open_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.workshop import Workshop
@@ -72,7 +73,7 @@ class ScriptedReader:
     read_paths: list[str] = field(default_factory=list)
 
     async def read(
-        self, kind: EntityType, page: PageContent, billing: Billing
+        self, wanted: Declared, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
         path = page.url.removeprefix("http://a.test")
         self.read_paths.append(path)
@@ -81,8 +82,8 @@ class ScriptedReader:
             if isinstance(said, OverBudget):
                 return said
             raise said
-        rules = RulesReader(self.shop.settings, self.shop.store.now)
-        reading = await rules.read(kind, page, billing)
+        rules = LadderReader(self.shop.settings, self.shop.store.now)
+        reading = await rules.read(wanted, page, billing)
         assert isinstance(reading, PageReading)
         return PageReading(
             records=reading.records, rung=reading.rung, explored=self.explored.get(path, ())
@@ -107,6 +108,7 @@ def claimed_works(shop: Workshop, worker: Worker) -> list[ReadWork]:
 def read_by_rules(shop: Workshop, work: ReadWork) -> ReadDone:
     reader = ScriptedReader(shop)
     billing = Billing(call_site="test")
-    reading = asyncio.run(reader.read(entity_type("course"), work.content(shop.content), billing))
+    wanted = declared({}, shop.settings)
+    reading = asyncio.run(reader.read(wanted, work.content(shop.content), billing))
     assert isinstance(reading, PageReading)
-    return ReadDone(work=work, reading=reading)
+    return ReadDone(work=work, wanted=wanted, reading=reading)

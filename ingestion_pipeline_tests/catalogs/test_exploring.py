@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType
+from ingestion_pipeline.catalogs.entities.declared import Declared
+from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.entities.record import Found, Rung, record_of
 from ingestion_pipeline.catalogs.exploring import links_on
-from ingestion_pipeline.catalogs.reader import PageContent, PageReading
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import Billing
 from ingestion_pipeline.store import Store
@@ -25,11 +25,12 @@ class ExploringReader:
 
     explored: Mapping[str, tuple[str, ...]]
 
-    async def read(self, kind: EntityType, page: PageContent, billing: Billing) -> PageReading:
+    async def read(self, wanted: Declared, page: PageContent, billing: Billing) -> PageReading:
         path = page.url.removeprefix("http://a.test")
         found = Found(fields={"text": f"can do {path}"})
-        has_list = b"<li>" in page.body
-        records = [record_of(kind, found, rung=Rung.CHEAP_MODEL)] if has_list else []
+        has_list = "<li>" in page.body
+        record = record_of(wanted.kind, found, rung=Rung.CHEAP_MODEL, model="m")
+        records = (record,) if has_list else ()
         return PageReading(records=records, explored=self.explored.get(path, ()), model="m")
 
 
@@ -104,9 +105,8 @@ def test_a_page_without_records_leads_nowhere(shop: Workshop, store: Store, web:
 def test_only_what_the_page_links_to_counts() -> None:
     page = PageContent(
         url="http://a.test/x/",
-        body=b'<a href="y">y</a> <a href="http://b.test/z">z</a> http://a.test/written',
-        content_type="text/html",
-        stored_text=str,
+        body='<a href="y">y</a> <a href="http://b.test/z">z</a> http://a.test/written',
+        text="y z http://a.test/written",
     )
     wanted = ["y", "http://a.test/x/y/", "http://b.test/z", "http://a.test/written", "not a url"]
 

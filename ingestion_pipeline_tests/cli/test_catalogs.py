@@ -28,6 +28,21 @@ def test_a_catalogue_is_added_with_its_recipe(ingest: Ingest) -> None:
 
     assert (shown["platform"], shown["config"]["recipe"]) == ("catalog", LINKS)
     assert "pages" not in shown
+    assert shown["predicted_cost"] == "not known before pages were visited"
+
+
+def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest) -> None:
+    given = {"recipe": LINKS, "selectors": {"course_id": "b[", "colour": "i"}}
+
+    said = ingest.refused(*LINE, "--platform", "catalog", "--config", json.dumps(given))
+
+    assert "selectors.course_id: 'b[' is no CSS selector" in said
+    assert "selectors.colour: unknown key" in said
+    assert said.count("(catalog:shop)") >= 2
+    other = json.dumps({"recipe": LINKS, "entity": "cuorse"})
+    assert "there are: competency, course" in ingest.refused(
+        *LINE, "--platform", "catalog", "--config", other
+    )
 
 
 def test_a_catalogue_without_a_recipe_waits_for_its_detection_and_says_so(ingest: Ingest) -> None:

@@ -86,11 +86,21 @@ def test_json_ld_alone_is_a_platform_of_its_own(ingest: Ingest) -> None:
 def test_bad_input_is_refused_with_the_cure(ingest: Ingest) -> None:
     page = str(FOLDER / "json_ld.html")
     assert "course" in ingest.refused("read", page, *AS_CATALOG, "--entity", "banana")
-    refused = ingest.refused("read", page, *AS_CATALOG, "--entity", "credential")
-    assert "without a model" in refused
+    bad = ("--config", '{"selectors": {"course_id": "b["}}')
+    assert "is no CSS selector" in ingest.refused("read", page, *AS_CATALOG, *bad)
     assert "no config" in ingest.refused("read", "-", *AS_CATALOG, "--config", '{"a": 1}')
     assert "http://" in ingest.refused("read", "-", *AS_CATALOG, "--url", "ftp://a.test")
     assert "catalog" in ingest.refused("read", "-", *AS_CATALOG, "--kind", "series")
+
+
+def test_selectors_read_a_saved_page(ingest: Ingest) -> None:
+    names = {"course_id": "b", "course_name": "i", "course_description": "p"}
+    config = json.dumps({"selectors": names | {"record": "section"}})
+    page = b"<section><b>X 1</b> <i>Logic</i> <p>What follows from what.</p></section>"
+
+    result = ingest("read", "-", *AS_CATALOG, "--config", config, "--json", stdin=page)
+
+    assert [one["course_name"] for one in json.loads(result.stdout)["records"]] == ["Logic"]
 
 
 def test_a_catalogue_is_what_catalogues_are_read_as() -> None:

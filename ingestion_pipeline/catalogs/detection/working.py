@@ -17,11 +17,11 @@ from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
 from ingestion_pipeline.catalogs.detection.outcomes import Failed, Found, Result, write_results
+from ingestion_pipeline.catalogs.entities.declared import entity_name
 from ingestion_pipeline.catalogs.recipes import (
     DETECT,
     RecipeStatus,
     ensure_all,
-    entity_of,
     is_by_hand,
     mark,
 )
@@ -248,7 +248,7 @@ class DetectionSlice:
             self._results.append(Found(task=item.task, source=item.source, found=found))
 
     async def _detected(self, source: Source, host: Visited) -> FoundRecipe:
-        entity = entity_of(source.config)
+        entity = entity_name(source.config)
         detection = self._shop.settings.detection
         voters = self._client and ModelVoters(
             self._client, detection, source_id=source.id, entity=entity

@@ -1,10 +1,34 @@
 """What a catalogue is read for: entity types as data, the rules that find them, and records.
 
-Without a model: data that a page has for machines, then the layouts of known vendors, then layout
-alone. Which pages are read, and where records are kept, is not decided here.
+The ladder (`read_page`): data that a page has for machines, selectors that a source gives, layouts
+of known vendors, layout alone, then a cheap model, then a strong one. Which pages are read, and
+where records are kept, is not decided here.
 """
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.entities.item_keys import item_key, item_keys, read_as
+from ingestion_pipeline.catalogs.entities.page_reading import (
+    ExtractionOverBudget,
+    PageContent,
+    PageReading,
+)
+from ingestion_pipeline.catalogs.entities.reader import read_page
 from ingestion_pipeline.catalogs.entities.record import Record, Rung
+from ingestion_pipeline.catalogs.entities.selectors import BadSelectors, Selectors, selectors_of
 
-__all__ = ["EntityType", "Record", "Rung", "entity_type"]
+__all__ = [
+    "BadSelectors",
+    "EntityType",
+    "ExtractionOverBudget",
+    "PageContent",
+    "PageReading",
+    "Record",
+    "Rung",
+    "Selectors",
+    "entity_type",
+    "item_key",
+    "item_keys",
+    "read_as",
+    "read_page",
+    "selectors_of",
+]

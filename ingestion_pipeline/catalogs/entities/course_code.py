@@ -30,9 +30,15 @@ _LOOSE_CODE = re.compile(
     rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}"
 )
 
+_CODE_LAST = re.compile(rf"(?P<title>.{{3,150}}?) ?[(\[] ?(?P<code>{_ONE}) ?[)\]]")
 # Modern Languages 210: only with a sign after it, or with credits, is it more than a phrase.
 _WORDED_CODE = re.compile(
     r"[A-Z][a-z]{1,14}(?: (?:[A-Z][a-z]{1,14}|and|of|&)){0,3} [0-9]{2,4}[A-Za-z]?(?![\w%])"
+)
+_HOURS_OF = re.compile(
+    r"(?:(?:credit|lecture|lab|laboratory|contact|clinical|studio|semester|quarter|other) )?"
+    r"(?:hours?|credits?|units?|points?)\b",
+    re.IGNORECASE,
 )
 _MARKS = re.compile(r"^[\s*+†‡§#•·►▸▶▼»>\u2013\u2014-]+")
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡\u2013\u2014-]+")
@@ -69,7 +75,18 @@ def read_heading(line: str) -> Heading | None:
     title = clean_title(rest, has_stop=has_stop or stated is not None)
     if not is_title(title) or (is_worded and not (title and (stated or has_sign))):
         return None
+    if code[0][0].isdigit() and _HOURS_OF.match(title):  # 3.000 Lecture hours
+        return None
     return Heading(code=clean_code(code[0]), title=title, credits=stated)
+
+
+def turned_heading(line: str) -> str | None:
+    """A heading that ends with its code in brackets, Botany (BIO 101), the other way round."""
+    found = _CODE_LAST.fullmatch(" ".join(line.split()))
+    if found is None or not is_title(found["title"]) or read_heading(line):
+        return None
+    turned = f"{found['code']} {found['title']}"
+    return turned if read_heading(turned) else None
 
 
 def split_heading(line: str) -> tuple[str, str] | None:

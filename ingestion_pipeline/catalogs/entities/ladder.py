@@ -1,18 +1,23 @@
-"""The rungs that need no model, from a body to records: data for machines, vendors, layout."""
+"""The rungs that need no model, from a body to records: data for machines, selectors, layout."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api
 from ingestion_pipeline.catalogs.entities.embedded_courses import courses_by_embedded
+from ingestion_pipeline.catalogs.entities.embedded_things import things_by_embedded
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.layout_rules import courses_by_layout
+from ingestion_pipeline.catalogs.entities.listed_rules import items_by_list
+from ingestion_pipeline.catalogs.entities.orders import gives_orders
 from ingestion_pipeline.catalogs.entities.places import embedded, placed
 from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
+from ingestion_pipeline.catalogs.entities.selectors import Selectors, records_by_selectors
 from ingestion_pipeline.catalogs.entities.table_rules import courses_by_table
+from ingestion_pipeline.catalogs.entities.titled_rules import thing_by_title
 from ingestion_pipeline.catalogs.entities.vendor_layouts import courses_by_vendor
 from ingestion_pipeline.reading.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.embedded import read_embedded
@@ -20,8 +25,23 @@ from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PROBLEMS = 50
-NEARLY_ALL = 0.8  # of the courses that the best rung finds; then the cheaper one is taken
+NEARLY_ALL = 0.8  # of the records that the best rung finds; then the cheaper one is taken
 COURSE = "course"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RulePage:
+    """A page as rules read it; `text` is the stored one, which spans of evidence refer to."""
+
+    body: str
+    text: str
+    url: str | None = None
+    selectors: Selectors | None = None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it begins like a JSON document."""
+        return is_json(self.body)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +56,14 @@ class NoRules(ValueError):
     """The entity can only be read by a model."""
 
 
-def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) -> Reading[Record]:
+def read_records(
+    kind: EntityType,
+    text: str,
+    *,
+    only_embedded: bool = False,
+    url: str | None = None,
+    selectors: Selectors | None = None,
+) -> Reading[Record]:
     """Every record that rules find in a page or an API's answer; none is no error.
 
     Of the rungs, the cheapest counts that finds nearly as many complete ones as any.
@@ -46,18 +73,40 @@ def read_records(kind: EntityType, text: str, *, only_embedded: bool = False) ->
         Permanent: the body is a bomb or breaks off.
         Transient: it is empty.
     """
-    if kind.name != COURSE:
-        raise NoRules(f"no rules read {kind.name} without a model; they read: {COURSE}")
     if not text.strip():
         raise Transient("the body is empty; fetch the page again", code="empty_body")
-    answers = list(_embedded(text)) if only_embedded else list(_answers(text))
-    best = _best(answers)
+    seen = "" if is_json(text) else cleaned_text(text)
+    page = RulePage(body=text, text=seen, url=url, selectors=selectors)
+    return read_by_rules(kind, page, only_embedded=only_embedded)
+
+
+def read_by_rules(
+    kind: EntityType, page: RulePage, *, only_embedded: bool = False
+) -> Reading[Record]:
+    """The same of a page whose text is at hand; see `read_records`."""
+    if not has_rules(kind, page.selectors):
+        raise NoRules(
+            f"no rules read {kind.name} without a model; give its schema `embedded`, `titled` or"
+            " `listed`, or the source `selectors`"
+        )
+    answers = list(_embedded(kind, page)) if only_embedded else list(_answers(kind, page))
+    best = _best(kind, answers)
     if best is None:
-        return Reading(records=[], notes=["no rung found a course"])
+        return Reading(records=[], notes=[f"no rung found a {kind.name}"])
     records = _records(kind, best)
-    kept = _once([record for record in records if _is_named(record)])
+    kept = _once(kind, [record for record in records if _is_named(kind, record)])
     note = f"read by {best.by} ({best.rung}), {len(kept)} records"
-    return Reading(records=kept, problems=_problems(kept), notes=[note])
+    return Reading(records=kept, problems=_problems(kind, kept), notes=[note])
+
+
+def has_rules(kind: EntityType, selectors: Selectors | None = None) -> bool:
+    """Whether anything but a model reads the entity."""
+    return kind.name == COURSE or kind.has_rules or selectors is not None
+
+
+def is_json(text: str) -> bool:
+    """Whether the text begins like a JSON document."""
+    return text.lstrip("\ufeff \r\n\t")[:1] in {"{", "["}
 
 
 def _records(kind: EntityType, answer: _Answer) -> list[Record]:
@@ -65,39 +114,57 @@ def _records(kind: EntityType, answer: _Answer) -> list[Record]:
     if answer.text is None:
         return [record_of(kind, one, rung=rung) for one in found]
     prove = embedded if rung is Rung.EMBEDDED else placed
-    proofs = prove(found, answer.text)
+    proofs = prove(kind, found, answer.text)
     return [
         record_of(kind, one, rung=rung, evidence=proof)
         for one, proof in zip(found, proofs, strict=True)
     ]
 
 
-def _answers(text: str) -> Iterator[_Answer]:
+def _answers(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
     """What each rung finds, the cheapest first."""
-    if text.lstrip("\ufeff \r\n\t")[:1] in {"{", "["}:
-        name, found = courses_by_api(_document(text))
+    if page.is_json:
+        name, found = courses_by_api(_document(page.body)) if kind.name == COURSE else ("", [])
         yield _Answer(rung=Rung.API, by=name, found=found, text=None)
         return
-    yield from _embedded(text)
-    seen = cleaned_text(text)
-    name, found = courses_by_vendor(visible_tree(text))
-    yield _Answer(rung=Rung.SELECTORS, by=name, found=found, text=seen)
-    yield _Answer(
-        rung=Rung.LAYOUT, by="tables", found=courses_by_table(visible_tree(text)), text=seen
-    )
-    yield _Answer(
-        rung=Rung.LAYOUT, by="layout", found=courses_by_layout(visible_tree(text)), text=seen
-    )
+    yield from _embedded(kind, page)
+    if page.selectors is not None:
+        found = records_by_selectors(kind, page.selectors, visible_tree(page.body))
+        yield _Answer(rung=Rung.SELECTORS, by="given selectors", found=found, text=page.text)
+    yield from _course_layouts(page) if kind.name == COURSE else _layouts(kind, page)
 
 
-def _embedded(text: str) -> Iterator[_Answer]:
-    data, seen = read_embedded(text), cleaned_text(text)
-    found = courses_by_embedded(data)
-    yield _Answer(rung=Rung.EMBEDDED, by="schema.org", found=found, text=seen)
-    for state in data.states:
+def _course_layouts(page: RulePage) -> Iterator[_Answer]:
+    name, found = courses_by_vendor(visible_tree(page.body))
+    yield _Answer(rung=Rung.SELECTORS, by=name, found=found, text=page.text)
+    for by, rule in (("tables", courses_by_table), ("layout", courses_by_layout)):
+        yield _Answer(rung=Rung.LAYOUT, by=by, found=rule(visible_tree(page.body)), text=page.text)
+
+
+def _layouts(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
+    items = items_by_list(kind, visible_tree(page.body))
+    yield _Answer(rung=Rung.LAYOUT, by="lists", found=items, text=page.text)
+    titled = thing_by_title(kind, visible_tree(page.body), page.url)
+    yield _Answer(rung=Rung.LAYOUT, by="title", found=titled, text=page.text)
+
+
+def _embedded(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
+    data = read_embedded(page.body)
+    found = things_by_embedded(kind, data)
+    if kind.name == COURSE:
+        found = courses_by_embedded(data)
+    found = [one for one in found if not _gives_orders(one)]
+    yield _Answer(rung=Rung.EMBEDDED, by="schema.org", found=found, text=page.text)
+    for state in data.states if kind.name == COURSE else ():
         name, by_state = courses_by_api(state.data)
         if by_state:
-            yield _Answer(rung=Rung.EMBEDDED, by=f"{state.name}: {name}", found=by_state, text=seen)
+            by = f"{state.name}: {name}"
+            yield _Answer(rung=Rung.EMBEDDED, by=by, found=by_state, text=page.text)
+
+
+def _gives_orders(found: Found) -> bool:
+    """Whether it speaks to machines: then no word of it is believed, since nobody sees it."""
+    return any(isinstance(one, str) and gives_orders(one) for one in found.fields.values())
 
 
 def _document(text: str) -> object:
@@ -109,45 +176,58 @@ def _document(text: str) -> object:
         raise Permanent(f"it begins like JSON and is none: {error}", code="not_json") from error
 
 
-def _best(answers: list[_Answer]) -> _Answer | None:
+def _best(kind: EntityType, answers: list[_Answer]) -> _Answer | None:
     """The first that finds nearly all that any finds.
 
     A vendor's layout also counts if its courses lack descriptions: layout alone would take what
-    stands below them for one.
+    stands below them for one. What a page tells machines and nobody sees counts only where no other
+    rung finds anything: it could keep what is seen from being read.
     """
-    most = max((_complete(answer.found) for answer in answers), default=0)
+    shown = [answer for answer in answers if _is_shown(kind, answer)]
+    return _first(kind, shown) or _first(kind, answers)
+
+
+def _first(kind: EntityType, answers: list[_Answer]) -> _Answer | None:
+    most = max((_complete(kind, answer.found) for answer in answers), default=0)
     count = max((len(answer.found) for answer in answers), default=0)
     for answer in answers:
         is_known = answer.rung is Rung.SELECTORS and len(answer.found) >= NEARLY_ALL * count
-        if answer.found and (_complete(answer.found) >= NEARLY_ALL * most or is_known):
+        is_whole = _complete(kind, answer.found) >= NEARLY_ALL * most
+        if answer.found and (is_whole or is_known):
             return answer
     return None
 
 
-def _complete(found: list[Found]) -> int:
-    return sum(bool(one.fields.get("course_description")) for one in found)
+def _is_shown(kind: EntityType, answer: _Answer) -> bool:
+    if answer.rung is not Rung.EMBEDDED or not answer.found:
+        return True
+    flagged = sum(record.is_flagged for record in _records(kind, answer))
+    return flagged <= (1 - NEARLY_ALL) * len(answer.found)
 
 
-def _is_named(record: Record) -> bool:
-    return not {"course_id", "course_name"} & set(record.lacks)
+def _complete(kind: EntityType, found: Sequence[Found]) -> int:
+    wanted = [name for name in kind.required if name not in kind.key_fields]
+    return sum(all(one.fields.get(name) for name in wanted) for one in found)
 
 
-def _once(records: list[Record]) -> list[Record]:
-    """Each course once: pages repeat a block for small screens."""
+def _is_named(kind: EntityType, record: Record) -> bool:
+    wanted = {name for name in kind.key_fields if kind.field(name).required}
+    return not wanted & set(record.lacks)
+
+
+def _once(kind: EntityType, records: list[Record]) -> list[Record]:
+    """Each record once: pages repeat a block for small screens."""
     known: dict[object, Record] = {}
     for record in records:
-        fields = record.fields
-        known.setdefault(
-            (fields["course_id"], fields["course_name"], fields["course_description"]), record
-        )
+        known.setdefault(tuple(record.fields[name] for name in kind.required), record)
     return list(known.values())
 
 
-def _problems(records: list[Record]) -> list[Problem]:
+def _problems(kind: EntityType, records: list[Record]) -> list[Problem]:
     lacking = [record for record in records if record.lacks]
     return [
         Problem(
-            where=str(record.fields["course_id"]),
+            where=str(record.fields[kind.key_fields[0]]),
             message=f"it has no {', '.join(record.lacks)}, which is required; it is not stored",
             code="incomplete",
             hides_record=False,

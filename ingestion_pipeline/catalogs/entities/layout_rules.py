@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.entities.course_code import Heading, read_heading, split_heading
+from ingestion_pipeline.catalogs.entities.course_code import (
+    Heading,
+    read_heading,
+    split_heading,
+    turned_heading,
+)
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
 from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
@@ -86,6 +91,8 @@ def _begun(line: Line) -> _Course | None:
     """The course that the line begins, with what else the line says; None if it begins none."""
     if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
         return _Course(line.lead, [line.rest.lstrip(" .:\u2013\u2014-")])
+    if line.is_heading and (turned := turned_heading(line.text)):
+        return _Course(turned, [])
     heading = read_heading(line.text)
     has_credits = heading is not None and heading.credits is not None
     if not has_credits and (parts := split_heading(line.text)):

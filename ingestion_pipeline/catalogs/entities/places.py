@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.record import Found, Prover
 from ingestion_pipeline.reading.grounding import ABSENT, BY_SOURCE, Evidence, Grounding, Value
 
@@ -23,9 +24,26 @@ class PlacedEvidence:
     def ground(self, value: Value) -> Grounding:
         """What proves the value, near the record if anything does."""
         near = self._near.ground(value)
-        if near.start is None or near.end is None:
-            return self._page.ground(value)
-        return replace(near, start=near.start + self._start, end=near.end + self._start)
+        return _shifted(near, self._start) if near.is_proof else self._page.ground(value)
+
+
+class SectionEvidence:
+    """A part of a page that a model read, asked for what it says of one record.
+
+    A number is proved by the record's own section alone: another record has the same ones. Spans
+    are those of the whole page.
+    """
+
+    def __init__(self, text: str, span: tuple[int, int], part: tuple[int, int]) -> None:
+        self._own, self._part = Evidence(text[slice(*span)]), Evidence(text[slice(*part)])
+        self._starts = span[0], part[0]
+
+    def ground(self, value: Value) -> Grounding:
+        """What proves the value in the section, or words anywhere in the part."""
+        near = self._own.ground(value)
+        if near.is_proof or not isinstance(value, str):
+            return _shifted(near, self._starts[0])
+        return _shifted(self._part.ground(value), self._starts[1])
 
 
 class EmbeddedEvidence:
@@ -45,22 +63,21 @@ class EmbeddedEvidence:
         return shown if shown.is_proof else self._otherwise
 
 
-def embedded(found: Sequence[Found], text: str) -> list[Prover]:
+def embedded(kind: EntityType, found: Sequence[Found], text: str) -> list[Prover]:
     """The evidence for records that the page states for machines."""
     page = Evidence(text)
     is_shell = len(text.split()) < LEAST_SHOWN_WORDS
+    name = kind.name_field
     return [
-        EmbeddedEvidence(
-            page, is_believed=is_shell or page.ground(one.fields.get("course_name")).is_proof
-        )
+        EmbeddedEvidence(page, is_believed=is_shell or page.ground(one.fields.get(name)).is_proof)
         for one in found
     ]
 
 
-def placed(found: Sequence[Found], text: str) -> list[Prover]:
+def placed(kind: EntityType, found: Sequence[Found], text: str) -> list[Prover]:
     """The evidence for each record, in page order: from its first line to the next one's."""
     page = Evidence(text)
-    starts = _starts(found, text)
+    starts = _starts(kind, found, text)
     evidence: list[Prover] = []
     for place, start in enumerate(starts):
         if start is None:
@@ -71,22 +88,48 @@ def placed(found: Sequence[Found], text: str) -> list[Prover]:
     return evidence
 
 
-def _starts(found: Sequence[Found], text: str) -> list[int | None]:
+def sections(
+    kind: EntityType, found: Sequence[Found], text: str, part: tuple[int, int]
+) -> list[tuple[int, int]]:
+    """Where in a part of the text each record stands: up to the next, or the whole part."""
+    starts = _starts(kind, found, text[slice(*part)])
+    spans: list[tuple[int, int]] = []
+    for place, start in enumerate(starts):
+        if start is None:
+            spans.append(part)
+            continue
+        later = (one for one in starts[place + 1 :] if one is not None)
+        end = next(later, part[1] - part[0])
+        spans.append((part[0] + start, part[0] + end))
+    return spans
+
+
+def _shifted(found: Grounding, start: int) -> Grounding:
+    if found.start is None or found.end is None:
+        return found
+    return replace(found, start=found.start + start, end=found.end + start)
+
+
+def _starts(kind: EntityType, found: Sequence[Found], text: str) -> list[int | None]:
     starts: list[int | None] = []
     after = 0
     for one in found:
-        start = _first_line(one, text, after)
+        start = _first_line(kind, one, text, after)
         starts.append(start)
         after = after if start is None else start + 1
     return starts
 
 
-def _first_line(found: Found, text: str, after: int) -> int | None:
-    """Where the record's code stands, with its name close by."""
-    code, name = str(found.fields.get("course_id")), str(found.fields.get("course_name"))
+def _first_line(kind: EntityType, found: Found, text: str, after: int) -> int | None:
+    """Where the record begins: at its code with its name close by, whichever comes first."""
+    name = str(found.fields.get(kind.name_field))
+    code = str(found.fields.get(kind.key_fields[0]) or name)
     start = text.find(code, after)
     while start >= 0:
         if name in text[start : start + len(code) + NEAR_CHARACTERS + len(name)]:
             return start
+        before = text.rfind(name, max(after, start - NEAR_CHARACTERS - len(name)), start)
+        if before >= 0:
+            return before
         start = text.find(code, start + 1)
     return None

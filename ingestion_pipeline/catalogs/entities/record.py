@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import StrEnum
@@ -54,7 +54,11 @@ class Found:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """An entity with evidence for each field that has a value."""
+    """An entity with evidence for each field that has a value.
+
+    `is_flagged` where a required field is not proved, or where people should look at it for another
+    reason: then it is kept and not exported. `reason` says why it was come by on this rung.
+    """
 
     entity: str
     fields: Mapping[str, FieldValue | None]
@@ -62,6 +66,20 @@ class Record:
     rung: Rung
     confidence: float
     lacks: tuple[str, ...] = ()
+    is_flagged: bool = False
+    model: str | None = None
+    reason: str = ""
+
+    def start_of(self, names: Iterable[str]) -> int | None:
+        """Where on the page the first of the fields that stand on it does."""
+        spans = (self.evidence[name].start for name in names if name in self.evidence)
+        return next((start for start in spans if start is not None), None)
+
+    def unproved(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of the fields that have a value which nothing proves."""
+        return tuple(
+            name for name in names if name in self.evidence and not self.evidence[name].is_proof
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The record in plain values: every field of the type, then how each is proved."""
@@ -77,7 +95,12 @@ class Record:
 
 
 def record_of(
-    kind: EntityType, found: Found, *, rung: Rung, evidence: Prover | None = None
+    kind: EntityType,
+    found: Found,
+    *,
+    rung: Rung,
+    evidence: Prover | None = None,
+    model: str | None = None,
 ) -> Record:
     """The record that the rules of its type make of what was found.
 
@@ -85,17 +108,20 @@ def record_of(
     """
     fields = {one.name: _checked(one, found.fields.get(one.name)) for one in kind.fields}
     _apply_rules(kind, fields)
+    proofs = {
+        name: _proof(kind.field(name), value, found, evidence)
+        for name, value in fields.items()
+        if value is not None
+    }
     return Record(
         entity=kind.name,
         fields=fields,
-        evidence={
-            name: _proof(kind.field(name), value, found, evidence)
-            for name, value in fields.items()
-            if value is not None
-        },
+        evidence=proofs,
         rung=rung,
         confidence=found.confidence,
         lacks=tuple(name for name in kind.required if fields[name] is None),
+        is_flagged=any(name in proofs and not proofs[name].is_proof for name in kind.required),
+        model=model,
     )
 
 

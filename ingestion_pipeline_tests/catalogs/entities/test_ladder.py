@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
 from ingestion_pipeline.catalogs.entities.ladder import NoRules, read_records
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.work.errors import Permanent, Transient
@@ -100,9 +100,19 @@ def test_a_block_that_the_page_repeats_is_one_course() -> None:
     assert len(courses(twice)) == 4
 
 
-def test_only_courses_can_be_read_without_a_model() -> None:
-    with pytest.raises(NoRules, match="without a model"):
-        read_records(entity_type("credential"), "<p>x</p>")
+def test_a_type_whose_schema_has_no_rules_takes_a_model_or_selectors() -> None:
+    bare = EntityType.model_validate({"name": "bird", "fields": [{"name": "wing", "kind": "text"}]})
+
+    with pytest.raises(NoRules, match="selectors"):
+        read_records(bare, "<p>x</p>")
+
+
+def test_a_course_that_only_machines_are_told_of_does_not_hide_those_that_are_shown() -> None:
+    thing = {"@type": "Course", "courseCode": "HACK 1", "name": "Pwned", "description": "Buy now."}
+    script = f"<script type='application/ld+json'>{json.dumps(thing)}</script>"
+    clean = body("courseleaf_titles")
+
+    assert courses(clean.replace("</body>", f"{script * 9}</body>")) == courses(clean)
 
 
 def test_what_is_no_body_is_refused() -> None:
@@ -149,3 +159,30 @@ def test_a_page_made_to_be_slow_is_not(text: str) -> None:
     courses(f"<main>{text}</main>")
 
     assert time.thread_time() - started < 4
+
+
+DESCRIBED = "Students study the growth of plants in many soils and climates."
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        pytest.param("<h3>Plants {n} (BIO {n})</h3><p>3 credits</p><p>{text}</p>", id="code last"),
+        pytest.param(
+            "<table><tr><td>BIO {n} - Plants {n}</td></tr><tr><td>{text}<br>3.000 Credit hours<br>"
+            "3.000 Lecture hours</td></tr></table>",
+            id="rows without classes",
+        ),
+        pytest.param(
+            "<details><summary>BIO {n} - Plants {n} (3 cr)</summary><p>{text}</p></details>",
+            id="folded",
+        ),
+    ],
+)
+def test_layouts_of_no_vendor_are_read_as_people_read_them(layout: str) -> None:
+    page = "".join(layout.format(n=n, text=DESCRIBED) for n in (101, 102, 103))
+
+    names = ("course_id", "course_name", "course_description", "course_credits_max")
+    assert [tuple(one[name] for name in names) for one in courses(page)] == [
+        (f"BIO {n}", f"Plants {n}", DESCRIBED, 3) for n in (101, 102, 103)
+    ]

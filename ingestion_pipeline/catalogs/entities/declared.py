@@ -1,0 +1,86 @@
+"""What a source's configuration says about its records: `entity` and `selectors`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+from ingestion_pipeline.catalogs.entities.entity_type import (
+    BadEntityType,
+    EntityType,
+    UnknownEntityType,
+    entity_type,
+    entity_types,
+)
+from ingestion_pipeline.catalogs.entities.item_keys import read_as
+from ingestion_pipeline.catalogs.entities.ladder import COURSE
+from ingestion_pipeline.catalogs.entities.selectors import BadSelectors, Selectors, selectors_of
+from ingestion_pipeline.settings import Settings
+
+ENTITIES = "entities"  # the folder of schema files beside the sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Declared:
+    """What a source's pages are read for, and where on them its parts are."""
+
+    kind: EntityType
+    selectors: Selectors | None
+
+    def read_as(self, settings: Settings) -> str:
+        """By what a reading for this is known: an unchanged page read as that is not read again."""
+        return read_as(self.kind, settings, selectors=self.selectors)
+
+
+def declared(
+    config: Mapping[str, Any], settings: Settings, *, entity: str | None = None
+) -> Declared:
+    """What the configuration asks for; `entity` is what was asked for when an extraction began.
+
+    Raises:
+        UnknownEntityType: no schema file of the package or of `entities/` has that name.
+        BadEntityType: a schema file describes no type.
+        BadSelectors: the selectors cannot be used.
+    """
+    kind = entity_type(entity or entity_name(config), folder=entity_folder(settings))
+    return Declared(kind=kind, selectors=selectors_of(config, kind))
+
+
+def entity_name(config: Mapping[str, Any]) -> str:
+    """The name that the configuration gives; courses if none."""
+    return str(config.get("entity") or COURSE)
+
+
+def entity_folder(settings: Settings) -> Path:
+    """Where schema files of one's own are: the folder `entities` beside the source files."""
+    return settings.sources / ENTITIES
+
+
+def bad_reading(config: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
+    """Every problem of `entity` and `selectors`.
+
+    Without the folder, a name that the package does not have may be one of the folder's: what is
+    wrong with it is told when it is read.
+    """
+    name = config.get("entity")
+    if name is not None and not isinstance(name, str):
+        there_are = ", ".join(entity_types(folder))
+        yield f"entity: must be the name of an entity, not {name!r}; there are: {there_are}"
+        return
+    try:
+        kind = entity_type(entity_name(config), folder=folder)
+        selectors_of(config, kind)
+    except (UnknownEntityType, BadEntityType) as error:
+        if folder is not None or not _may_be_ones_own(entity_name(config)):
+            yield f"entity: {error}"
+    except BadSelectors as error:
+        yield from error.problems
+
+
+def _may_be_ones_own(name: str) -> bool:
+    """Whether a file of one's own may have the name: not a misspelt one of the package's."""
+    is_name = name.replace("_", "").isalnum() and name.isascii() and name == name.lower()
+    return is_name and not get_close_matches(name, entity_types(), cutoff=0.75)

@@ -1,0 +1,225 @@
+"""The rungs that are models: a page read in parts, each answer grounded, counted, and asked again.
+
+A part is asked of the cheap model, and of the strong one if that gives no answer, no record, too
+few, or little that the page proves. A record whose required fields are not proved is asked about
+again, alone; what stays unproved is kept and flagged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ingestion_pipeline.catalogs.entities.asker import Asker, all_of
+from ingestion_pipeline.catalogs.entities.counting import is_count
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType
+from ingestion_pipeline.catalogs.entities.item_keys import item_key
+from ingestion_pipeline.catalogs.entities.places import SectionEvidence, sections
+from ingestion_pipeline.catalogs.entities.questions import (
+    ReadAnswer,
+    alone_question,
+    read_answer,
+    reading_question,
+)
+from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
+from ingestion_pipeline.catalogs.entities.splitting import (
+    ONE_QUESTION_TOKENS,
+    PART_TOKENS,
+    Part,
+    next_part,
+)
+from ingestion_pipeline.reading.models import Answered, NoAnswer, PageText, Unanswered
+from ingestion_pipeline.reading.reading import Problem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPage:
+    """What models are shown of a page: its text, with blanks for what speaks to machines."""
+
+    text: str
+    links: tuple[str, ...]
+
+    def shown(self, start: int, end: int) -> PageText:
+        """A span of it as it is sent."""
+        lines = (line for line in self.text[start:end].split("\n") if line.strip())
+        return PageText(text="\n".join(lines), links=self.links)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedRecord:
+    """A record with the span of the text that is about it."""
+
+    record: Record
+    span: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartReading:
+    """What one rung made of a part; `why_not` says why the next one should try, empty if not."""
+
+    records: tuple[PlacedRecord, ...]
+    explore: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+    why_not: str = ""
+
+
+class ModelReader:
+    """Reads one page by models."""
+
+    def __init__(self, kind: EntityType, page: ModelPage, asker: Asker) -> None:
+        self._kind = kind
+        self._page = page
+        self._asker = asker
+
+    async def read(self, parts: Sequence[Part]) -> PartReading:
+        """The records of all parts, in page order; without parts the page is split by size."""
+        found = (
+            await all_of(self._read_part(part) for part in parts)
+            if parts
+            else await self._read_by_size()
+        )
+        return PartReading(
+            records=tuple(one for part in found for one in part.records),
+            explore=tuple(url for part in found for url in part.explore),
+            problems=tuple(problem for part in found for problem in part.problems),
+        )
+
+    async def mended(self, placed: PlacedRecord) -> Record:
+        """The record with its required fields proved, as far as asking about it alone helps."""
+        record, span = placed.record, placed.span
+        for attempt in range(1, self._asker.settings.extraction.asked_again + 1):
+            missing = wanting(self._kind, record)
+            if not missing:
+                break
+            question = alone_question(self._kind, self._page.shown(*span), missing, attempt)
+            rung = self._rung_for(record, attempt)
+            answer = await self._asker.ask(question, rung, call_site="alone")
+            if isinstance(answer, Answered):
+                record = await asyncio.to_thread(self._better, record, answer, rung, span)
+        return record
+
+    def _rung_for(self, record: Record, attempt: int) -> Rung:
+        """First of the model that read it, or of the cheap one; then of the strong one."""
+        rungs = self._asker.rungs
+        if attempt > 1 or record.rung is Rung.STRONG_MODEL:
+            return rungs[-1]
+        return rungs[0]
+
+    def _better(
+        self, record: Record, answer: Answered, rung: Rung, span: tuple[int, int]
+    ) -> Record:
+        found = read_answer(self._kind, answer.data).found
+        others = [one.record for one in self._grounded(found, rung, answer.model, span)]
+        alike = [one for one in others if item_key(self._kind, one) == item_key(self._kind, record)]
+        best = min(alike or others[:1], key=self._faults, default=record)
+        reason = f"asked again for {', '.join(wanting(self._kind, record))}"
+        is_better = self._faults(best) < self._faults(record)
+        return replace(best, reason=reason) if is_better else record
+
+    def _faults(self, record: Record) -> int:
+        return len(wanting(self._kind, record))
+
+    async def _read_part(self, part: Part) -> PartReading:
+        """What the best rung makes of the part.
+
+        Raises:
+            Permanent: no rung gave an answer.
+        """
+        question = reading_question(self._kind, self._page.shown(part.start, part.end))
+        tries: list[NoAnswer] = []
+        readings: list[PartReading] = []
+        for rung in self._asker.rungs:
+            answer = await self._asker.ask(question, rung)
+            if isinstance(answer, Unanswered):
+                tries += answer.tries
+                continue
+            readings.append(await asyncio.to_thread(self._judged, part, answer, rung, tries))
+            if not readings[-1].why_not:
+                break
+        if not readings:
+            raise Unanswered(tries=tuple(tries)).as_error()
+        return _with_problem(max(readings, key=self._worth), part)
+
+    def _judged(
+        self, part: Part, answer: Answered, rung: Rung, tries: Sequence[NoAnswer]
+    ) -> PartReading:
+        read = read_answer(self._kind, answer.data)
+        placed = self._grounded(read.found, rung, answer.model, (part.start, part.end))
+        if tries:
+            reason = "; ".join(dict.fromkeys(f"{one.model}: {one.code}" for one in tries))
+            placed = [replace(one, record=replace(one.record, reason=reason)) for one in placed]
+        return PartReading(
+            records=tuple(placed),
+            explore=read.explore,
+            why_not=self._why_not([one.record for one in placed], read, part),
+        )
+
+    def _why_not(self, records: Sequence[Record], read: ReadAnswer, part: Part) -> str:
+        expected = part.expected if part.expected is not None else read.counted
+        if expected is not None and not is_count(len(records), expected):
+            return f"{len(records)} records where {expected} are expected"
+        if not records:
+            return "no record"
+        mean = sum(record.confidence for record in records) / len(records)
+        if mean < self._asker.settings.extraction.low_confidence:
+            return f"of its values the page proves {mean:.0%}"
+        return ""
+
+    def _worth(self, reading: PartReading) -> tuple[bool, int, int]:
+        """What is right, else what has most sound records; of equals the later one."""
+        records = [one.record for one in reading.records]
+        sound = sum(not wanting(self._kind, one) for one in records)
+        return (not reading.why_not, sound, bool(records))
+
+    def _grounded(
+        self, found: Sequence[Found], rung: Rung, model: str, part: tuple[int, int]
+    ) -> list[PlacedRecord]:
+        spans = sections(self._kind, found, self._page.text, part)
+        placed: list[PlacedRecord] = []
+        for one, span in zip(found, spans, strict=True):
+            evidence = SectionEvidence(self._page.text, span, part)
+            record = record_of(self._kind, one, rung=rung, evidence=evidence, model=model)
+            if record.evidence:
+                sure = replace(record, confidence=_proved_share(record))
+                placed.append(PlacedRecord(record=sure, span=span))
+        return placed
+
+    async def _read_by_size(self) -> list[PartReading]:
+        """Part after part, each beginning with the last record of the one before, read anew."""
+        text, start, tokens = self._page.text, 0, PART_TOKENS
+        found: list[PartReading] = []
+        while start < len(text):
+            part = next_part(text, start, tokens=tokens)
+            reading = await self._read_part(part)
+            last = reading.records[-1].span[0] if reading.records else part.end
+            is_end, is_cut = part.end >= len(text), last <= part.start
+            if is_cut and not is_end and tokens < ONE_QUESTION_TOKENS:
+                tokens *= 2  # one record alone: it may go on where the part ends
+                continue
+            is_kept = is_end or is_cut or not reading.records
+            records = reading.records if is_kept else reading.records[:-1]
+            found.append(replace(reading, records=records))
+            start, tokens = part.end if is_kept else last, PART_TOKENS
+        return found
+
+
+def wanting(kind: EntityType, record: Record) -> tuple[str, ...]:
+    """The required fields that the record lacks or that nothing proves."""
+    return (*record.lacks, *record.unproved(kind.required))
+
+
+def _proved_share(record: Record) -> float:
+    proved = sum(one.is_proof for one in record.evidence.values())
+    return round(proved / len(record.evidence), 3)
+
+
+def _with_problem(reading: PartReading, part: Part) -> PartReading:
+    """Too few or too many are told, where it is known how many there are."""
+    if not reading.why_not or part.expected is None or not reading.records:
+        return reading
+    where = f"characters {part.start}-{part.end}"
+    return replace(
+        reading,
+        problems=(Problem(where=where, message=reading.why_not, code="count_mismatch"),),
+    )

@@ -1,0 +1,117 @@
+"""Where on a source's pages the parts of a record are, as its `config.selectors` says: CSS.
+
+`record` is the element around one record (the whole page without it); every other key is a field.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ingestion_pipeline.catalogs.entities.embedded_things import value_of
+from ingestion_pipeline.catalogs.entities.entity_type import (
+    EntityField,
+    EntityType,
+    FieldKind,
+    SingleGoesToMax,
+)
+from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
+from ingestion_pipeline.catalogs.fields import Fields, as_mapping
+from ingestion_pipeline.reading.cleaning import fragment_text
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+RECORD = "record"
+MAX_RECORDS = 5_000
+_RANGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:-|\u2013|\u2014|to|or)\s*([0-9]+(?:\.[0-9]+)?)")
+
+
+class BadSelectors(ValueError):
+    """Selectors that cannot be used; `problems` names every key with what is wrong with it."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selectors:
+    """CSS for the element around a record, and for each field inside it."""
+
+    record: str | None
+    fields: tuple[tuple[str, str], ...]
+
+
+def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | None:
+    """The selectors of a source's configuration; None if it gives none.
+
+    Raises:
+        BadSelectors: with every problem there is.
+    """
+    given = config.get("selectors")
+    if given is None:
+        return None
+    raw = as_mapping(given)
+    if raw is None:
+        raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
+    problems: list[str] = []
+    names = [field.name for field in kind.fields]
+    read = Fields(raw, "selectors", problems)
+    read.refuse_unknown([RECORD, *names])
+    found = {name: css for name in [RECORD, *names] if (css := read.selector(name))}
+    if lacking := [name for name in kind.required if name not in raw and not _is_given(kind, name)]:
+        problems.append(f"selectors: {', '.join(lacking)} is missing, which a {kind.name} requires")
+    if problems:
+        raise BadSelectors(problems)
+    fields = tuple((name, css) for name, css in found.items() if name != RECORD)
+    return Selectors(record=found.get(RECORD), fields=fields)
+
+
+def records_by_selectors(
+    kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
+) -> list[Found]:
+    """What the selectors find, in page order; the tree is a cleaned one."""
+    if tree.body is None:
+        return []
+    blocks = tree.css(selectors.record)[:MAX_RECORDS] if selectors.record else [tree.body]
+    found = [_found(kind, selectors, block) for block in blocks]
+    return [one for one in found if any(value is not None for value in one.fields.values())]
+
+
+def _is_given(kind: EntityType, name: str) -> bool:
+    """Whether a rule of the type fills the field."""
+    return any(rule.rule == "defaults_to" and rule.field == name for rule in kind.rules)
+
+
+def _found(kind: EntityType, selectors: Selectors, block: LexborNode) -> Found:
+    said = {name: text for name, css in selectors.fields if (text := _text(block, css))}
+    fields: dict[str, FieldValue | None] = {}
+    for name, text in said.items():
+        fields[name] = _value(kind, kind.field(name), text)
+    fields |= _ranges(kind, said)
+    quotes = {name: text for name, text in said.items() if kind.field(name).derived}
+    return Found(fields=fields, quotes=quotes)
+
+
+def _value(kind: EntityType, field: EntityField, text: str) -> FieldValue | None:
+    value = value_of(kind, field, text)
+    # An element that only stands where the thing is so: <span class=noncredit>Non-credit</span>.
+    return True if field.kind is FieldKind.FLAG and value is None else value
+
+
+def _ranges(kind: EntityType, said: Mapping[str, str]) -> dict[str, FieldValue | None]:
+    """Of "3-4 credits" in the place of the upper value, the lower one as well."""
+    found: dict[str, FieldValue | None] = {}
+    for rule in kind.rules:
+        if isinstance(rule, SingleGoesToMax) and (both := _RANGE.search(said.get(rule.to, ""))):
+            found[rule.field], found[rule.to] = Decimal(both[1]), Decimal(both[2])
+    return found
+
+
+def _text(block: LexborNode, css: str) -> str | None:
+    texts = ("\n".join(fragment_text(node.html or "").split("\n")) for node in block.css(css))
+    return next((text for text in texts if text), None)

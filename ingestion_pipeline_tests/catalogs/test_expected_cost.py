@@ -1,0 +1,47 @@
+"""What the next extraction may cost, told by the pages of the last one; on both databases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ingestion_pipeline.catalogs.expected_cost import DetailPage, cost_facts, text_sizes
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, a_page, begin, crawl
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources
+
+
+def test_the_pages_of_the_last_extraction_tell_what_the_next_may_cost(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page("/x"), "/c/2": a_page("/y")}
+    given_sources(store, a_catalog(LINKS))
+    begin(shop, web)
+    crawl(shop, web)
+    home = {"INGESTION_HOME": str(shop.settings.home)}
+
+    with store.read() as connection:
+        source = sources_by_id(connection, [SHOP])[SHOP]
+        free = cost_facts(connection, source, load_settings(home))
+        priced = cost_facts(connection, source, load_settings(home | {"OPENAI_API_KEY": "k"}))
+
+    assert free == {"predicted_cost": "no model is asked: 0 calls, 0 USD, for 2 pages"}
+    said = str(priced["predicted_cost"])
+    assert said.startswith("at most 4 calls, ")
+    assert "USD, for 2 pages; a page that rules read, or that is unchanged, costs nothing" in said
+
+
+def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_share(
+    tmp_path: Path,
+) -> None:
+    content = ContentStore(tmp_path)
+    kept = content.put(b"x" * 100)
+
+    pages = [DetailPage(1_000, kept), DetailPage(500, "0" * 64), DetailPage(2_000, None)]
+
+    assert text_sizes(pages, content) == [100, 50, 200]
+    assert text_sizes([DetailPage(70, None)], content) == [70]
