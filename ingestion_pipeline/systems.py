@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.entities.declared import bad_reading
+from ingestion_pipeline.catalogs.entities.declared import ENTITIES, bad_reading
 from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes import ensure_detection
 from ingestion_pipeline.catalogs.replay import revive_page, revive_reading
@@ -42,7 +44,12 @@ def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime)
     return letters.replay(connection, letter_id, actor=actor, now=now, revive=revive)
 
 
-def check_definition(definition: Definition) -> Iterable[BadField]:
+def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]]:
+    """`check_definition`, for whoever has entity types of his own beside his source files."""
+    return partial(check_definition, entities=sources / ENTITIES)
+
+
+def check_definition(definition: Definition, *, entities: Path | None = None) -> Iterable[BadField]:
     """What the system of a declared source has against its URL or configuration."""
     if definition.kind is Kind.SERIES:
         try:
@@ -50,18 +57,18 @@ def check_definition(definition: Definition) -> Iterable[BadField]:
         except ValueError as error:
             yield BadField("config", str(error))
     if definition.kind is Kind.CATALOG:
-        for problem in _catalog_problems(definition.config):
+        for problem in _catalog_problems(definition.config, entities):
             yield BadField("config", f"{problem} ({definition.id})")
 
 
-def _catalog_problems(config: Mapping[str, Any]) -> Iterable[str]:
+def _catalog_problems(config: Mapping[str, Any], entities: Path | None) -> Iterable[str]:
     """What is wrong with a catalogue's recipe and entity; without a recipe, one is detected."""
     if config.get("recipe") is not None:
         try:
             recipe_of(config)
         except BadRecipe as error:
             yield from error.problems
-    yield from bad_reading(config)
+    yield from bad_reading(config, entities)
 
 
 def declared(

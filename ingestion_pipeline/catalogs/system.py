@@ -10,7 +10,6 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.carrying import carry_over
 from ingestion_pipeline.catalogs.ending import Ending, end_failed_roots, finalise
-from ingestion_pipeline.catalogs.entities.declared import bad_reading
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
     PagePlan,
@@ -60,11 +59,9 @@ class CatalogSystem:
         return plan.step.kind is not StepKind.FETCH_VIA_API and not work.source.ignores_robots
 
     def check(self, source: Source) -> None:
-        """Raise ValueError if a recipe by hand cannot be followed, or nothing known is wanted."""
+        """Raise `BadRecipe` if the recipe that a person wrote cannot be followed."""
         if is_by_hand(source):
             recipe_of(source.config)
-        if problems := list(bad_reading(source.config)):
-            raise ValueError("; ".join(problems))
 
     def start(
         self, connection: Connection, sources: Sequence[Source], *, now: datetime

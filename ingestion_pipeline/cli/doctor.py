@@ -79,11 +79,11 @@ def _home(home: Path) -> Check:
 def _files(folder: Path) -> list[SourceFile] | None:
     """The source files as read; None for a folder that cannot be."""
     from ingestion_pipeline.sources.files import read_folder
-    from ingestion_pipeline.systems import check_definition
+    from ingestion_pipeline.systems import definition_check
 
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         return None
-    return read_folder(folder, check=check_definition)
+    return read_folder(folder, check=definition_check(folder))
 
 
 def _browser(settings: Settings) -> Check:

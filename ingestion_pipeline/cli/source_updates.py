@@ -99,8 +99,8 @@ def refuse_what_a_file_owns(source: Source, wanted: dict[str, Any], *, folder: P
 def _file_pins(source: Source, folder: Path) -> bool:
     """Whether the file says a tier; one that cannot be read is taken to say what the row does."""
     from ingestion_pipeline.sources.files import read_file
-    from ingestion_pipeline.systems import check_definition
+    from ingestion_pipeline.systems import definition_check
 
-    file = read_file(folder / source.origin, check=check_definition)
+    file = read_file(folder / source.origin, check=definition_check(folder))
     tiers = [one.tier for one in file.definitions if one.id == source.id]
     return tiers[0] is not None if tiers else source.tier_pinned

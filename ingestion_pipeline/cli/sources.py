@@ -66,12 +66,13 @@ def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declara
 
 def checked(raw: dict[str, Any]) -> Definition:
     """The definition; every problem of it in one refusal."""
+    from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.sources.definition import definition_of
-    from ingestion_pipeline.systems import check_definition
+    from ingestion_pipeline.systems import definition_check
 
     definition, bad = definition_of(raw)
     if definition is not None:
-        bad = [*bad, *check_definition(definition)]
+        bad = [*bad, *definition_check(load_settings().sources)(definition)]
     if definition is None or bad:
         raise Refused("\n".join(f"{one.field}: {one.message}" for one in bad))
     return definition
@@ -205,17 +206,17 @@ def import_(*, path: Path | None) -> None:
 
 def _read(path: Path, folder: Path) -> list[SourceFile]:
     from ingestion_pipeline.sources.files import read_file, read_folder
-    from ingestion_pipeline.systems import check_definition
+    from ingestion_pipeline.systems import definition_check
 
     if not path.exists() and len(path.parts) == 1 and (folder / path).exists():
         path = folder / path  # a file of the sources folder, by its name
     if path.is_dir():
-        found = read_folder(path, check=check_definition)
+        found = read_folder(path, check=definition_check(folder))
         if not found:
             say(f"{path} holds no .yaml file; nothing to import")
         return found
     if path.exists():
-        return [read_file(path, check=check_definition)]
+        return [read_file(path, check=definition_check(folder))]
     raise Refused(f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder")
 
 

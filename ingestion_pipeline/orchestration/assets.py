@@ -13,8 +13,8 @@ from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.refresh import refresh_source
-from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline.systems import declared as declare
+from ingestion_pipeline.systems import definition_check
 
 OWNERS = ["team:ingestion"]
 
@@ -62,7 +62,10 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
         register_keys(context.instance, SOURCES.name or "", keys)
         for key in keys:
             found = refresh_source(
-                shop.store, key, folder=shop.settings.sources, check=check_definition
+                shop.store,
+                key,
+                folder=shop.settings.sources,
+                check=definition_check(shop.settings.sources),
             )
             bad += [f"{key}: {problem}" for problem in found.problems]
             if not found.problems:

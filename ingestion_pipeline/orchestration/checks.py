@@ -12,7 +12,7 @@ from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.sources.files import read_folder
 from ingestion_pipeline.sources.findings import Finding, summary
-from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline.systems import definition_check
 
 CHAPTERS = dg.AssetKey("chapters")
 PAGES = dg.AssetKey("pages")
@@ -38,7 +38,7 @@ def _stale(shop: Workshop) -> list[Finding]:
 
 
 def _bad_files(shop: Workshop) -> list[Finding]:
-    files = read_folder(shop.settings.sources, check=check_definition)
+    files = read_folder(shop.settings.sources, check=definition_check(shop.settings.sources))
     return [
         Finding(subject=f"{one.path}:{one.line}", message=f"{one.field}: {one.message}")
         for file in files

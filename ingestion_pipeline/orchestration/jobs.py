@@ -17,8 +17,8 @@ from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.definition import TIERS, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
-from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline.systems import declared as begin_declared
+from ingestion_pipeline.systems import definition_check
 from ingestion_pipeline.upkeep import maintain as keep_house
 
 
@@ -109,7 +109,8 @@ def register(context: dg.OpExecutionContext, config: NewSource, workshop: Worksh
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
     definition, bad = definition_of(raw)
     if definition is not None:
-        bad = list(check_definition(definition))
+        with workshop.open() as shop:
+            bad = list(definition_check(shop.settings.sources)(definition))
     if definition is None or bad:
         said = "\n".join(f"{one.field}: {one.message}" for one in bad)
         raise dg.Failure(f"the source was not added:\n{said}", allow_retries=False)

@@ -30,7 +30,7 @@ from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shard
 from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.systems import check_definition
+from ingestion_pipeline.systems import definition_check
 from ingestion_pipeline.work.runs import silent_runs
 
 # Dagster warns about a parameter that nobody passed.
@@ -88,7 +88,9 @@ def _has_lost_sources(shop: Workshop, before: dict[str, Any]) -> bool:
 
 
 def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
-    result = import_files(shop.store, shop.settings.sources, check=check_definition)
+    result = import_files(
+        shop.store, shop.settings.sources, check=definition_check(shop.settings.sources)
+    )
     for problem in result.problems:
         context.log.warning("not imported: %s", problem)
     with shop.store.begin() as connection:

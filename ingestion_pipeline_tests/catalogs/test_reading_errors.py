@@ -130,7 +130,7 @@ def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
     assert statuses(store) == {"SUCCESS": 1, "DOWNLOADED": 3}
     reading = [row.status for row in rows(store, tasks) if row.kind == EXTRACT_PAGE]
     assert not {"PENDING", "PROCESSING"} & set(reading)
-    [entry] = [row for row in rows(store, audit_log) if row.action == "extraction.cancel"]
+    [entry] = [row for row in rows(store, audit_log) if row.action == "extraction.cancelled"]
     assert (entry.actor, entry.subject) == ("system", f"extraction:{extraction.id}")
 
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.course_code import read_heading
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.ladder import NoRules, read_records
 from ingestion_pipeline.catalogs.seen import identity
 from ingestion_pipeline.reading.decode import clean_text
@@ -77,7 +77,7 @@ class LookedPage:
         return frozenset([identity(self.url), *(identity(one.url) for one in self.anchors)])
 
 
-def look_at(html: str, url: str, *, entity: str, is_rendered: bool = False) -> LookedPage:
+def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> LookedPage:
     """Everything that rules see of the page.
 
     Raises:
@@ -91,16 +91,16 @@ def look_at(html: str, url: str, *, entity: str, is_rendered: bool = False) -> L
         title=" | ".join(heads[:4]),
         anchors=tuple(_anchors(tree, url)),
         following=tuple(following_pages(tree, url)),
-        records=seen_records(html, entity),
+        records=seen_records(html, kind),
         has_form=tree.css_first("form select, form[method='post' i]") is not None,
         is_rendered=is_rendered,
     )
 
 
-def seen_records(html: str, entity: str) -> SeenRecords | None:
+def seen_records(html: str, kind: EntityType) -> SeenRecords | None:
     """What the rules of the entity find; None if it has none."""
     try:
-        reading = read_records(entity_type(entity), html)
+        reading = read_records(kind, html)
     except NoRules:
         return None
     lengths = [

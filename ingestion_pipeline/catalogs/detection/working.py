@@ -17,7 +17,8 @@ from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
 from ingestion_pipeline.catalogs.detection.outcomes import Failed, Found, Result, write_results
-from ingestion_pipeline.catalogs.entities.declared import entity_name
+from ingestion_pipeline.catalogs.entities.declared import declared
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.recipes import (
     DETECT,
     RecipeStatus,
@@ -83,12 +84,12 @@ class HostLook:
     """Looks at the pages of one source, at its host's pace; other hosts are borrowed."""
 
     def __init__(
-        self, visitor: PoliteVisitor, host: Visited, source: Source, *, entity: str
+        self, visitor: PoliteVisitor, host: Visited, source: Source, *, kind: EntityType
     ) -> None:
         self._visitor = visitor
         self._host = host
         self._source = source
-        self._entity = entity
+        self._kind = kind
         self._seen: dict[str, LookedPage] = {}
 
     async def page(self, url: str) -> LookedPage:
@@ -100,7 +101,7 @@ class HostLook:
                 look_at,
                 html,
                 answer.final_url,
-                entity=self._entity,
+                kind=self._kind,
                 is_rendered=answer.is_rendered,
             )
         return self._seen[url]
@@ -247,16 +248,22 @@ class DetectionSlice:
             self._open.pop(item.task.id, None)
             self._results.append(Found(task=item.task, source=item.source, found=found))
 
+    def _kind(self, source: Source) -> EntityType:
+        try:
+            return declared(source.config, self._shop.settings).kind
+        except ValueError as error:
+            raise Permanent(f"{error}; correct the source's config", code="bad_config") from error
+
     async def _detected(self, source: Source, host: Visited) -> FoundRecipe:
-        entity = entity_name(source.config)
+        kind = self._kind(source)
         detection = self._shop.settings.detection
         voters = self._client and ModelVoters(
-            self._client, detection, source_id=source.id, entity=entity
+            self._client, detection, source_id=source.id, entity=kind.name
         )
         detective = Detective(
-            look=HostLook(self._visitor, host, source, entity=entity),
+            look=HostLook(self._visitor, host, source, kind=kind),
             settings=detection,
-            entity=entity,
+            entity=kind.name,
             api_base=str(source.config.get("api_base") or API_BASE).rstrip("/"),
             voters=voters,
         )

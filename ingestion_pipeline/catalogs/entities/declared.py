@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +59,7 @@ def entity_folder(settings: Settings) -> Path:
 
 
 def bad_reading(config: Mapping[str, Any], folder: Path | None = None) -> Iterator[str]:
-    """Every problem of `entity` and `selectors`.
-
-    Without the folder, a name that the package does not have may be one of the folder's: what is
-    wrong with it is told when it is read.
-    """
+    """Every problem of `entity` and `selectors`; types of one's own are in the folder."""
     name = config.get("entity")
     if name is not None and not isinstance(name, str):
         there_are = ", ".join(entity_types(folder))
@@ -74,13 +69,6 @@ def bad_reading(config: Mapping[str, Any], folder: Path | None = None) -> Iterat
         kind = entity_type(entity_name(config), folder=folder)
         selectors_of(config, kind)
     except (UnknownEntityType, BadEntityType) as error:
-        if folder is not None or not _may_be_ones_own(entity_name(config)):
-            yield f"entity: {error}"
+        yield f"entity: {error}"
     except BadSelectors as error:
         yield from error.problems
-
-
-def _may_be_ones_own(name: str) -> bool:
-    """Whether a file of one's own may have the name: not a misspelt one of the package's."""
-    is_name = name.replace("_", "").isalnum() and name.isascii() and name == name.lower()
-    return is_name and not get_close_matches(name, entity_types(), cutoff=0.75)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
 from ingestion_pipeline.work.errors import Permanent
 
 HOME = "http://a.test"
@@ -209,6 +210,7 @@ class SavedLook:
     site: Mapping[str, str]
     api: Mapping[str, object] = field(default_factory=dict[str, object])
     entity: str = "course"
+    kind: EntityType | None = None
     asked: list[str] = field(default_factory=list[str])
 
     async def page(self, url: str) -> LookedPage:
@@ -218,7 +220,7 @@ class SavedLook:
         if path not in self.site and path not in known and f"{path}/" not in self.site:
             raise Permanent(f"{url} answered 404", code="http_404")
         html = self.site.get(path) or self.site.get(known.get(path, "")) or self.site[f"{path}/"]
-        return look_at(html, url, entity=self.entity)
+        return look_at(html, url, kind=self.kind or entity_type(self.entity))
 
     async def data(self, url: str) -> object:
         self.asked.append(url)

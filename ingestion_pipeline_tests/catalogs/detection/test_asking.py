@@ -17,6 +17,7 @@ from ingestion_pipeline.catalogs.detection.asking import (
 from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.detection.looked import look_at
+from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.catalogs.simplified import simplified_markdown
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.reading.models import ModelClient
@@ -28,7 +29,7 @@ from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedLook
 from ingestion_pipeline_tests.pollers import rows
 
-BADGE = "credential"  # no rules read it
+BADGE = "credential"  # rules see none on these pages
 
 
 class Voting:
@@ -175,7 +176,7 @@ def test_children_of_several_types_are_an_error_for_people(
 PAGE = look_at(
     sites.page(sites.anchors({"/l?p=2&x=9": "more", "/c/1": "One", "/c/2": "Two"})),
     f"{HOME}/l",
-    entity="course",
+    kind=entity_type("course"),
 )
 
 

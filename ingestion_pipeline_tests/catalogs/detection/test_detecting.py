@@ -11,6 +11,7 @@ import pytest
 from ingestion_pipeline.catalogs.coursedog import API_BASE
 from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
+from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.settings.catalogs import Detection
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedLook
@@ -118,10 +119,11 @@ def test_lists_that_lead_to_lists_end_somewhere() -> None:
 
 
 def test_an_entity_that_no_rules_read_needs_a_model() -> None:
-    look = SavedLook(sites.numbered(), entity="credential")
+    bird = EntityType(name="bird", fields=(EntityField(name="song", kind=FieldKind.TEXT),))
+    look = SavedLook(sites.numbered(), kind=bird)
 
     with pytest.raises(NotDetected, match="records that no rules read"):
-        detect(look, "/courses", entity="credential")
+        detect(look, "/courses", entity="bird")
 
 
 CATALOGS = f"{API_BASE}/ca/demo_school/catalogs"

@@ -9,6 +9,7 @@ from ingestion_pipeline.catalogs.detection.judging import judged
 from ingestion_pipeline.catalogs.detection.lists import found_list
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
 from ingestion_pipeline.catalogs.detection.platforms import platform_of
+from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.pages import WITH, WITHOUT, body
 from ingestion_pipeline_tests.samples import sample
@@ -17,7 +18,7 @@ URL = "http://a.test/list"
 
 
 def seen(html: str, url: str = URL) -> LookedPage:
-    return look_at(html, url, entity="course")
+    return look_at(html, url, kind=entity_type("course"))
 
 
 @pytest.mark.parametrize(

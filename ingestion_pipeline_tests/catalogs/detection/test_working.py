@@ -242,9 +242,7 @@ def test_a_vendors_api_is_found_and_read_to_its_reported_length(
     with shop.store.read() as connection:
         found = connection.execute(select(extractions.c.kind)).scalars().all()
     assert found == ["api"]
-    assert [(one.status, one.step) for one in found_pages(shop.store)] == [
-        ("DOWNLOADED", "root")
-    ] * 3
+    assert [(one.status, one.step) for one in found_pages(shop.store)] == [("SUCCESS", "root")] * 3
 
 
 def test_an_unchanged_api_still_leads_to_its_further_pages(shop: Workshop, web: FakeWeb) -> None:
