@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ingestion_pipeline.catalogs.recipe import Chained, Numbered, PageType, Recipe
 from ingestion_pipeline.catalogs.seen import SeenPage, identity
@@ -191,11 +192,16 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
                 continue
             url = link if part == link else canonical_or_none(linked_page(page.url, part) or "")
         if url is not None:
-            yield _found(url, key)
+            yield _linked_page(url, key)
 
 
 def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:
     return Found(url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling)
+
+
+@lru_cache(maxsize=8_192)  # the pages of a site link to the same pages
+def _linked_page(url: str, step: str) -> Found:
+    return _found(url, step)
 
 
 def _each_once(page: SeenPage, found: Sequence[Found]) -> tuple[Found, ...]:
