@@ -10,8 +10,11 @@ import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cache
+from typing import Any
 
-from sqlalchemy import Connection, Integer, Text, exists, func, literal, select, update
+from sqlalchemy import Connection, Integer, Text, bindparam, exists, func, literal, select, update
+from sqlalchemy.sql.dml import ReturningInsert
 
 from ingestion_pipeline.catalogs.frontier import PagePlan
 from ingestion_pipeline.catalogs.states import PageStatus
@@ -19,8 +22,8 @@ from ingestion_pipeline.catalogs.steps import Followed, Found
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageDone
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.insert import insert_for
+from ingestion_pipeline.store.rows import row_document, row_source, row_table
 from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages
 from ingestion_pipeline.store.types import Id, UtcDateTime
 from ingestion_pipeline.urls import host_of
@@ -68,6 +71,45 @@ def write_followed(
         if frontier.found or frontier.beyond:
             spawner = Spawner(connection, extraction_id, frontier, now=now, settings=settings)
             known.add(extraction_id, spawner.spawn())
+
+
+_FOUND_COLUMNS = {
+    "place": Integer(),
+    "step": Text(),
+    "url": Text(),
+    "key": Text(),
+    "host": Text(),
+    "position": Integer(),
+}
+
+
+@cache
+def _insert_statement(dialect: str) -> ReturningInsert[Any, Any]:
+    """Pages that an extraction does not have; written once, since a flush asks it so often."""
+    given = row_table(dialect, _FOUND_COLUMNS, "given")
+    extraction = bindparam("extraction", type_=Id)
+    is_known = exists().where(pages.c.extraction_id == extraction, pages.c.key == given.c.key)
+    values = {
+        "extraction_id": extraction,
+        "step_id": crawl_steps.c.id,
+        "url": given.c.url,
+        "key": given.c.key,
+        "host": given.c.host,
+        "status": literal(PageStatus.WAITING.value),
+        "page_type": crawl_steps.c.page_type,
+        "position": given.c.position,
+        "created_at": bindparam("moment", type_=UtcDateTime()),
+    }
+    missing = (
+        select(*(value.label(name) for name, value in values.items()))
+        .join_from(given, crawl_steps, crawl_steps.c.key == given.c.step)
+        .where(crawl_steps.c.extraction_id == extraction, ~is_known)
+        .order_by(given.c.place)
+        .limit(bindparam("room", type_=Integer()))
+    )
+    statement = insert_for(dialect, pages).from_select(list(values), missing)
+    once = statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"])
+    return once.returning(pages.c.key, pages.c.id)
 
 
 class Spawner:
@@ -118,41 +160,18 @@ class Spawner:
 
     def _insert(self, fit: Mapping[str, tuple[Task, Found]], room: int) -> dict[str, int]:
         """The ids of the pages that are new, by key; at most `room`, in the order they came."""
-        columns = {
-            "place": Integer(),
-            "step": Text(),
-            "url": Text(),
-            "key": Text(),
-            "host": Text(),
-            "position": Integer(),
-        }
         rows = [
             (place, found.step, found.url, key, host_of(found.url), found.position)
             for place, (key, (_, found)) in enumerate(fit.items())
         ]
-        given = row_source(self._connection, columns, rows, "given")
-        is_known = exists().where(pages.c.extraction_id == self._id, pages.c.key == given.c.key)
-        values = {
-            "extraction_id": literal(self._id, Id),
-            "step_id": crawl_steps.c.id,
-            "url": given.c.url,
-            "key": given.c.key,
-            "host": given.c.host,
-            "status": literal(PageStatus.WAITING.value),
-            "page_type": crawl_steps.c.page_type,
-            "position": given.c.position,
-            "created_at": literal(self._now, UtcDateTime()),
+        dialect = self._connection.dialect.name
+        given = {
+            "given": row_document(dialect, _FOUND_COLUMNS, rows),
+            "extraction": self._id,
+            "moment": self._now,
+            "room": room,
         }
-        missing = (
-            select(*(value.label(name) for name, value in values.items()))
-            .join_from(given, crawl_steps, crawl_steps.c.key == given.c.step)
-            .where(crawl_steps.c.extraction_id == self._id, ~is_known)
-            .order_by(given.c.place)
-            .limit(room)
-        )
-        statement = insert_into(self._connection, pages).from_select(list(values), missing)
-        once = statement.on_conflict_do_nothing(index_elements=["extraction_id", "key"])
-        new = self._connection.execute(once.returning(pages.c.key, pages.c.id))
+        new = self._connection.execute(_insert_statement(dialect), given)
         return {row.key: row.id for row in new}
 
     def _count_unknown(self, keys: Collection[str]) -> int:

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from ingestion_pipeline.catalogs.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipe import Chained, Numbered, PageType, Recipe
@@ -206,7 +207,7 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
         own = page.host  # and not that of where a redirect led
         links = [link for link in links if link.split("/", 3)[2:3] == [own]]  # all are canonical
     for link in links:
-        yield _found(link, key)
+        yield _linked_page(link, key)
 
 
 def _matching(pattern: LinkPattern, links: Sequence[str], page: SeenPage) -> Iterator[str]:
@@ -221,6 +222,11 @@ def _matching(pattern: LinkPattern, links: Sequence[str], page: SeenPage) -> Ite
 
 def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:
     return Found(url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling)
+
+
+@lru_cache(maxsize=8_192)  # the pages of a site link to the same pages
+def _linked_page(url: str, step: str) -> Found:
+    return _found(url, step)
 
 
 def _each_once(page: SeenPage, found: Sequence[Found]) -> tuple[Found, ...]:

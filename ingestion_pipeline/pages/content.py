@@ -7,7 +7,7 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import ByteString, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -28,6 +28,7 @@ from ingestion_pipeline.work.errors import Permanent, Transient
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _LEVEL = 1  # of zstd: real pages shrink to 23 %; level 3 takes half again as long for one more
+_AT_ONCE, _AT_ONCE_BYTES = 32, 2_000_000  # bodies compressed by one call
 _LARGEST = 1 << 30  # nothing larger was ever put; a damaged header may claim it
 # Where objects are written first. ext4 takes ten times as long to make a file in a folder of which
 # it has made no other just now; to move one there takes nothing. `prune` looks into it, too.
@@ -63,11 +64,10 @@ class ContentStore:
         names: list[str] = []
         written: list[Written] = []
         try:
-            for body in bodies:
-                name = hashlib.sha256(body).hexdigest()
-                names.append(name)
-                if (new := self._write(name, body)) is not None:
-                    written.append(new)
+            for some in _by_some(bodies):
+                named = [(hashlib.sha256(body).hexdigest(), body) for body in some]
+                names += [name for name, _ in named]
+                self._write_new_ones(dict(named), written)
             _put_in_place(written, self._disk(len(written)) if durably else None)
         except BaseException:
             for temporary, _ in written:
@@ -111,19 +111,25 @@ class ContentStore:
                     gone += 1
         return gone
 
-    def _write(self, name: str, body: bytes) -> Written | None:
-        """The object, not yet synced nor in its place; None if it is there already."""
-        path = self._path(name)
-        if _is_made_young(path):
-            return None
-        temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
-        data = self._compressor().compress(body)
-        try:
-            _write_new(temporary, data)
-        except FileNotFoundError:  # the first object of all
-            _private_folder(self._root / _NEW)
-            _write_new(temporary, data)
-        return temporary, path
+    def _write_new_ones(self, bodies: Mapping[str, bytes], written: list[Written]) -> None:
+        """Those that are not there are written, not yet synced nor in their places."""
+        new = [name for name in bodies if not _is_made_young(self._path(name))]
+        for name, data in zip(new, self._compressed([bodies[name] for name in new]), strict=True):
+            temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
+            try:
+                _write_new(temporary, data)
+            except FileNotFoundError:  # the first object of all
+                _private_folder(self._root / _NEW)
+                _write_new(temporary, data)
+            written.append((temporary, self._path(name)))
+
+    def _compressed(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """All at once: each call of its own hands the interpreter to the loop and waits for it."""
+        if not any(bodies):  # it takes no list without a byte
+            return [self._compressor().compress(body) for body in bodies]
+        sources: list[ByteString] = [*bodies]
+        found = self._compressor().multi_compress_to_buffer(sources)
+        return [found[place].tobytes() for place in range(len(found))]
 
     def _disk(self, count: int) -> Sync:
         is_worth_it = count >= MANY and can_sync_all_at_once()
@@ -143,6 +149,18 @@ class ContentStore:
                 code="content_name",
             )
         return f"{self._root}/{content_hash[:2]}/{content_hash[2:]}"
+
+
+def _by_some(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+    """In the same order, so many at a time that they are worth a call and no burden to memory."""
+    some: list[bytes] = []
+    for body in bodies:
+        some.append(body)
+        if len(some) == _AT_ONCE or sum(map(len, some)) > _AT_ONCE_BYTES:
+            yield some
+            some = []
+    if some:
+        yield some
 
 
 def _is_made_young(path: str) -> bool:

@@ -32,6 +32,7 @@ from ingestion_pipeline.pages.crawled import (
     Visitor,
 )
 from ingestion_pipeline.pages.elsewhere import asked_pause
+from ingestion_pipeline.pages.garbage import garbage_seldom
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
@@ -114,7 +115,8 @@ class CrawlSlice:
         """Walk on as long as there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
-            await self._drain(wanted)
+            with garbage_seldom():
+                await self._drain(wanted)
         finally:
             alive.cancel()
             await self._stop_visits()

@@ -32,7 +32,6 @@ from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.fingerprint import content_hash
 from ingestion_pipeline.reading.links import canonical_or_none
-from ingestion_pipeline.reading.markdown import markdown_of
 from ingestion_pipeline.reading.visible import VisiblePage, visible_page
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.urls import without_credentials
@@ -202,7 +201,7 @@ class PageVisitor:
     def _with_markdown(self, page: NewPage, read: VisiblePage) -> NewPage:
         if not self._markdown:
             return page
-        return replace(page, markdown=markdown_of(read.tree, url=page.final_url))
+        return replace(page, markdown=read.markdown())
 
 
 class _Hops:

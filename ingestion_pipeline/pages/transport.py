@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import aiohttp
 import httpx
@@ -82,13 +82,13 @@ class _GuardedNames(AbstractResolver):
         """Nothing is open."""
 
 
-class _HostTransport(httpx.AsyncBaseTransport):
+class HostTransport(httpx.AsyncBaseTransport):
     """httpx's transport for one host, over a session of aiohttp's that only sends and receives."""
 
     def __init__(
-        self, names: _GuardedNames, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
+        self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
     ) -> None:
-        self._names = names
+        self._names = names = _GuardedNames(guard)
         self.users = 0
         connector = aiohttp.TCPConnector(
             ssl=tls,
@@ -114,21 +114,26 @@ class _HostTransport(httpx.AsyncBaseTransport):
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Status and headers are there; the stream is the body as it comes from the wire."""
-        url = URL(str(request.url), encoded=True)
-        if _is_literal(url.raw_host or ""):  # aiohttp asks no resolver about these
-            await self._names.check(url.raw_host or "", url.port or 0)
-        response = await self._session.request(
-            request.method,
-            url,
-            headers=request.headers,
-            data=request.content or None,
-            allow_redirects=False,
+        response = await self.send(
+            request.method, str(request.url), request.headers, request.content or None
         )
         return httpx.Response(
             response.status, headers=list(response.raw_headers), stream=_Wire(response)
         )
 
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """The same without httpx's objects, which cost as much as the exchange itself."""
+        address = URL(url, encoded=True)
+        if _is_literal(address.raw_host or ""):  # aiohttp asks no resolver about these
+            await self._names.check(address.raw_host or "", address.port or 0)
+        return await self._session.request(
+            method, address, headers=headers, data=body, allow_redirects=False
+        )
+
     async def aclose(self) -> None:
+        """Close what was kept open."""
         await self._session.close()
 
 
@@ -181,11 +186,11 @@ class Connections:
         ca_file: Path | None,
         opened: OpenSocket = open_socket,
     ) -> None:
-        self._names = _GuardedNames(guard)
+        self._guard = guard
         self._connect_seconds = connect_seconds
         self._tls = _tls(ca_file)
         self._opened = opened
-        self._transports: OrderedDict[str, _HostTransport] = OrderedDict()
+        self._transports: OrderedDict[str, HostTransport] = OrderedDict()
 
     @asynccontextmanager
     async def get(self, url: str, headers: Mapping[str, str]) -> AsyncGenerator[RawAnswer, None]:
@@ -207,16 +212,15 @@ class Connections:
     ) -> AsyncGenerator[RawAnswer, None]:
         async with self._transport(host_of(url)) as transport:
             with _classified(url):
-                request = httpx.Request(method, url, headers=headers, content=body)
-                response = await transport.handle_async_request(request)
+                response = await transport.send(method, url, headers, body)
             try:
                 async with aclosing(_chunks(response, url)) as chunks:
-                    yield RawAnswer(response.status_code, dict(response.headers.items()), chunks)
+                    yield RawAnswer(response.status, _headers(response), chunks)
             finally:
-                await response.aclose()
+                response.close()
 
     @asynccontextmanager
-    async def _transport(self, host: str) -> AsyncGenerator[_HostTransport, None]:
+    async def _transport(self, host: str) -> AsyncGenerator[HostTransport, None]:
         transport = self._transports.pop(host, None) or self._new_transport()
         self._transports[host] = transport
         transport.users += 1
@@ -226,8 +230,8 @@ class Connections:
         finally:
             transport.users -= 1
 
-    def _new_transport(self) -> _HostTransport:
-        return _HostTransport(self._names, self._tls, self._connect_seconds, self._opened)
+    def _new_transport(self) -> HostTransport:
+        return HostTransport(self._guard, self._tls, self._connect_seconds, self._opened)
 
     async def _close_surplus(self) -> None:
         surplus = len(self._transports) - MAX_HOSTS
@@ -250,10 +254,26 @@ def _tls(ca_file: Path | None) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=str(ca_file))
 
 
-async def _chunks(response: httpx.Response, url: str) -> AsyncGenerator[bytes, None]:
+async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes, None]:
     with _classified(url):
-        async for chunk in cast("httpx.AsyncByteStream", response.stream):
+        async for chunk in response.content.iter_any():
             yield chunk
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """By their names in lower case; what is said more than once is one list."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.raw_headers:
+        name, value = raw_name.decode("latin-1").lower(), _header_text(raw_value)
+        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+    return headers
+
+
+def _header_text(value: bytes) -> str:
+    try:
+        return value.decode()  # an address in UTF-8 is against the rules, and common
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
 
 
 @contextmanager

@@ -49,15 +49,13 @@ _CSS_RULE = re.compile(r"([^{}]*)\{([^{}]*)\}")
 _ONE_CLASS_OR_ID = re.compile(r"[a-z0-9]*[.#]-?[A-Za-z_][\w-]*")
 _SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:static)")
 
+# Of what the parser serialises: there an attribute holds neither `<` nor `>`, nor does text.
 _COMMENT = re.compile("<!--.*?-->", re.DOTALL)
-_TAG = re.compile(r"</?(?:([a-z][^\s/>\"]*+)(?=[\s/>])|[a-z!?])[^\">]*+(?:\"[^\"]*+\"[^\">]*+)*+>")
-_INLINE = frozenset(
-    re.findall(
-        r"\w+",
-        "a abbr acronym b bdi bdo big cite code data del dfn em font i ins kbd label mark nobr q s"
-        " samp small span strike strong sub sup time tt u var wbr",
-    )
+_INLINE_TAG = re.compile(
+    r"</?(?:a(?:bbr|cronym)?|b(?:d[io]|ig)?|c(?:ite|ode)|d(?:ata|el|fn)|em|font|i(?:ns)?|kbd|label"
+    r"|mark|nobr|q|s(?:amp|mall|pan|trike|trong|u[bp])?|t(?:ime|t)|u|var|wbr)(?=[ >])[^>]*+>"
 )
+_TAGS = re.compile(r"<[a-z!?/][^>]*+>(?:\s*+<[a-z!?/][^>]*+>)*+")
 # `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
 _TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)")
 # Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
@@ -104,15 +102,12 @@ def has_text(tree: LexborHTMLParser) -> bool:
 
 def visible_text(tree: LexborHTMLParser) -> str:
     """The text of a tree that was cleaned, one line for each block."""
-    return fragment_text((tree.body.html if tree.body is not None else None) or "")
+    return body_text(body_html(tree))
 
 
 def fragment_text(html: str) -> str:
     """The text of a piece of a cleaned tree, one line for each block."""
-    one_line = _apart(html).replace("\n", " ")  # a line end in the markup is a blank
-    pieces = _TAG.split(one_line)  # text and name of a tag by turns
-    pieces[1::2] = ["" if name in _INLINE else "\n" for name in pieces[1::2]]
-    return readable(unescape("".join(pieces)))
+    return body_text(_apart(html))
 
 
 def body_html(tree: LexborHTMLParser) -> str:
@@ -120,10 +115,16 @@ def body_html(tree: LexborHTMLParser) -> str:
     return _apart((tree.body.html if tree.body is not None else None) or "")
 
 
+def body_text(html: str) -> str:
+    """The text of what `body_html` gave, one line for each block."""
+    one_line = html.replace("\n", " ")  # a line end in the markup is a blank
+    return readable(unescape("\n".join(_TAGS.split(_INLINE_TAG.sub("", one_line)))))
+
+
 def _apart(html: str) -> str:
     if "<!--" in html:
         html = _COMMENT.sub("", html)
-    return _TOUCHING.sub("</span> ", html)
+    return _TOUCHING.sub("</span> ", html) if "</span><" in html else html
 
 
 def readable(text: str) -> str:

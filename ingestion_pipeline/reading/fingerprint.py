@@ -80,7 +80,7 @@ _BEGINNING = re.compile(
 _PHRASE_LENGTH = 80  # up to the first digit: 57 in "current date and time is: the donnerstag., ..."
 _NUMBER = re.compile("[0-9]++")
 _DIGITS_ALIKE = bytes.maketrans(b"123456789", b"000000000")
-_RELATIVE = ("ago", "just now", "yesterday", "today")
+_RELATIVE = (b"ago", b"just now", b"yesterday", b"today")
 _COPYRIGHT = re.compile(
     r"((?:©|\(c\)|\bcopyright\b)[\s©(c),]{0,8})[0-9]{4}(?:\s?(?:[-–—]|to)\s?(?:[0-9]{4}|present))?"  # noqa: RUF001
     r"(?![0-9])"
@@ -109,13 +109,14 @@ def without_the_day(text: str, *, is_clean: bool = False) -> str:
     if not is_clean:
         lines = said.split("\n")
         said = "\n".join([" ".join(words) for line in lines if (words := line.split())])
-    said = _without(_DATED, "\n" + said, _beginnings("\n" + said))[1:]
+    said = "\n" + said
+    said = _without(_DATED, said, _beginnings(said))[1:]
     if "ed in " in said:
         said = _TIMING.sub(r"\1", said)
-    if "©" in said or "(c)" in said or "copyright" in said:
-        said = _without(_COPYRIGHT, said, sorted(_places(said, (*_MARKS, "copyright"))))
-        said = _without(_COPYRIGHT_AFTER, said, _years(said))
-    return said
+    marks = [*_places(said, _MARKS)]
+    if named := [*marks, *_places(said, ("copyright",))]:
+        said = _without(_COPYRIGHT, said, sorted(named))
+    return _without(_COPYRIGHT_AFTER, said, _years(said)) if marks else said
 
 
 def _without(pattern: re.Pattern[str], text: str, starts: Iterable[int]) -> str:
@@ -133,20 +134,27 @@ def _without(pattern: re.Pattern[str], text: str, starts: Iterable[int]) -> str:
 
 def _beginnings(text: str) -> Iterator[int]:
     """Every place where a phrase of the day can begin and a moment may follow, in order."""
-    for start, end in _near(sorted(_moments(text))):
+    for start, end in _before_moments(text):
         for found in _BEGINNING.finditer(text, start, end):
             yield found.end()
 
 
-def _moments(text: str) -> Iterator[int]:
-    """Where a moment may be: at each digit, and at each word for one."""
+def _before_moments(text: str) -> Iterator[tuple[int, int]]:
+    """The stretches before digits and words for a moment, as wide as a phrase is long.
+
+    None overlaps the next.
+    """
     # One byte a character, whatever it is: to find one byte is far quicker than a pattern.
-    digits = text.encode("ascii", "replace").translate(_DIGITS_ALIKE)
-    place = digits.find(b"0")
+    marks = text.encode("ascii", "replace").translate(_DIGITS_ALIKE)
+    for word in _RELATIVE:
+        marks = marks.replace(word, b"0" + word[1:])
+    place = marks.find(b"0")
     while place >= 0:
-        yield place
-        place = digits.find(b"0", place + 1)
-    yield from _places(text, _RELATIVE)
+        begin, end = place - _PHRASE_LENGTH, place + 1
+        while (place := marks.rfind(b"0", end, end + _PHRASE_LENGTH + 1)) >= 0:
+            end = place + 1
+        yield max(begin, 0), end
+        place = marks.find(b"0", end)
 
 
 def _years(text: str) -> Iterator[int]:
@@ -162,16 +170,3 @@ def _places(text: str, words: Iterable[str]) -> Iterator[int]:
         while place >= 0:
             yield place
             place = text.find(word, place + 1)
-
-
-def _near(places: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """The stretches before these places, as wide as a phrase is long; none overlaps the next."""
-    begin = end = 0
-    for place in places:
-        if place - _PHRASE_LENGTH > end:
-            if end:
-                yield begin, end
-            begin = place - _PHRASE_LENGTH
-        end = place + 1
-    if end:
-        yield begin, end

@@ -79,6 +79,12 @@ def base_of(tree: LexborHTMLParser, url: str | None) -> str | None:
     return stated_base(url, (node.attrs.get("href") for node in tree.css("base[href]"))) or url
 
 
+def origin_of(base: str | None) -> str:
+    """Scheme and host of a web address as it is written; nothing where it is none."""
+    found = _ORIGIN.match(base or "")
+    return found[0] if found else ""
+
+
 def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
     """Each page that is linked to: its canonical URL, and the address as the page gives it.
 
@@ -91,8 +97,7 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
 def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     """The same, where what links are relative to is known."""
     hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css("a[href], area[href]")])
-    own = _ORIGIN.match(base or "")
-    origin = own[0] if own else ""
+    origin = origin_of(base)
     canonical_origin = _canonical_origin(origin) if origin else None
     links: dict[str, str] = {}
     for href in hrefs:

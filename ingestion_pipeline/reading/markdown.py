@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from html import escape, unescape
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.cleaning import (
     body_html,
-    visible_text,
+    body_text,
     visible_tree,
     without_invisible,
 )
-from ingestion_pipeline.reading.links import absolute_link, base_of
+from ingestion_pipeline.reading.links import absolute_link, base_of, origin_of
+from ingestion_pipeline.urls import MAX_URL_CHARS
 
 if TYPE_CHECKING:
     from html_to_markdown import ConversionOptions
@@ -27,6 +29,15 @@ _LEAST_SHARE = 0.7
 _KEPT_SCHEMES = ("mailto:", "tel:", "#")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _EMPTY_LINES = re.compile(r"\n{3,}")
+# As the parser serialises them: no `>` in an attribute, each value in quotation marks.
+_LINK_OR_IMAGE = re.compile(r"<(/?a|img)(?=[ >])([^>]*+)>")
+_HREF = re.compile(r' href="([^"]*+)"')
+_PLAIN = re.compile(
+    r"(https?://[\w.:-]++)?(/(?!/)(?:[\w~!$()*+,;=:@./?%-]|&amp;)*+(?:#[\w~!$()*+,;=:@./?%-]++)?+)",
+    re.ASCII,
+)
+_TITLE = re.compile(r' title="[^"]*+"')
+_ALT = re.compile(r' alt="([^"]*+)"')
 
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
@@ -39,30 +50,56 @@ def to_markdown(html: str, *, url: str | None = None) -> str:
 
 
 def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
-    """The Markdown of a cleaned tree, which is changed by it.
+    """The Markdown of a cleaned tree."""
+    html = body_html(tree)
+    return body_markdown(html, text=body_text(html), base=base_of(tree, url))
+
+
+def body_markdown(html: str, *, text: str, base: str | None) -> str:
+    """The Markdown of what `body_html` gave, whose text is at hand.
 
     What the converter loses is not lost: then the plain text stands for the Markdown.
     """
-    words = (tree.body.text() if tree.body is not None else "").split()
-    _prepare(tree, base_of(tree, url))
-    converted = _converted(body_html(tree))
-    is_whole = len(converted) >= _LEAST_SHARE * sum(map(len, words))
-    return converted if is_whole else visible_text(tree)
+    converted = _converted(_Prepared(base).html(html))
+    letters = len(text) - text.count(" ") - text.count("\n")
+    return converted if len(converted) >= _LEAST_SHARE * letters else text
 
 
-def _prepare(tree: LexborHTMLParser, base: str | None) -> None:
-    """Links as they are to stand in the Markdown; an image in a link is its description."""
-    for link in tree.css("a[href]"):
-        href = link.attrs.get("href") or ""
-        target = _target(href.strip(), base)
-        if target is None:
-            del link.attrs["href"]
-        elif target != href:
-            link.attrs["href"] = target
-        if "title" in link.attrs:
-            del link.attrs["title"]
-    for image in tree.css("a img[alt]"):
-        image.replace_with(image.attrs.get("alt") or "")
+class _Prepared:
+    """Links as they are to stand in the Markdown; an image in a link is its description.
+
+    Done to the HTML that the text was taken from: the tree need not be written out again.
+    """
+
+    def __init__(self, base: str | None) -> None:
+        self._base = base
+        self._origin = origin_of(base)
+        self._is_in_link = False
+
+    def html(self, html: str) -> str:
+        """What the converter is given."""
+        return _LINK_OR_IMAGE.sub(self._tag, html)
+
+    def _tag(self, tag: re.Match[str]) -> str:
+        name, attributes = tag.groups()
+        if name == "img":
+            found = _ALT.search(attributes) if self._is_in_link else None
+            return found[1] if found else tag[0]
+        self._is_in_link = name == "a"
+        href = _HREF.search(attributes)
+        if href is None:
+            return tag[0]
+        before, after = attributes[: href.start()], attributes[href.end() :]
+        tag_text = f"<a{before}{self._href(href[1])}{after}>"
+        return _TITLE.sub("", tag_text, count=1) if ' title="' in tag_text else tag_text
+
+    def _href(self, written: str) -> str:
+        # Most addresses are whole, or lack but their origin.
+        plain = _PLAIN.fullmatch(written) if len(written) <= MAX_URL_CHARS else None
+        if plain and (origin := plain[1] or self._origin):
+            return f' href="{origin}{plain[2]}"'
+        target = _target(unescape(written).strip(), self._base)
+        return "" if target is None else f' href="{escape(target)}"'
 
 
 def _target(href: str, base: str | None) -> str | None:

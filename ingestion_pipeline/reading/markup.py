@@ -29,9 +29,8 @@ _TAG = re.compile(
     r"<(?:(!--)|(/?)([a-z][^\s/>]*+)([^\"'>]*+(?:(?:\"[^\"]*+\"|'[^']*+')[^\"'>]*+)*+))",
     re.IGNORECASE,
 )
-# Up to the next tag: what is long is a tag or, more often, the text of a script. Then its tag is
+# What is long up to the next tag is a tag or, more often, the text of a script. Then its tag is
 # plain: few attributes, and no quotation mark by which the parser might see another end.
-_LONG = re.compile(f"<[^<]{{{_HARMLESS_TAG_CHARACTERS}}}[^<]*+")
 _PLAIN_TAG = re.compile(
     rf"/?[a-z][^\s/>\"']{{0,20}}+(?:[^<>\"'=]|=\"[^<>\"]*+\"(?=[\s/>])|='[^<>']*+'(?=[\s/>])"
     rf"|=[^\s<>\"'=]++(?=[\s>])){{0,{MAX_ATTRIBUTES}}}+>",
@@ -129,7 +128,25 @@ def refuse_bombs(text: str) -> None:
 def _is_harmless(text: str) -> bool:
     if len(text) > _HARMLESS_CHARACTERS or text.count("<") > _HARMLESS_TAGS:
         return False
-    return all(_PLAIN_TAG.match(long[0], 1) for long in _LONG.finditer(text))
+    return all(_PLAIN_TAG.match(text, start + 1, end) for start, end in _long_tags(text))
+
+
+def _long_tags(text: str) -> Iterator[tuple[int, int]]:
+    """Each `<` that no other follows for long, and where one does.
+
+    Such a stretch covers a whole step: no character of the others is looked at one by one.
+    """
+    step = _HARMLESS_TAG_CHARACTERS // 2
+    place = 0
+    while place + step <= len(text):
+        if text.find("<", place, place + step) >= 0:
+            place += step
+            continue
+        start, end = text.rfind("<", 0, place), text.find("<", place + step)
+        end = len(text) if end < 0 else end
+        if start >= 0 and end - start > _HARMLESS_TAG_CHARACTERS:
+            yield start, end
+        place = end
 
 
 def _block_tags(text: str) -> Iterator[tuple[bool, str]]:

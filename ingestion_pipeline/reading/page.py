@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingestion_pipeline.reading.cleaning import cleaned_text, has_text, remove_unseen, visible_text
+from ingestion_pipeline.reading.cleaning import (
+    body_html,
+    body_text,
+    cleaned_text,
+    has_text,
+    remove_unseen,
+)
 from ingestion_pipeline.reading.head import (
     FeedLink,
     Refresh,
@@ -14,8 +20,8 @@ from ingestion_pipeline.reading.head import (
     refresh_of,
     title_of,
 )
-from ingestion_pipeline.reading.links import page_links
-from ingestion_pipeline.reading.markdown import markdown_of, to_markdown
+from ingestion_pipeline.reading.links import base_of, page_links
+from ingestion_pipeline.reading.markdown import body_markdown, to_markdown
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.reading.pagination import PageLink, following_pages
 
@@ -48,8 +54,9 @@ def read_page(html: str, *, url: str | None = None) -> Page:
     following = tuple(following_pages(tree, url))
     remove_unseen(tree)
     if has_text(tree):
-        text = visible_text(tree)
-        markdown = markdown_of(tree, url=url)
+        body = body_html(tree)
+        text = body_text(body)
+        markdown = body_markdown(body, text=text, base=base_of(tree, url))
     else:
         text, markdown = cleaned_text(html), to_markdown(html, url=url)
     return Page(

@@ -5,9 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.reading.cleaning import remove_unseen, visible_text, visible_tree
+from ingestion_pipeline.reading.cleaning import (
+    body_html,
+    body_text,
+    remove_unseen,
+    visible_tree,
+)
 from ingestion_pipeline.reading.head import Way, way_of
 from ingestion_pipeline.reading.links import links_from
+from ingestion_pipeline.reading.markdown import body_markdown
 from ingestion_pipeline.reading.markup import parse_html
 
 if TYPE_CHECKING:
@@ -16,13 +22,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisiblePage:
-    """`links` are canonical URLs in page order; `tree` is without what nobody sees."""
+    """`links` are canonical URLs in page order; `tree` and `body` are without what nobody sees."""
 
     html: str
     way: Way
     links: tuple[str, ...]
+    body: str
     text: str
     tree: LexborHTMLParser
+
+    def markdown(self) -> str:
+        """The page as Markdown."""
+        return body_markdown(self.body, text=self.text, base=self.way.base)
 
 
 def visible_page(html: str, *, url: str) -> VisiblePage:
@@ -35,8 +46,11 @@ def visible_page(html: str, *, url: str) -> VisiblePage:
     way = way_of(tree, url)
     links = tuple(links_from(tree, way.base))
     remove_unseen(tree)
-    text = visible_text(tree)
-    if not text:  # all is hidden, or there is none: rare, and worth a second parse
+    body = body_html(tree)
+    if not (
+        text := body_text(body)
+    ):  # all is hidden, or there is none: rare, and worth a second parse
         tree = visible_tree(html)
-        text = visible_text(tree)
-    return VisiblePage(html=html, way=way, links=links, text=text, tree=tree)
+        body = body_html(tree)
+        text = body_text(body)
+    return VisiblePage(html=html, way=way, links=links, body=body, text=text, tree=tree)

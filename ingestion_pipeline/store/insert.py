@@ -8,6 +8,11 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 def insert_into(connection: Connection, table: Table) -> postgresql.Insert:
     """An insert that has `on_conflict_do_nothing` and `on_conflict_do_update`."""
-    if connection.dialect.name == "postgresql":
+    return insert_for(connection.dialect.name, table)
+
+
+def insert_for(dialect: str, table: Table) -> postgresql.Insert:
+    """The same for a statement that is written once for all connections of a dialect."""
+    if dialect == "postgresql":
         return postgresql.insert(table)
     return sqlite.insert(table)  # pyright: ignore[reportReturnType] - the same methods, another class

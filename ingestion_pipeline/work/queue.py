@@ -12,6 +12,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from functools import cache
 from uuid import uuid4
 
 from sqlalchemy import (
@@ -27,11 +28,12 @@ from sqlalchemy import (
     true,
     union_all,
 )
+from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.insert import insert_for, insert_into
+from ingestion_pipeline.store.rows import row_document, row_source, row_table
 from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.urls import without_credentials
@@ -143,6 +145,7 @@ _SPAWN_COLUMNS = {
     "created_at": UtcDateTime(),
     "updated_at": UtcDateTime(),
 }
+_GIVEN_COLUMNS = _SPAWN_COLUMNS | {"root_id": Id}
 
 
 def spawn_all(
@@ -167,19 +170,26 @@ def _insert_new(connection: Connection, wanted: Sequence[Spawning], *, now: date
         (*(row[name] for name in _SPAWN_COLUMNS), (*one.parent.ancestry, one.parent.id)[0])
         for one, row in zip(wanted, rows, strict=True)
     ]
-    given = row_source(connection, _SPAWN_COLUMNS | {"root_id": Id}, values, "given")
+    dialect = connection.dialect.name
+    document = row_document(dialect, _GIVEN_COLUMNS, values)
+    return connection.execute(_spawn_statement(dialect), {"given": document}).rowcount
+
+
+@cache
+def _spawn_statement(dialect: str) -> postgresql.Insert:
+    """Written once: to put it together takes far longer than to run it for a few tasks."""
+    given = row_table(dialect, _GIVEN_COLUMNS, "given")
     same = and_(tasks.c.url == given.c.url, tasks.c.kind == given.c.kind)
     # As in `_lineage`: the root alone was not spawned.
     is_root = exists().where(tasks.c.id == given.c.root_id, same)
     is_spawned = exists().where(SPAWNED, tasks.c.tracking_id == given.c.tracking_id, same)
     columns = [given.c[name] for name in _SPAWN_COLUMNS]
-    statement = insert_into(connection, tasks).from_select(
+    statement = insert_for(dialect, tasks).from_select(
         list(_SPAWN_COLUMNS), select(*columns).where(~or_(is_root, is_spawned))
     )
-    once = statement.on_conflict_do_nothing(
+    return statement.on_conflict_do_nothing(
         index_elements=["kind", "dedupe_key"], index_where=ACTIVE
     )
-    return connection.execute(once).rowcount
 
 
 def continue_all(connection: Connection, wanted: Sequence[Spawning], *, now: datetime) -> int:

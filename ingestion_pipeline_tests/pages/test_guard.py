@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from contextlib import aclosing
 from socket import socket
 
+import httpx
 import pytest
 
 from ingestion_pipeline.pages import Endpoint, Guard
 from ingestion_pipeline.pages.guard import system_resolver
-from ingestion_pipeline.pages.transport import AddressInfo, Connections
+from ingestion_pipeline.pages.transport import AddressInfo, Connections, HostTransport
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import FakeResolver
 
@@ -170,3 +172,17 @@ def test_no_socket_is_made_for_an_address_that_was_not_handed_out() -> None:
     assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "connection"
     assert connect(Guard(resolve=allowed), wire, "http://8.8.8.8/").code == "blocked_address"
     assert wire.asked == [(OTHER_PUBLIC, 80)]
+
+
+def test_a_client_of_httpx_meets_the_same_guard() -> None:
+    wire = NoSockets()
+    guard = Guard(resolve=FakeResolver({"a.test": [["10.0.0.1"]]}))
+
+    async def request() -> None:
+        transport = HostTransport(guard, ssl.create_default_context(), 5, wire)
+        async with httpx.AsyncClient(transport=transport) as client:
+            await client.get("http://a.test/")
+
+    with pytest.raises(Permanent):
+        asyncio.run(request())
+    assert wire.asked == []
