@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from ingestion_pipeline.store import Store
 
 POLL_JOBS = ("poll_hot", "poll_warm", "poll_cold")
-AFTER_CRAWLING: tuple[str, ...] = ()  # jobs that end what was crawled
 MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
 # The demo is quick because its host is ours: no delay between requests, short retries. Its polls
 # are over before anybody is told, so nothing is left to group; every run may name a series again.
@@ -159,9 +158,10 @@ def _run() -> bool:
     with ExitStack() as stack:
         store = stack.enter_context(opened())[1]
         started = _prepare(stack, store, home)
-        succeeded = [_run_job(name) for name in POLL_JOBS]
+        succeeded = [_run_job("detect_recipes")]
+        succeeded += [_run_job(name) for name in POLL_JOBS]
         succeeded += _crawl(store)
-        succeeded += [_run_job(name) for name in AFTER_CRAWLING]
+        succeeded.append(_run_job("complete_extractions"))
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
         say("")
@@ -204,13 +204,16 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     from ingestion_pipeline.notices.registry import declare
     from ingestion_pipeline.sources.polls import make_due
     from ingestion_pipeline.sources.registry import register
+    from ingestion_pipeline.systems import declared
 
     found = demo_file()
     with store.begin() as connection:
         now = store.clock.now(connection)
         register(connection, found.definitions, now=now)
         declare(connection, found.recipients, now=now)
-        make_due(connection, [one.id for one in found.definitions], now=now)
+        ids = [one.id for one in found.definitions]
+        declared(connection, ids, now=now)
+        make_due(connection, ids, now=now)
     if published_port(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now

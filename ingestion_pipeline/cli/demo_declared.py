@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ingestion_pipeline.sources.files import SourceFile
 
-# catalogs.yaml joins them with API recipes, detection and datasets.
-DECLARED = ("sources.yaml",)
+DECLARED = ("sources.yaml", "catalogs.yaml")
 
 
 def demo_file() -> SourceFile:

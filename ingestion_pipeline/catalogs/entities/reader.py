@@ -61,7 +61,7 @@ async def read_page(
     if not ruled.reason:
         return await page_reader.finished(ruled.records)
     if client is None or not settings.has_model:
-        could_tell = kind.name == COURSE or kind.presence_check or selectors is not None
+        could_tell = kind.name == COURSE or selectors is not None
         if not ruled.records and not could_tell:
             raise _no_model(kind, settings, now)
         note = f"no model configured; rules have the last word: {ruled.reason}"
