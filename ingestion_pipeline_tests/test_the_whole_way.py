@@ -174,6 +174,7 @@ def test_a_running_dagster_takes_up_a_new_source_without_a_restart(
             "chapters",
             "notices",
             "pages",
+            "datasets",
         }
         assert {(one["name"], one["scheduleState"]["status"]) for one in code["schedules"]} == {
             (name, "RUNNING")

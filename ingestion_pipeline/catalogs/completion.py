@@ -28,6 +28,7 @@ from ingestion_pipeline.catalogs.ending import (
 )
 from ingestion_pipeline.catalogs.progress import Running, progress, running, write_summaries
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
+from ingestion_pipeline.catalogs.waking import wake_for_models
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings.catalogs import Extraction
 from ingestion_pipeline.store.tables import FRONTIER, extractions, tasks
@@ -83,8 +84,10 @@ class Completions:
 def update_completions(shop: Workshop, *, source_ids: Collection[str] | None = None) -> Completions:
     """Every running extraction's summary is as its pages are, and those that are over have ended.
 
-    A transaction for many summaries, and one for each end: a large dataset holds up nobody.
+    What waited for a model is due again, if there is one by now. A transaction for many summaries,
+    and one for each end: a large dataset holds up nobody.
     """
+    wake_for_models(shop)
     with shop.store.read() as connection:
         found = running(connection, source_ids=source_ids)
     changed, ended = 0, list[Ended]()

@@ -16,6 +16,7 @@ from ingestion_pipeline.catalogs.reader import LadderReader, Reader
 from ingestion_pipeline.catalogs.reading_slice import ReadingSlice, ReadPages
 from ingestion_pipeline.catalogs.reading_work import ReadCounts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.catalogs.waking import wake_for_models
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.crawl import CrawlSlice
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawlCounts, Crawled, CrawlWanted
@@ -95,6 +96,7 @@ async def ingest_slice(
     By turns, so that a walk which takes days at its host's pace does not keep its pages unread.
     """
     ends = time.monotonic() + shop.settings.polling.slice_seconds
+    await asyncio.to_thread(wake_for_models, shop)
     worked = Worked()
     while True:
         left = ends - time.monotonic()

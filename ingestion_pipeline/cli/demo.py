@@ -273,7 +273,7 @@ def demo_settings(model: Mapping[str, str]) -> Generator[None]:
 
 @demo.command()
 def mutate() -> None:
-    """Publish a chapter of two series, and a course of each catalogue; another course changes."""
+    """Publish chapters and courses, change others."""
     from ingestion_pipeline.demo import state
 
     home = _home()

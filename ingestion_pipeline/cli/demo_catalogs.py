@@ -61,7 +61,8 @@ def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: da
         Column("state"),
     ]
     sources = [found[one] for one in source_ids if one in found]
-    say_table(columns, [_row(one, seen) for one in sources])
+    unread = _waiting_to_be_read(connection, source_ids)
+    say_table(columns, [_row(one, seen, unread) for one in sources])
     for one in sources:
         if one.status is SourceStatus.DISABLED:
             say("\n" + why_disabled(one))
@@ -73,15 +74,36 @@ def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: da
         say("\n" + said)
 
 
-def _row(source: Source, seen: Sequence[SeenPage]) -> list[object]:
+def _row(source: Source, seen: Sequence[SeenPage], unread: Collection[str]) -> list[object]:
     words = Counter(one.came_to for one in seen if one.source_id == source.id)
-    return [source.id, words.total(), *(words[name] for name in NUMBERS[1:]), state(source)]
+    counts = (words[name] for name in NUMBERS[1:])
+    return [source.id, words.total(), *counts, state(source, is_unread=source.id in unread)]
 
 
-def state(source: Source) -> str:
+def _waiting_to_be_read(connection: Connection, source_ids: Collection[str]) -> set[str]:
+    """The sources with a page that was got and could not be read so far."""
+    from sqlalchemy import select
+
+    from ingestion_pipeline.catalogs.states import PageStatus
+    from ingestion_pipeline.store.tables import extractions, pages
+
+    query = (
+        select(extractions.c.source_id)
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .where(
+            extractions.c.id.in_(_last_extractions(source_ids)),
+            pages.c.status == PageStatus.DOWNLOADED.value,
+        )
+    )
+    return set(connection.execute(query).scalars())
+
+
+def state(source: Source, *, is_unread: bool = False) -> str:
     """One word for how its last crawl ended, or that there will be none."""
     if source.status.value in {"disabled", "open"}:
         return source.status.value
+    if is_unread:
+        return "unread"
     return "failed" if source.last_error_class else "complete"
 
 

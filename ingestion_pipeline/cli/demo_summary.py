@@ -101,5 +101,6 @@ def _totals(connection: Connection, *, since: datetime) -> str:
 
     fresh = func.count().filter(chapters.c.first_detected_at >= since)
     total, new = connection.execute(select(func.count(), fresh).select_from(chapters)).one()
-    rows = connection.execute(select(func.count()).select_from(outbox)).scalar_one()
+    told = outbox.c.subject_kind.like("chapter%")
+    rows = connection.execute(select(func.count()).where(told)).scalar_one()
     return f"chapters in all: {total}, new among them: {new}; outbox rows: {rows}"

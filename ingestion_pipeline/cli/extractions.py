@@ -28,7 +28,10 @@ def extractions() -> None:
 @click.argument("source_id", metavar="SOURCE")
 @json_option
 def start(*, source_id: str, as_json: bool) -> None:
-    """Begin an extraction of SOURCE now, due or not; one that goes on goes on."""
+    """Begin an extraction of SOURCE now, due or not.
+
+    One that goes on goes on.
+    """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs.crawling import ask_for
 
@@ -125,7 +128,10 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
 @id_argument
 @json_option
 def resume(*, extraction_id: int, as_json: bool) -> None:
-    """Go on with a stale or cancelled one: pages without a live task have one again."""
+    """Go on with a stale or cancelled one.
+
+    Pages without a live task have one again.
+    """
     _requeue(extraction_id, "resume", as_json=as_json)
 
 
@@ -154,7 +160,10 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Only tell pages, model calls and cost.")
 @json_option
 def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
-    """Read the stored pages again into a new dataset, without a single request."""
+    """Read the stored pages again into a new dataset.
+
+    Not a single request is made.
+    """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs import rerunning
 

@@ -9,9 +9,6 @@ from functools import lru_cache
 from importlib import resources
 from urllib.parse import parse_qsl, unquote
 
-import yaml
-from pydantic import BaseModel, ConfigDict
-
 TOKEN = "{token}"  # noqa: S105  a placeholder, no secret
 MAX_TOKEN_CHARACTERS = 120  # the longest of some thousand boards has 60
 
@@ -46,13 +43,14 @@ class Board:
     token: str | None
 
 
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """The file as it stands."""
 
     vendor_hosts: str
     no_tokens: str
-    parameters: dict[str, str]
-    platforms: dict[str, tuple[str, ...]]
+    parameters: Mapping[str, str]
+    platforms: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,8 +123,10 @@ def _domain(host: str) -> str:
 
 @lru_cache(maxsize=1)
 def _table() -> _Table:
+    import yaml  # not for whoever only wants to know what a source is
+
     file = resources.files("ingestion_pipeline.sources") / "boards.yaml"
-    return _Table.model_validate(yaml.safe_load(file.read_text()))
+    return _Table(**yaml.safe_load(file.read_text()))
 
 
 @lru_cache(maxsize=1)

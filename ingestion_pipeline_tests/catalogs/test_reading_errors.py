@@ -10,6 +10,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.reading_results import write_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.catalogs.waking import wake_for_models
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import OverBudget
 from ingestion_pipeline.store import Store
@@ -40,7 +41,7 @@ from ingestion_pipeline_tests.crawlers import (
     statuses,
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import given_sources, rows
+from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
 
 def test_errors_go_by_their_class(
@@ -75,6 +76,25 @@ def test_errors_go_by_their_class(
     reading = [row for row in rows(store, tasks) if row.kind == EXTRACT_PAGE]
     [put_off] = [row for row in reading if row.url.endswith("/c/104")]
     assert (put_off.status, put_off.attempts, put_off.not_before) == ("PENDING", 0, later)
+
+
+def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    downloaded(shop, web, 101, 102)
+    later = now.replace(year=2027)
+    says: dict[str, list[Exception | OverBudget]] = {
+        "/c/101": [Resource("no model configured", until=later, code="no_model")],
+        "/c/102": [Resource("no money", until=later, code="budget_used_up")],
+    }
+    read_pages(shop, reader=ScriptedReader(shop, says=says))
+
+    assert wake_for_models(shop) == 0
+    assert wake_for_models(changed(shop, openai_base_url="http://127.0.0.1:1/v1")) == 1
+
+    due = {row.url[-3:]: row.not_before for row in rows(store, tasks) if row.kind == EXTRACT_PAGE}
+    assert due["101"] < later
+    assert due["102"] == later
 
 
 def test_a_dead_letter_of_a_reading_is_replayed(

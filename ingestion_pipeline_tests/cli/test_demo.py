@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from datetime import datetime, timedelta
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ingestion_pipeline.cli.demo import follower_secrets, hint, program
 from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
+from ingestion_pipeline.demo.expected import expected
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.names import published_port
 from ingestion_pipeline.demo.site import DemoSite
@@ -33,7 +35,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
-    assert len(demo_file().definitions) == 11
+    assert len(demo_file().definitions) == 14
     assert [one.id for one in demo_file().recipients] == ["ann", "ben"]
 
 
@@ -102,12 +104,12 @@ def test_site_and_model_serve_until_they_are_told_to_stop(
     line = [INGEST, "demo", "serve", "--model"]
     with subprocess.Popen(line, env=environment, stdout=subprocess.PIPE, text=True) as site:
         assert site.stdout is not None
-        said = [site.stdout.readline() for _ in range(14)]
+        said = list(takewhile(lambda line: "Ctrl-C" not in line, site.stdout))
         port = published_port(tmp_path)
         second = Ingest({"INGESTION_HOME": str(tmp_path)}).refused("demo", "serve")
         headers = {"Host": "feeds.demo.test"}
         page = httpx.get(f"http://127.0.0.1:{port}/lighthouse.xml", headers=headers)
-        model = said[-2].split()[0].removeprefix("OPENAI_BASE_URL=")
+        model = said[-1].split()[0].removeprefix("OPENAI_BASE_URL=")
         answer = httpx.post(f"{model}/responses", json={"model": "any", "input": []})
         site.send_signal(stop)
         rest = site.stdout.read()
@@ -187,6 +189,23 @@ def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
     assert (len(inbox.taken), inbox.refused) == (2, 0)
 
 
+def check_datasets(*runs: dict[str, list[str]]) -> None:
+    """As shipped, as shipped, then mutated once and with a model."""
+    outcomes, unlike = (
+        "catalog:harbour-outcomes",
+        {"catalog:harbour-members", "catalog:harbour-annex"},
+    )
+    # extraction, items, flagged, pages, version, state
+    for found, more, version in zip(runs, (0, 0, 1), ("1", "1", "2"), strict=True):
+        counts = expected(DemoState(new_chapters=more), has_browser=False)
+        for name in counts.keys() - {outcomes, *unlike}:
+            items, pages = str(counts[name].items), str(counts[name].pages)
+            assert found[name] == ["COMPLETE", items, "0", pages, version, "published"]
+    first, _, third = runs
+    assert first[outcomes] == ["IN_PROGRESS", "-", "-", "0", "-", "-"]
+    assert third[outcomes] == ["COMPLETE", "6", "1", "2", "1", "published"]
+
+
 @pytest.mark.slow
 def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     tmp_path: Path,
@@ -211,12 +230,18 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     mutated = run("mutate")
     third = run("run", "--model")
 
-    def catalogs(said: str) -> list[list[str]]:
+    def table(said: str) -> list[list[str]]:
         return [
             line.split()
             for line in said.splitlines()
             if line.startswith("catalog:") and " is " not in line
         ]
+
+    def catalogs(said: str) -> list[list[str]]:
+        return table(said.partition("\ndataset ")[0])
+
+    def datasets(said: str) -> dict[str, list[str]]:
+        return {name: row for name, *row in table(said.partition("\ndataset ")[2])}
 
     def told(said: str) -> list[list[str]]:
         return [line.split() for line in said.splitlines() if line.startswith(("ann ", "ben "))]
@@ -245,12 +270,16 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
         ["catalog:tidewater", "4", "4", "0", "0", "0", "complete"],
         ["catalog:harbour-annex", "4", "3", "0", "0", "1", "complete"],
         ["catalog:harbour-members", "1", "0", "0", "0", "1", "disabled"],
+        ["catalog:lantern", "3", "3", "0", "0", "0", "complete"],
+        ["catalog:meadow", "18", "18", "0", "0", "0", "complete"],
+        ["catalog:harbour-outcomes", "3", "3", "0", "0", "0", "unread"],
     ]
     assert catalogs(second)[0] == ["catalog:harbour", "17", "0", "0", "15", "2", "complete"]
     assert catalogs(second)[1] == ["catalog:tidewater", "4", "0", "0", "4", "0", "complete"]
     assert catalogs(second)[3][1:] == ["0", "0", "0", "0", "0", "disabled"]
     assert catalogs(third)[0] == ["catalog:harbour", "18", "1", "2", "13", "2", "complete"]
     assert catalogs(third)[1] == ["catalog:tidewater", "4", "0", "2", "2", "0", "complete"]
+    check_datasets(datasets(first), datasets(second), datasets(third))
     for said in (first, second):
         assert "catalog:harbour-members is disabled (behind a login wall)" in said
         for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):

@@ -22,6 +22,7 @@ from ingestion_pipeline.catalogs.entities.declared import bad_reading, declared
 from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType
 from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
 from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     COURSE,
     MOSSES,
@@ -125,12 +126,13 @@ def test_competencies_are_items_of_lists_made_for_them(settings: Settings) -> No
     assert all(proof.is_proof for one in reading.records for proof in one.evidence.values())
 
 
-def test_a_page_without_a_list_of_competencies_is_skipped(settings: Settings) -> None:
+def test_whether_a_page_has_no_list_of_competencies_is_left_to_a_model(
+    settings: Settings,
+) -> None:
     page = a_page("<h2>Books</h2><ul><li>The big book of mosses</li></ul>")
 
-    reading = read_alone(page, settings, kind=entity_type("competency"))
-
-    assert (reading.records, reading.problems) == ((), ())
+    with pytest.raises(Resource, match="no model configured"):
+        read_alone(page, settings, kind=entity_type("competency"))
 
 
 def bird(folder: Path, text: str = BIRD) -> EntityType:
