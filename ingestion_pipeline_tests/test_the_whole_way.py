@@ -182,7 +182,13 @@ def test_a_running_dagster_takes_up_a_new_source_without_a_restart(
         }
         assert {(one["name"], one["sensorState"]["status"]) for one in code["sensors"]} == {
             (name, "RUNNING")
-            for name in ("new_sources", "pending_work", "stale_runs", "run_failures")
+            for name in (
+                "new_sources",
+                "pending_work",
+                "extraction_completion",
+                "stale_runs",
+                "run_failures",
+            )
         }
 
         (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
