@@ -27,6 +27,16 @@ SELECT string_agg(name, ',' ORDER BY name) FROM (
 ) AS named
 """
 
+# A test fills a few of them: to truncate all took twice as long.
+NOT_EMPTY = " UNION ALL ".join(
+    f"SELECT '{table.name}' WHERE EXISTS (SELECT 1 FROM {table.name})"
+    for table in metadata.sorted_tables
+)
+FROM_ONE_AGAIN = """
+SELECT setval(format('%I.%I', schemaname, sequencename)::regclass, 1, false)
+FROM pg_sequences WHERE last_value IS NOT NULL
+"""
+
 
 class PostgresServer:
     """One server on a unix socket; every test gets a database of its own."""
@@ -87,12 +97,13 @@ class PostgresServer:
 
     def _emptied(self, name: str) -> str | None:
         """Every row is gone; which tables, indexes and triggers there are; None if it is locked."""
-        tables = ", ".join(table.name for table in metadata.sorted_tables)
         engine = create_engine(self.url(name), poolclass=NullPool)
         try:
             with engine.begin() as connection:
                 connection.execute(text("SET LOCAL lock_timeout = '2s'"))
-                connection.execute(text(f"TRUNCATE {tables} RESTART IDENTITY CASCADE"))
+                if full := list(connection.execute(text(NOT_EMPTY)).scalars()):
+                    connection.execute(text(f"TRUNCATE {', '.join(full)} CASCADE"))
+                connection.execute(text(FROM_ONE_AGAIN))
                 return connection.execute(text(SHAPE)).scalar_one()
         except DBAPIError:
             return None
