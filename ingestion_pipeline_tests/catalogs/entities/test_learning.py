@@ -50,7 +50,8 @@ def by_facts(one: Mapping[str, Any]) -> str:
     number, name, text, credit = code(one)
     return (
         f'<h1>{name}</h1><table class="facts"><tr><th>Reference</th><td>{number}</td></tr>'
-        f"<tr><th>Points</th><td>{credit}</td></tr></table><div id=about-{number}><p>{text}</p></div>"
+        f"<tr><th>Points</th><td>{credit}</td></tr></table>"
+        f"<div id=about-{number}><p>{text}</p></div>"
     )
 
 
