@@ -13,11 +13,13 @@ from sqlalchemy import text
 from ingestion_pipeline.catalogs import learned
 from ingestion_pipeline.catalogs.crawling import crawl_until_done
 from ingestion_pipeline.catalogs.entities import Selectors, entity_type
-from ingestion_pipeline.catalogs.learned import Learned, Subject, Uses, is_worn, learned_facts
+from ingestion_pipeline.catalogs.expected_cost import catalog_facts
+from ingestion_pipeline.catalogs.learned import Learned, Subject, Uses, is_worn
 from ingestion_pipeline.catalogs.reader import LadderReader
 from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, learned_selectors, pages
 from ingestion_pipeline_tests.builders import NOON
@@ -132,10 +134,10 @@ def test_pages_of_a_layout_that_a_model_has_read_cost_no_call(school: School) ->
     assert (row.source_id, row.entity_type, row.learned_from) == (SHOP, "course", 4)
     assert (row.confirmed, row.failed) == (3, 0)
     with school.store.read() as connection:
-        facts = learned_facts(connection, SHOP)
-    assert facts == {
-        "learned_selectors": "course: 3 selectors from 4 pages, 3 pages read by them, 0 not"
-    }
+        source = sources_by_id(connection, [SHOP])[SHOP]
+        facts = catalog_facts(connection, source, school.shop.settings)
+    said = "course: 3 selectors from 4 pages, 3 pages read by them, 0 not"
+    assert facts["learned_selectors"] == said
 
 
 def test_what_was_learned_is_no_reason_to_read_an_unchanged_page_again(school: School) -> None:

@@ -18,6 +18,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     FieldKind,
     SingleGoesToMax,
 )
+from ingestion_pipeline.catalogs.entities.phrases import choice_in_words
 from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
 from ingestion_pipeline.catalogs.fields import Fields, as_mapping
 from ingestion_pipeline.reading.cleaning import fragment_text
@@ -115,6 +116,8 @@ def _is_given(kind: EntityType, name: str) -> bool:
 
 def _value(kind: EntityType, field: EntityField, text: str) -> FieldValue | None:
     value = value_of(kind, field, text)
+    if field.kind is FieldKind.CHOICE and value is None:
+        return choice_in_words(text, field.choices)
     # An element that only stands where the thing is so: <span class=noncredit>Non-credit</span>.
     return True if field.kind is FieldKind.FLAG and value is None else value
 

@@ -233,6 +233,21 @@ def test_a_range_of_credits_is_learned_from_the_place_of_both() -> None:
     assert found(learned, page(known[2])) == said(known[2])
 
 
+def test_the_kind_of_credits_is_learned_from_the_words_for_it() -> None:
+    def page(one: Mapping[str, Any]) -> str:
+        words = {"SemesterHour": "semester hours", "ClockHour": "clock hours"}
+        said = words[one["course_credits_type"]]
+        return by_classes(one).replace("points", said)
+
+    kinds = ["SemesterHour", "ClockHour", "SemesterHour"]
+    known = [a_course(at, course_credits_type=one) for at, one in enumerate(kinds, start=1)]
+
+    learned = learn_selectors(COURSE, [Lesson(body=page(one), records=[one]) for one in known])
+
+    new = a_course(5, course_credits_type="ClockHour")
+    assert found(learned, page(new)) == said(new)
+
+
 def test_a_second_record_where_one_was_learned_is_not_passed_over() -> None:
     page = in_a_page(by_classes)
     learned = learn_selectors(COURSE, lessons(page, [1], [2], [4]))
