@@ -10,6 +10,7 @@ from sqlalchemy import Connection, select
 from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.entities.ladder import has_rules
 from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
+from ingestion_pipeline.catalogs.learned import learned_facts
 from ingestion_pipeline.catalogs.recipe import PageType
 from ingestion_pipeline.catalogs.reporting import crawl_facts
 from ingestion_pipeline.pages.content import ContentStore
@@ -29,8 +30,9 @@ class DetailPage(NamedTuple):
 
 
 def catalog_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:
-    """How far the source's last extraction is, and what the next may cost; for people to read."""
-    return crawl_facts(connection, source.id) | cost_facts(connection, source, settings)
+    """How far the source's last extraction is, what was learned, and what the next may cost."""
+    facts = crawl_facts(connection, source.id) | learned_facts(connection, source.id)
+    return facts | cost_facts(connection, source, settings)
 
 
 def cost_facts(connection: Connection, source: Source, settings: Settings) -> dict[str, object]:

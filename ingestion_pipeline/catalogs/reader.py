@@ -50,6 +50,7 @@ class LadderReader:
                 settings=self._settings,
                 now=self._now(),
                 selectors=wanted.selectors,
+                learned=wanted.learned,
             )
         except ExtractionOverBudget as error:
             return error.over

@@ -31,6 +31,7 @@ from ingestion_pipeline.catalogs.reading_work import (
     open_readings,
 )
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.catalogs.studying import Student
 from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
@@ -81,6 +82,7 @@ class ReadingSlice:
         self._results: list[ReadResult] = []
         self._ended: set[int] = set()
         self._declared: dict[int, Declared] = {}
+        self._student = Student(shop)
         self._again_at: set[datetime] = set()
         self._counts = ReadCounts()
         self._fatal: Fatal | None = None
@@ -152,6 +154,7 @@ class ReadingSlice:
         """More pages, each with its own turn; dead and unwanted ones are dealt with at once."""
         room = self._shop.settings.extraction.batch_size - len(self._open)
         opened = await asyncio.to_thread(self._claim, wanted, room)
+        self._student.hear(one for one in opened if isinstance(one, ReadWork))
         for one in opened:
             if isinstance(one, PageGone):
                 self._results.append(one)
@@ -215,7 +218,7 @@ class ReadingSlice:
                 return ReadDone(work=work, wanted=wanted, reading=outcome)
 
     def _wanted(self, work: ReadWork) -> Declared:
-        """What its source is read for, looked up once in a run."""
+        """What its source is read for, looked up once in a run, and what was learned by now."""
         found = self._declared.get(work.extraction_id)
         if found is None:
             try:
@@ -224,7 +227,7 @@ class ReadingSlice:
                 said = f"{error}; correct the source's config and crawl it again"
                 raise Permanent(said, code="unknown_entity") from error
             self._declared[work.extraction_id] = found
-        return found
+        return self._student.taught(found, work)
 
     async def _read(self, work: ReadWork, wanted: Declared) -> PageReading | OverBudget:
         page = await asyncio.to_thread(self._content, work)
@@ -259,6 +262,7 @@ class ReadingSlice:
         if not results:
             return 0
         written = await asyncio.to_thread(write_readings, self._shop, results)
+        await asyncio.to_thread(self._student.study, results)
         self._counts += written.counts
         self._again_at.update(written.again_at)
         self._ended |= written.ended

@@ -7,16 +7,24 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select, update
+from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.entities.declared import Declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
+from ingestion_pipeline.catalogs.learned import Learned
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.models import OverBudget
-from ingestion_pipeline.store.tables import crawl_steps, extractions, pages, snapshots, sources
+from ingestion_pipeline.store.tables import (
+    crawl_steps,
+    extractions,
+    learned_selectors,
+    pages,
+    snapshots,
+    sources,
+)
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.work.task import Task
 
@@ -38,6 +46,7 @@ class ReadWork:
     text_hash: str | None
     final_url: str | None
     content_type: str | None
+    learned: Learned | None = None
 
     def content(self, store: ContentStore) -> PageContent:
         """The page as it is stored; what is gone from there does not come back by waiting."""
@@ -139,6 +148,9 @@ _COLUMNS = (
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
     *(snapshots.c[name] for name in ("body_hash", "text_hash", "final_url", "content_type")),
+    learned_selectors.c.schema_hash,
+    learned_selectors.c.selectors,
+    learned_selectors.c.created_at.label("learned_at"),
 )
 
 
@@ -153,6 +165,13 @@ def open_readings(
         .join(sources, sources.c.id == extractions.c.source_id)
         .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
         .outerjoin(snapshots, snapshots.c.id == pages.c.snapshot_id)
+        .outerjoin(
+            learned_selectors,
+            and_(
+                learned_selectors.c.source_id == extractions.c.source_id,
+                learned_selectors.c.entity_type == extractions.c.entity_type,
+            ),
+        )
         .where(
             pages.c.id.in_(ids),
             pages.c.status == PageStatus.DOWNLOADED.value,
@@ -175,5 +194,12 @@ def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
         task=task,
         page_id=row["id"],
         was_read=row["read_at"] is not None,
+        learned=_learned(row),
         **{name: row[name] for name in (*taken, *stored)},
     )
+
+
+def _learned(row: RowMapping) -> Learned | None:
+    if row["learned_at"] is None:
+        return None
+    return Learned(**{name: row[name] for name in ("schema_hash", "selectors", "learned_at")})

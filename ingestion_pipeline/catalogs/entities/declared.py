@@ -24,13 +24,17 @@ ENTITIES = "entities"  # the folder of schema files beside the sources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declared:
-    """What a source's pages are read for, and where on them its parts are."""
+    """What a source's pages are read for, and where on them its parts are, as given or learned."""
 
     kind: EntityType
     selectors: Selectors | None
+    learned: Selectors | None = None
 
     def read_as(self, settings: Settings) -> str:
-        """By what a reading for this is known: an unchanged page read as that is not read again."""
+        """By what a reading for this is known: an unchanged page read as that is not read again.
+
+        What was learned is no reason to read it again.
+        """
         return read_as(self.kind, settings, selectors=self.selectors)
 
 

@@ -55,7 +55,7 @@ def _flagged(record: Record) -> Record:
 
 def _reasoned(record: Record, reason: str) -> Record:
     is_asked = record.rung in _BY_MODEL
-    said = "; ".join(filter(None, (reason, record.reason))) if is_asked else ""
+    said = "; ".join(filter(None, (reason, record.reason))) if is_asked else record.reason
     return replace(record, reason=said)
 
 

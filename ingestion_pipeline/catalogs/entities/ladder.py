@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api
 from ingestion_pipeline.catalogs.entities.embedded_courses import courses_by_embedded
 from ingestion_pipeline.catalogs.entities.embedded_things import things_by_embedded
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.layout_rules import courses_by_layout
+from ingestion_pipeline.catalogs.entities.learned_selectors import found_by_learned
 from ingestion_pipeline.catalogs.entities.listed_rules import items_by_list
 from ingestion_pipeline.catalogs.entities.orders import gives_orders
 from ingestion_pipeline.catalogs.entities.places import embedded, placed
-from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
+from ingestion_pipeline.catalogs.entities.record import (
+    LEARNED,
+    Found,
+    Record,
+    Rung,
+    record_of,
+)
 from ingestion_pipeline.catalogs.entities.selectors import Selectors, records_by_selectors
 from ingestion_pipeline.catalogs.entities.table_rules import courses_by_table
 from ingestion_pipeline.catalogs.entities.titled_rules import thing_by_title
@@ -31,12 +38,16 @@ COURSE = "course"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RulePage:
-    """A page as rules read it; `text` is the stored one, which spans of evidence refer to."""
+    """A page as rules read it; `text` is the stored one, which spans of evidence refer to.
+
+    Learned selectors count only where none are given.
+    """
 
     body: str
     text: str
     url: str | None = None
     selectors: Selectors | None = None
+    learned: Selectors | None = None
 
     @property
     def is_json(self) -> bool:
@@ -50,6 +61,7 @@ class _Answer:
     by: str
     found: list[Found]
     text: str | None  # what proves the fields; None where the source itself does
+    reason: str = ""
 
 
 class NoRules(ValueError):
@@ -84,7 +96,7 @@ def read_by_rules(
     kind: EntityType, page: RulePage, *, only_embedded: bool = False
 ) -> Reading[Record]:
     """The same of a page whose text is at hand; see `read_records`."""
-    if not has_rules(kind, page.selectors):
+    if not has_rules(kind, page.selectors or page.learned):
         raise NoRules(
             f"no rules read {kind.name} without a model; give its schema `embedded`, `titled` or"
             " `listed`, or the source `selectors`"
@@ -116,7 +128,7 @@ def _records(kind: EntityType, answer: _Answer) -> list[Record]:
     prove = embedded if rung is Rung.EMBEDDED else placed
     proofs = prove(kind, found, answer.text)
     return [
-        record_of(kind, one, rung=rung, evidence=proof)
+        replace(record_of(kind, one, rung=rung, evidence=proof), reason=answer.reason)
         for one, proof in zip(found, proofs, strict=True)
     ]
 
@@ -131,7 +143,19 @@ def _answers(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
     if page.selectors is not None:
         found = records_by_selectors(kind, page.selectors, visible_tree(page.body))
         yield _Answer(rung=Rung.SELECTORS, by="given selectors", found=found, text=page.text)
+    elif page.learned is not None:
+        yield from _learned(kind, page, page.learned)
     yield from _course_layouts(page) if kind.name == COURSE else _layouts(kind, page)
+
+
+def _learned(kind: EntityType, page: RulePage, learned: Selectors) -> Iterator[_Answer]:
+    """What learned selectors find, if every record is whole and proved."""
+    found = found_by_learned(kind, learned, visible_tree(page.body))
+    answer = _Answer(
+        rung=Rung.SELECTORS, by="learned selectors", found=found, text=page.text, reason=LEARNED
+    )
+    if found and not any(record.is_flagged for record in _records(kind, answer)):
+        yield answer
 
 
 def _course_layouts(page: RulePage) -> Iterator[_Answer]:

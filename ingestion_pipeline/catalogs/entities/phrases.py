@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 _WORDS = re.compile(r"[^\W_]+")
+_PARTS = re.compile(r"[A-Z][a-z]+")  # of a choice's name: BachelorDegree
 
 
 def words_of(text: str) -> str:
@@ -36,3 +37,16 @@ def choice_by_name(text: str, choices: Iterable[str]) -> str | None:
     """The choice that is written like the text: Bachelor Degree is BachelorDegree."""
     wanted = words_of(text).replace(" ", "")
     return next((choice for choice in choices if choice.casefold() == wanted), None)
+
+
+def choice_in_words(text: str, choices: Iterable[str]) -> str | None:
+    """The one choice whose name of several words is in the text: "3 semester hours"."""
+    words = words_of(text)
+    found = [choice for choice in choices if _is_named(choice, words)]
+    return found[0] if len(found) == 1 else None
+
+
+def _is_named(choice: str, words: str) -> bool:
+    parts = _PARTS.findall(choice)
+    phrase = " ".join(parts).casefold()
+    return len(parts) > 1 and (f" {phrase} " in words or f" {phrase}s " in words)

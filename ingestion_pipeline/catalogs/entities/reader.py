@@ -44,11 +44,13 @@ async def read_page(
     settings: Settings,
     now: datetime,
     selectors: Selectors | None = None,
+    learned: Selectors | None = None,
 ) -> PageReading:
     """Every record the page states, by the cheapest rung that reads it well.
 
     Rules that give proved, complete records end it; no model is asked then. Without a model the
-    rules have the last word, where the entity has any that could tell.
+    rules have the last word, where the entity has any that could tell. `learned` selectors are
+    asked where none are given, and never have the last word.
 
     Raises:
         Resource: it takes a model, and none is configured, free or affordable for now; as
@@ -56,7 +58,7 @@ async def read_page(
         Transient: the page is empty, or a model did not answer in time.
         Permanent: the page is a bomb, or no model gives a usable answer.
     """
-    ruled = await asyncio.to_thread(rule_reading, kind, page, selectors, settings)
+    ruled = await asyncio.to_thread(rule_reading, kind, page, selectors, settings, learned=learned)
     page_reader = _PageReader(kind=kind, page=page, ruled=ruled)
     if not ruled.reason:
         return await page_reader.finished(ruled.records)

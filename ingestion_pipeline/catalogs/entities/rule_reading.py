@@ -36,7 +36,12 @@ class RuleReading:
 
 
 def rule_reading(
-    kind: EntityType, page: PageContent, selectors: Selectors | None, settings: Settings
+    kind: EntityType,
+    page: PageContent,
+    selectors: Selectors | None,
+    settings: Settings,
+    *,
+    learned: Selectors | None = None,
 ) -> RuleReading:
     """The records that rules find, none of them if the entity has no rules.
 
@@ -48,8 +53,10 @@ def rule_reading(
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     records: Sequence[Record] = ()
     notes: Sequence[str] = ()
-    if has_rules(kind, selectors):
-        asked = RulePage(body=page.body, text=page.text, url=page.url, selectors=selectors)
+    if has_rules(kind, selectors or learned):
+        asked = RulePage(
+            body=page.body, text=page.text, url=page.url, selectors=selectors, learned=learned
+        )
         reading = read_by_rules(kind, asked)
         records, notes = reading.records, reading.notes
     tree = None if is_json(page.body) else parse_html(page.body)

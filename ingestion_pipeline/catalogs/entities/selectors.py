@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     FieldKind,
     SingleGoesToMax,
 )
+from ingestion_pipeline.catalogs.entities.phrases import choice_in_words
 from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
 from ingestion_pipeline.catalogs.fields import Fields, as_mapping
 from ingestion_pipeline.reading.cleaning import fragment_text
@@ -44,6 +45,10 @@ class Selectors:
 
     record: str | None
     fields: tuple[tuple[str, str], ...]
+
+    def as_config(self) -> dict[str, str]:
+        """As a source's `config.selectors` would say it."""
+        return ({RECORD: self.record} if self.record else {}) | dict(self.fields)
 
 
 def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | None:
@@ -78,17 +83,18 @@ def records_by_selectors(
     if tree.body is None:
         return []
     blocks = tree.css(selectors.record)[:MAX_RECORDS] if selectors.record else [tree.body]
-    found = [_found(kind, selectors, block) for block in blocks]
+    found = [found_in(kind, selectors, block) for block in blocks]
     return [one for one in found if any(value is not None for value in one.fields.values())]
 
 
-def _is_given(kind: EntityType, name: str) -> bool:
-    """Whether a rule of the type fills the field."""
-    return any(rule.rule == "defaults_to" and rule.field == name for rule in kind.rules)
+def found_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> Found:
+    """What the selectors find in the element around one record."""
+    texts = ((name, next(texts_at(block, css), None)) for name, css in selectors.fields)
+    return found_by_words(kind, {name: text for name, text in texts if text})
 
 
-def _found(kind: EntityType, selectors: Selectors, block: LexborNode) -> Found:
-    said = {name: text for name, css in selectors.fields if (text := _text(block, css))}
+def found_by_words(kind: EntityType, said: Mapping[str, str]) -> Found:
+    """What the words in the place of each field say of it."""
     fields: dict[str, FieldValue | None] = {}
     for name, text in said.items():
         fields[name] = _value(kind, kind.field(name), text)
@@ -97,8 +103,21 @@ def _found(kind: EntityType, selectors: Selectors, block: LexborNode) -> Found:
     return Found(fields=fields, quotes=quotes)
 
 
+def texts_at(block: LexborNode, css: str) -> Iterator[str]:
+    """The text of each element that matches and has any, one line for each block in it."""
+    texts = (fragment_text(node.html or "") for node in block.css(css))
+    return (text for text in texts if text)
+
+
+def _is_given(kind: EntityType, name: str) -> bool:
+    """Whether a rule of the type fills the field."""
+    return any(rule.rule == "defaults_to" and rule.field == name for rule in kind.rules)
+
+
 def _value(kind: EntityType, field: EntityField, text: str) -> FieldValue | None:
     value = value_of(kind, field, text)
+    if field.kind is FieldKind.CHOICE and value is None:
+        return choice_in_words(text, field.choices)
     # An element that only stands where the thing is so: <span class=noncredit>Non-credit</span>.
     return True if field.kind is FieldKind.FLAG and value is None else value
 
@@ -110,8 +129,3 @@ def _ranges(kind: EntityType, said: Mapping[str, str]) -> dict[str, FieldValue |
         if isinstance(rule, SingleGoesToMax) and (both := _RANGE.search(said.get(rule.to, ""))):
             found[rule.field], found[rule.to] = Decimal(both[1]), Decimal(both[2])
     return found
-
-
-def _text(block: LexborNode, css: str) -> str | None:
-    texts = ("\n".join(fragment_text(node.html or "").split("\n")) for node in block.css(css))
-    return next((text for text in texts if text), None)

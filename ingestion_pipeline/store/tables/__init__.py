@@ -15,6 +15,7 @@ from ingestion_pipeline.store.tables.catalogs import (
     data_items,
     datasets,
     extractions,
+    learned_selectors,
     pages,
     recipes,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "extractions",
     "follows",
     "hosts",
+    "learned_selectors",
     "metadata",
     "model_answers",
     "model_calls",

@@ -37,6 +37,21 @@ recipes = Table(
     Column("updated_at", UtcDateTime, nullable=False),
 )
 
+learned_selectors = Table(
+    "learned_selectors",
+    metadata,
+    Column("source_id", String(120), ForeignKey("sources.id"), primary_key=True),
+    Column("entity_type", String(60), primary_key=True),
+    Column("schema_hash", String(64), nullable=False, comment="of the type they were learned for"),
+    Column("selectors", Json, nullable=False, comment="CSS by field, and of what is around one"),
+    Column("learned_from", Integer, nullable=False, comment="pages that a model had read"),
+    Column("confirmed", Integer, nullable=False, server_default="0", comment="pages they read"),
+    Column("failed", Integer, nullable=False, server_default="0", comment="pages they did not"),
+    Column("failed_in_row", Integer, nullable=False, server_default="0"),
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+
 extractions = Table(
     "extractions",
     metadata,
