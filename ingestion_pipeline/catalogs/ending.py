@@ -179,7 +179,7 @@ def _dataset(
         base_id=row.base_dataset_id,
     )
     if ending.status is ExtractionStatus.COMPLETE:
-        return end_dataset(connection, built, limits=settings.extraction, now=now)
+        return end_dataset(connection, built, settings=settings, now=now)
     return leave_incomplete(connection, built)
 
 
