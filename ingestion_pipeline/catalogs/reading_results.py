@@ -33,7 +33,7 @@ from ingestion_pipeline.catalogs.reading_work import (
     ReadOver,
     ReadResult,
 )
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.catalogs.writing import failure_reason, lock_extractions
 from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.pages.workshop import Workshop
@@ -182,14 +182,23 @@ class _Flush:
             read=len(fresh) - empty,
             empty=empty,
             items=sum(len(one.items) for one in told),
-            explored=self._explore(fresh, found),
+            explored=self._explore(fresh, found, going_on),
         )
 
-    def _explore(self, fresh: Sequence[ReadDone], found: Mapping[int, Sequence[Item]]) -> int:
-        """Only from a page that holds records, and in the transaction that finishes it."""
+    def _explore(
+        self,
+        fresh: Sequence[ReadDone],
+        found: Mapping[int, Sequence[Item]],
+        going_on: Mapping[int, GoingOn],
+    ) -> int:
+        """Only from a page that holds records, and in the transaction that finishes it.
+
+        A rerun asks nobody: it has the pages that were explored then, and no others.
+        """
         by_extraction: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
         for one in fresh:
-            if one.reading.explored and found[one.work.page_id]:
+            is_rerun = going_on[one.work.extraction_id].kind is ExtractionKind.RERUN
+            if one.reading.explored and found[one.work.page_id] and not is_rerun:
                 told = by_extraction.setdefault(one.work.extraction_id, [])
                 told.append((one.task, one.work.step, one.reading.explored))
         return explore(self._connection, by_extraction, now=self._now, settings=self._shop.settings)
