@@ -148,7 +148,7 @@ def resume(connection: Connection, extraction_id: int, *, actor: str, now: datet
             f"extraction {extraction_id} is {row.status}, and there is nothing to go on with;"
             f" `ingest extractions retry {extraction_id}` tries its failed pages again"
         )
-    _reset(connection, row.id, _failed_root(row))
+    _reset(connection, row.id, _hindrances(row))
     return _reopen(connection, row, "extraction.resume", actor=actor, now=now)
 
 
@@ -166,8 +166,10 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     return _reopen(connection, row, "extraction.retry", actor=actor, now=now)
 
 
-def _failed_root(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
-    """A root that failed is tried again: without it there is nothing to go on with."""
+def _hindrances(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+    """What would end it again at once is tried again: a failed root, of an API any failed page."""
+    if row.kind == ExtractionKind.API.value:
+        return pages.c.status == PageStatus.ERROR.value
     other = pages.alias("other")
     alone = ~exists(
         select(other.c.id).where(

@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.dataset_rows import (
     write_items,
     write_pages,
 )
-from ingestion_pipeline.catalogs.ending import budget_ending, end_failed_roots, finalise
+from ingestion_pipeline.catalogs.ending import budget_ending, end_hopeless, finalise
 from ingestion_pipeline.catalogs.exploring import explore
 from ingestion_pipeline.catalogs.items import Item, items_of
 from ingestion_pipeline.catalogs.reading_work import (
@@ -233,7 +233,7 @@ class _Flush:
         now, settings, random = self._now, self._shop.settings, self._shop.random
         ended = finalise(
             self._connection, endings, now=now, settings=settings, random=random
-        ) + end_failed_roots(self._connection, ids, now=now, settings=settings, random=random)
+        ) + end_hopeless(self._connection, ids, now=now, settings=settings, random=random)
         return {one.id for one in ended}
 
 

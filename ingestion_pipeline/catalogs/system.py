@@ -9,7 +9,7 @@ from random import Random
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.carrying import carry_over
-from ingestion_pipeline.catalogs.ending import Ending, end_failed_roots, finalise
+from ingestion_pipeline.catalogs.ending import Ending, end_hopeless, finalise
 from ingestion_pipeline.catalogs.exploring import explore_again
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
@@ -133,7 +133,7 @@ class CatalogSystem:
         explore_again(connection, followed, carried, now=now, settings=settings)
         begin_readings(connection, followed, downloaded - carried, going_on, now=now)
         finalise(connection, _walls(outcomes), now=now, settings=settings, random=random)
-        end_failed_roots(connection, ids, now=now, settings=settings, random=random)
+        end_hopeless(connection, ids, now=now, settings=settings, random=random)
 
 
 def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:
