@@ -20,6 +20,8 @@ from ingestion_pipeline.store.tables import crawl_steps, extractions, pages, sna
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.work.task import Task
 
+CONTENT_MISSING = "content_missing"  # the page is to be fetched again
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWork:
@@ -58,8 +60,8 @@ class ReadWork:
 
 def gone(url: str, why: str) -> Permanent:
     """The failure of a page whose stored content is no longer there, or is nothing."""
-    said = f"the content of {url} cannot be read: {why}; retry the page to fetch it again"
-    return Permanent(said, code="content_missing")
+    said = f"the content of {url} cannot be read: {why}; a retry of its extraction fetches it again"
+    return Permanent(said, code=CONTENT_MISSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
