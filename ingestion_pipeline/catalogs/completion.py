@@ -23,8 +23,8 @@ from ingestion_pipeline.catalogs.ending import (
     EXTRACTION_TASKS,
     Ended,
     Ending,
-    hopeless,
     finalise,
+    hopeless,
     hopeless_ending,
 )
 from ingestion_pipeline.catalogs.progress import Running, progress, running, write_summaries
@@ -111,9 +111,7 @@ def _finalise(shop: Workshop, extraction_id: int) -> list[Ended]:
         look = _Look(connection, running(connection, extraction_id=extraction_id), now=now)
         look.write()
         endings = look.endings(shop.settings.extraction)
-        return finalise(
-            connection, endings, now=now, settings=shop.settings, random=shop.random
-        )
+        return finalise(connection, endings, now=now, settings=shop.settings, random=shop.random)
 
 
 class _Look:

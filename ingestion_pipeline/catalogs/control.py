@@ -201,9 +201,7 @@ def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
 
 def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     """Pages whose items are no longer kept, since their dataset was an old one: read again."""
-    own = and_(
-        data_items.c.dataset_id == _own_dataset(row.id), data_items.c.page_id == pages.c.id
-    )
+    own = and_(data_items.c.dataset_id == _own_dataset(row.id), data_items.c.page_id == pages.c.id)
     base = and_(
         data_items.c.dataset_id == row.base_dataset_id,
         data_items.c.page_id == pages.c.carried_from,

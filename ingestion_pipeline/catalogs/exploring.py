@@ -87,7 +87,7 @@ def explore_again(
     return explore(connection, explored, now=now, settings=settings)
 
 
-def _led_before(carried: Sequence[int]) -> Select[Any]:
+def _led_before(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:
     """Every page that exploring found from the steps of these pages, one of them for each step."""
     old_step, old = crawl_steps.alias("old_step"), pages.alias("old")
     own = pages.alias("own")

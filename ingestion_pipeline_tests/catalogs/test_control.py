@@ -6,7 +6,8 @@ import pytest
 from sqlalchemy import delete
 
 from ingestion_pipeline.catalogs import control
-from ingestion_pipeline.catalogs.rerunning import predict_rerun, rerun
+from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.rerunning import rerun
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
@@ -142,7 +143,7 @@ def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:
 
 @pytest.mark.parametrize(
     ("rung", "has_model", "calls"),
-    [("layout", True, 0), ("cheap_model", True, 1), ("cheap_model", False, 0)],
+    [("layout", True, 0), ("cheap_model", True, 2), ("cheap_model", False, 0)],
 )
 def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
     some: Extracting,

@@ -225,5 +225,5 @@ def test_items_of_a_type_of_ones_own_are_exported_as_all_others(
 
     assert [one.path.name for one in done] == ["course.catalog~a.jsonl", "bird.catalog~b.jsonl"]
     assert [one["ring"] for one in in_jsonl(done[1].path)] == ["R-1"]
-    with pytest.raises(LookupError, match="there are: .*bird"):
+    with pytest.raises(LookupError, match=r"there are: .*bird"):
         Wanted(name="fish", entities=tmp_path).check()

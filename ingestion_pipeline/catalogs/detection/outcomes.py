@@ -175,7 +175,12 @@ def _give_up(connection: Connection, one: Failed, *, now: datetime) -> None:
 
 
 def _tell(
-    connection: Connection, one: Found | Failed, status: RecipeStatus, message: str, *, now: datetime
+    connection: Connection,
+    one: Found | Failed,
+    status: RecipeStatus,
+    message: str,
+    *,
+    now: datetime,
 ) -> None:
     """One outbox row for each end of a detection; `notices` makes messages of them."""
     payload: dict[str, Any] = {
