@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from sqlalchemy import delete
+from sqlalchemy import delete, event
 
 from ingestion_pipeline.catalogs import control
 from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
@@ -209,3 +211,27 @@ def test_a_page_whose_content_is_lost_is_fetched_again_but_for_a_rerun(
     some.act(control.retry, id_)
 
     assert some.live("fetch_page") == fetched
+
+
+def test_a_cancelled_task_finds_its_page_by_id_however_many_there_are(some: Extracting) -> None:
+    """By its key each of 100,000 tasks was compared with each page: a resume had not ended after five minutes."""
+    id_ = some.begin(SOME)
+    some.task(id_, "/c/2")
+    some.cancel(id_)
+    asked: list[tuple[str, Any]] = []
+    engine = some.shop.store.engine
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def listen(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
+        asked.append((statement, given))
+
+    some.act(control.resume, id_)
+    event.remove(engine, "before_cursor_execute", listen)
+
+    reviving = [one for one in asked if one[0].startswith("UPDATE tasks") and "max(" in one[0]]
+    assert len(reviving) == 2
+    if engine.dialect.name == "sqlite":
+        with some.shop.store.read() as connection:
+            for statement, given in reviving:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
+                assert "SEARCH pages USING INTEGER PRIMARY KEY" in "\n".join(map(str, plan))
