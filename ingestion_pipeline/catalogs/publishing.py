@@ -30,7 +30,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     entity_types,
 )
 from ingestion_pipeline.catalogs.gates import DatasetNumbers, as_stored, judge
-from ingestion_pipeline.catalogs.states import DatasetStatus
+from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
@@ -118,6 +118,26 @@ def _last_good(connection: Connection, built: Built, *, before_version: int) -> 
     )
     newest = query.order_by(datasets.c.version.desc()).limit(1)
     return connection.execute(newest).scalar_one_or_none()
+
+
+def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int) -> int:
+    """How many items of the dataset stand on pages that failed in this extraction."""
+    then, now = pages.alias("then"), pages.alias("now")
+    query = (
+        select(func.count())
+        .select_from(now)
+        .join(then, then.c.key == now.c.key)
+        .join(datasets, datasets.c.extraction_id == then.c.extraction_id)
+        .join(data_items, data_items.c.page_id == then.c.id)
+        .where(
+            now.c.extraction_id == extraction_id,
+            now.c.status == PageStatus.ERROR.value,
+            datasets.c.id == dataset_id,
+            data_items.c.dataset_id == dataset_id,
+            ~data_items.c.is_repeat,
+        )
+    )
+    return connection.execute(query).scalar_one()
 
 
 def _kind(name: str, settings: Settings) -> EntityType | None:
@@ -266,7 +286,8 @@ def _settle(
     new = numbers(connection, dataset_id, kind)
     before = None if good is None else numbers(connection, good, kind)
     required = kind.required if kind else ()
-    found = judge(new, before, required=required, limits=settings.extraction)
+    failed = 0 if good is None else _on_failed_pages(connection, good, built.extraction_id)
+    found = judge(new, before, required=required, limits=settings.extraction, failed=failed)
     status = DatasetStatus.QUARANTINED if found else DatasetStatus.PUBLISHED
     findings = as_stored(found)
     connection.execute(

@@ -214,7 +214,7 @@ def test_a_page_whose_content_is_lost_is_fetched_again_but_for_a_rerun(
 
 
 def test_a_cancelled_task_finds_its_page_by_id_however_many_there_are(some: Extracting) -> None:
-    """By its key each of 100,000 tasks was compared with each page: a resume had not ended after five minutes."""
+    """By its key each task was compared with each page; 100,000 of them took over five minutes."""
     id_ = some.begin(SOME)
     some.task(id_, "/c/2")
     some.cancel(id_)

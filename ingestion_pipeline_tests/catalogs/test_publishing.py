@@ -189,3 +189,16 @@ def test_what_was_shown_of_another_entity_says_nothing_against_a_dataset(some: E
 
     assert ended.dataset is not None
     assert ended.dataset.findings == []
+
+
+def test_items_lost_with_failed_pages_are_missed_though_as_many_are_new(some: Extracting) -> None:
+    first_version(some, items=10)
+    [base] = some.rows(datasets)
+    paths = {"/c/1": "ERROR", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
+    second = some.begin(paths, base_dataset_id=base.id)
+    some.read(second, {"/c/2": [f"b{n}" for n in range(8)], "/c/3": ["c"]})
+
+    [ended] = some.end(second)
+
+    assert ended.dataset is not None
+    assert [one["code"] for one in ended.dataset.findings] == ["failed_pages"]
