@@ -101,7 +101,7 @@ def test_a_catalogue_without_a_recipe_is_detected_by_the_job_that_the_sensor_ask
 
     assert "detect_recipes" in [one.job_name for one in asked]
     assert detected.success
-    assert told(crawled)[SHOP]["pages"] == 1
+    assert told(crawled, "pages")[SHOP]["pages"] == 1
 
 
 def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
