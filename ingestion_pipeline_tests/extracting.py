@@ -119,7 +119,7 @@ class Extracting:
             "source_id": row.source_id,
             "extraction_id": row.id,
             "version": max(versions, default=0) + 1,
-            "entity_type": "course",
+            "entity_type": row.entity_type,
             "read_as": "r1",
             "status": "building",
             "created_at": self.clock.at,

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, String, and_, literal, select, update
 
 from ingestion_pipeline.catalogs.entities.declared import declared
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import datasets, pages
@@ -26,6 +26,7 @@ class GoingOn:
 
     id: int
     source_id: str
+    kind: ExtractionKind
     entity_type: str
     base_dataset_id: int | None
     config: Mapping[str, Any]

@@ -5,7 +5,8 @@
 | complete | not for `quiet_seconds` | none | COMPLETE (of an API at once) |
 | complete | | some | goes on |
 | incomplete | not for `stale_seconds` | whatever | STALE |
-| root given up | | nothing open | STALE; of an API CANCELLED |
+| a root given up, alone | | whatever | STALE |
+| of an API any page given up | | whatever | CANCELLED |
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ingestion_pipeline.catalogs.ending import (
     EXTRACTION_TASKS,
     Ended,
     Ending,
-    failed_roots,
     finalise,
-    root_ending,
+    hopeless,
+    hopeless_ending,
 )
 from ingestion_pipeline.catalogs.progress import Running, progress, running, write_summaries
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
@@ -46,13 +47,13 @@ class Standing:
     total: int
     has_pending: bool
     quiet_for: timedelta
-    root_failure: Mapping[str, Any] | None = None
+    failure: Mapping[str, Any] | None = None
 
 
 def decide(standing: Standing, *, limits: Extraction) -> Ending | None:
     """How the extraction ends now; None if it goes on."""
-    if standing.root_failure is not None:
-        return root_ending(standing.kind, standing.root_failure)
+    if standing.failure is not None:
+        return hopeless_ending(standing.kind, standing.failure)
     if standing.unfinished or not standing.total:
         return _stale(standing, limits)
     is_quiet = standing.quiet_for >= timedelta(seconds=limits.quiet_seconds)
@@ -98,28 +99,22 @@ def update_completions(shop: Workshop, *, source_ids: Collection[str] | None = N
             look = _Look(connection, some, now=now)
             changed += look.write()
             endings = look.endings(shop.settings.extraction)
-        for id_, ending in endings.items():
-            ended += _finalise(shop, id_, ending)
+        for id_ in endings:
+            ended += _finalise(shop, id_)
     return Completions(running=len(found), changed=changed, ended=ended)
 
 
-def _finalise(shop: Workshop, extraction_id: int, ending: Ending) -> list[Ended]:
+def _finalise(shop: Workshop, extraction_id: int) -> list[Ended]:
+    """It ends, if that is still so: something may have been added since it was looked at."""
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        # Something may have been added since it was looked at; whoever adds holds the row's lock.
-        if ending is COMPLETE and not _still_complete(connection, extraction_id):
-            return []
-        return finalise(
-            connection, {extraction_id: ending}, now=now, settings=shop.settings, random=shop.random
-        )
-
-
-def _still_complete(connection: Connection, extraction_id: int) -> bool:
-    locked = select(extractions.c.id).where(extractions.c.id == extraction_id).with_for_update()
-    connection.execute(locked)
-    found = running(connection, extraction_id=extraction_id)
-    far = progress(connection, [extraction_id])[extraction_id]
-    return bool(found) and not far.unfinished and not _pending(connection, found)
+        # Whoever adds to it holds the row's lock.
+        locked = select(extractions.c.id).where(extractions.c.id == extraction_id)
+        connection.execute(locked.with_for_update())
+        look = _Look(connection, running(connection, extraction_id=extraction_id), now=now)
+        look.write()
+        endings = look.endings(shop.settings.extraction)
+        return finalise(connection, endings, now=now, settings=shop.settings, random=shop.random)
 
 
 class _Look:
@@ -145,7 +140,7 @@ class _Look:
     def endings(self, limits: Extraction) -> dict[int, Ending]:
         """How each of those that are over ends."""
         pending = _pending(self._connection, self._found)
-        roots = failed_roots(self._connection, [row.id for row in self._found])
+        roots = hopeless(self._connection, [row.id for row in self._found])
         endings: dict[int, Ending] = {}
         for row in self._found:
             far = self._progress[row.id]
@@ -155,7 +150,7 @@ class _Look:
                 total=sum(far.pages.values()),
                 has_pending=row.id in pending,
                 quiet_for=self._now - self._changed_at[row.id],
-                root_failure=roots[row.id][1] if row.id in roots else None,
+                failure=roots[row.id][1] if row.id in roots else None,
             )
             if (ending := decide(standing, limits=limits)) is not None:
                 endings[row.id] = ending

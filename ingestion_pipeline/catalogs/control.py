@@ -10,7 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, null, or_, select, update
+from sqlalchemy import Connection, Row, and_, exists, false, func, null, or_, select, update
 
 from ingestion_pipeline.catalogs.ending import (
     EXTRACTION_TASKS,
@@ -18,6 +18,7 @@ from ingestion_pipeline.catalogs.ending import (
     Ending,
     finalise,
 )
+from ingestion_pipeline.catalogs.reading_work import CONTENT_MISSING
 from ingestion_pipeline.catalogs.requeueing import Requeued, requeue
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
@@ -33,6 +34,7 @@ from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import (
     CRAWLING,
     FRONTIER,
+    data_items,
     datasets,
     extractions,
     pages,
@@ -148,7 +150,7 @@ def resume(connection: Connection, extraction_id: int, *, actor: str, now: datet
             f"extraction {extraction_id} is {row.status}, and there is nothing to go on with;"
             f" `ingest extractions retry {extraction_id}` tries its failed pages again"
         )
-    _reset(connection, row.id, _failed_root(row))
+    _reset(connection, row, _hindrances(row))
     return _reopen(connection, row, "extraction.resume", actor=actor, now=now)
 
 
@@ -158,7 +160,7 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     An extraction that has ended is opened for it, and ends again; one that goes on stays as it is.
     """
     row = find(connection, extraction_id)
-    if not _reset(connection, row.id, _hopeless_pages(row)):
+    if not _reset(connection, row, _hopeless_pages(row)):
         raise Unfit(
             f"extraction {extraction_id} has no page that failed or gave no data;"
             f" `ingest extractions rerun {extraction_id}` reads all its pages again"
@@ -166,8 +168,10 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     return _reopen(connection, row, "extraction.retry", actor=actor, now=now)
 
 
-def _failed_root(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
-    """A root that failed is tried again: without it there is nothing to go on with."""
+def _hindrances(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+    """What would end it again at once is tried again: a failed root, of an API any failed page."""
+    if row.kind == ExtractionKind.API.value:
+        return pages.c.status == PageStatus.ERROR.value
     other = pages.alias("other")
     alone = ~exists(
         select(other.c.id).where(
@@ -181,16 +185,38 @@ def _hopeless_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     statuses = [PageStatus.ERROR.value, PageStatus.EXTRACTED_NO_DATA.value]
     if row.kind != ExtractionKind.RERUN.value:
         return pages.c.status.in_(statuses)
-    # A rerun asks nobody: what it has no snapshot of is not its business.
-    return and_(pages.c.status.in_(statuses), pages.c.snapshot_id.is_not(None))
+    # A rerun asks nobody: what it had not to read is not its business.
+    return and_(pages.c.status.in_(statuses), _was_read())
 
 
-def _reset(connection: Connection, extraction_id: int, chosen: Any) -> int:  # noqa: ANN401
-    """The chosen pages wait: to be read if that was what failed, else to be visited."""
-    was_read = or_(
-        pages.c.status == PageStatus.EXTRACTED_NO_DATA.value, pages.c.reading_at.is_not(None)
+def _was_read() -> Any:  # noqa: ANN401 - a SQL condition
+    """Whether somebody has tried to read what is stored of the page, or carried it over."""
+    tried = or_(
+        pages.c.status == PageStatus.EXTRACTED_NO_DATA.value,
+        pages.c.reading_at.is_not(None),
+        pages.c.read_as.is_not(None),
     )
-    may_be_read = and_(pages.c.snapshot_id.is_not(None), was_read)
+    return and_(pages.c.snapshot_id.is_not(None), tried)
+
+
+def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+    """Pages whose items are no longer kept, since their dataset was an old one: read again."""
+    own = and_(data_items.c.dataset_id == _own_dataset(row.id), data_items.c.page_id == pages.c.id)
+    base = and_(
+        data_items.c.dataset_id == row.base_dataset_id,
+        data_items.c.page_id == pages.c.carried_from,
+    )
+    return and_(pages.c.item_count > 0, ~exists().where(own), ~exists().where(base))
+
+
+def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: ANN401
+    """The chosen pages wait: to be read if that was what failed, else to be visited.
+
+    What is no longer stored is visited again; of a rerun nothing ever is.
+    """
+    is_gone = func.coalesce(pages.c.failure["code"].as_string(), "") == CONTENT_MISSING
+    is_rerun = row.kind == ExtractionKind.RERUN.value
+    may_be_read = _was_read() if is_rerun else and_(_was_read(), ~is_gone)
     cleared = {
         "failure": null(),
         "item_count": null(),
@@ -200,11 +226,11 @@ def _reset(connection: Connection, extraction_id: int, chosen: Any) -> int:  # n
         "reading_at": null(),
         "read_at": null(),
     }
-    of_it = and_(pages.c.extraction_id == extraction_id, chosen)
+    of_it = and_(pages.c.extraction_id == row.id, chosen)
     reset = 0
     for is_chosen, status in (
         (and_(of_it, may_be_read), PageStatus.DOWNLOADED),
-        (of_it, PageStatus.WAITING),
+        (and_(of_it, false() if is_rerun else ~may_be_read), PageStatus.WAITING),
     ):
         statement = update(pages).where(is_chosen).values(status=status.value, **cleared)
         reset += connection.execute(statement).rowcount
@@ -217,6 +243,7 @@ def _reopen(
     """The extraction goes on; its next end is told again."""
     refuse_running(connection, row.source_id, other_than=row.id)
     source = source_of(connection, row)
+    _reset(connection, row, _lost_items(row))
     connection.execute(
         update(extractions)
         .where(extractions.c.id == row.id)
@@ -229,6 +256,7 @@ def _reopen(
             updated_at=now,
             # One that was merely confirmed belongs to another extraction: nothing is added to it.
             dataset_id=_own_dataset(row.id),
+            base_dataset_id=_kept_base(row.base_dataset_id),
         )
     )
     connection.execute(
@@ -249,6 +277,11 @@ def _reopen(
 def _own_dataset(extraction_id: int) -> Any:  # noqa: ANN401 - a SQL expression
     query = select(datasets.c.id).where(datasets.c.extraction_id == extraction_id)
     return query.order_by(datasets.c.version.desc()).limit(1).scalar_subquery()
+
+
+def _kept_base(dataset_id: int | None) -> Any:  # noqa: ANN401 - a SQL expression
+    """The dataset, unless it was too old to be kept."""
+    return select(datasets.c.id).where(datasets.c.id == dataset_id).scalar_subquery()
 
 
 def refuse_running(

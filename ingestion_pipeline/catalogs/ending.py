@@ -16,8 +16,9 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, func, null, select, update
+from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, update
 
+from ingestion_pipeline.catalogs.progress import progress, write_summaries
 from ingestion_pipeline.catalogs.publishing import (
     Built,
     DatasetEnd,
@@ -27,7 +28,6 @@ from ingestion_pipeline.catalogs.publishing import (
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,
-    OPEN_PAGES,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
@@ -91,14 +91,6 @@ def budget_ending(message: str) -> Ending:
     return Ending(status=ExtractionStatus.CANCELLED, failure=failure)
 
 
-def going_on(connection: Connection, extraction_ids: Collection[int]) -> set[int]:
-    """Those of these that have not ended: what a worker asks before its next piece of work."""
-    query = select(extractions.c.id).where(
-        extractions.c.id.in_(list(extraction_ids)), extractions.c.status.in_(CRAWLING_STATES)
-    )
-    return set(connection.execute(query).scalars())
-
-
 def finalise(
     connection: Connection,
     endings: Mapping[int, Ending],
@@ -114,6 +106,8 @@ def finalise(
         if row is not None:
             dataset = _dataset(connection, row, ending, settings=settings, now=now)
             over.append((_ended(row, ending, dataset), ending))
+    far = progress(connection, [ended.id for ended, _ in over]) if over else {}
+    write_summaries(connection, {id_: one.as_stored() for id_, one in far.items()}, now=now)
     # All of them before the first source is written: as whoever registers sources does it.
     lock_polls(connection, [ended.source_id for ended, _ in over])
     for ended, ending in over:
@@ -179,7 +173,7 @@ def _dataset(
         base_id=row.base_dataset_id,
     )
     if ending.status is ExtractionStatus.COMPLETE:
-        return end_dataset(connection, built, limits=settings.extraction, now=now)
+        return end_dataset(connection, built, settings=settings, now=now)
     return leave_incomplete(connection, built)
 
 
@@ -195,7 +189,7 @@ def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
     )
 
 
-def end_failed_roots(
+def end_hopeless(
     connection: Connection,
     extraction_ids: Collection[int],
     *,
@@ -203,58 +197,50 @@ def end_failed_roots(
     settings: Settings,
     random: Random,
 ) -> list[Ended]:
-    """Those of these that have no page but a failed root have ended: never complete."""
-    failures = failed_roots(connection, extraction_ids)
-    endings = {id_: root_ending(kind, failure) for id_, (kind, failure) in failures.items()}
+    """Those of these that cannot become complete any more have ended."""
+    failures = hopeless(connection, extraction_ids)
+    endings = {id_: hopeless_ending(kind, failure) for id_, (kind, failure) in failures.items()}
     return finalise(connection, endings, now=now, settings=settings, random=random)
 
 
-def root_ending(kind: str, failure: Mapping[str, Any]) -> Ending:
-    """A root that is given up: of an API that is the end, else somebody may go on later."""
+def hopeless_ending(kind: str, failure: Mapping[str, Any]) -> Ending:
+    """What was given up is the end of an API's; else somebody may go on later."""
     is_api = kind == ExtractionKind.API.value
     status = ExtractionStatus.CANCELLED if is_api else ExtractionStatus.STALE
     return Ending(status=status, failure=failure)
 
 
-def failed_roots(
+def hopeless(
     connection: Connection, extraction_ids: Collection[int]
 ) -> dict[int, tuple[str, Mapping[str, Any]]]:
-    """Of those that go on and have nothing open: kind and failure of a root that was given up.
+    """Of those that go on: kind and failure of what was given up, and nothing replaces.
 
-    A root in ERROR has used up its attempts, or cannot be got at all: a retry would still wait.
+    Of an API that is any page: a list without one of its pages looks like a shorter list. Else it
+    is a root that nothing came of. A page in ERROR has used up its attempts, or cannot be got at
+    all: a retry would still wait.
     """
     if not extraction_ids:
         return {}
     other = pages.alias("other")
-    is_open = exists().where(
-        other.c.extraction_id == extractions.c.id, other.c.status.in_(OPEN_PAGES)
+    has_others = exists().where(
+        other.c.extraction_id == extractions.c.id, other.c.status != PageStatus.ERROR.value
+    )
+    is_lost_root = and_(
+        crawl_steps.c.kind.in_(ROOTS), crawl_steps.c.parent_id.is_(None), ~has_others
     )
     query = (
         select(extractions.c.id, extractions.c.kind, pages.c.failure)
-        .join(
-            crawl_steps,
-            and_(
-                crawl_steps.c.extraction_id == extractions.c.id,
-                crawl_steps.c.kind.in_(ROOTS),
-                crawl_steps.c.parent_id.is_(None),
-            ),
-        )
-        .join(
-            pages,
-            and_(
-                pages.c.extraction_id == extractions.c.id,
-                pages.c.status == PageStatus.ERROR.value,
-                pages.c.step_id == crawl_steps.c.id,
-            ),
-        )
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
         .where(
             extractions.c.id.in_(list(extraction_ids)),
             extractions.c.status.in_(CRAWLING_STATES),
-            ~is_open,
+            pages.c.status == PageStatus.ERROR.value,
+            or_(extractions.c.kind == ExtractionKind.API.value, is_lost_root),
         )
-        .order_by(pages.c.id)
+        .order_by(pages.c.id.desc())  # so that the first of them is told
     )
-    unknown = {"class": ErrorClass.PERMANENT.value, "code": "error", "message": "the root failed"}
+    unknown = {"class": ErrorClass.PERMANENT.value, "code": "error", "message": "a page failed"}
     return {row.id: (row.kind, row.failure or unknown) for row in connection.execute(query)}
 
 

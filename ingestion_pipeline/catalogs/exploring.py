@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import Connection, and_, literal, select
+from sqlalchemy import Connection, Select, and_, func, literal, select
 
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent
 from ingestion_pipeline.catalogs.frontier import EXPLORED
@@ -13,11 +14,12 @@ from ingestion_pipeline.catalogs.recipe import PageType
 from ingestion_pipeline.catalogs.seen import identity
 from ingestion_pipeline.catalogs.spawning import Frontier, Spawner
 from ingestion_pipeline.catalogs.steps import Found, StepKind
+from ingestion_pipeline.pages.crawled import PageDone
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.tables import crawl_steps
+from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages
 from ingestion_pipeline.store.types import Id, UtcDateTime
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.task import Task
@@ -62,6 +64,59 @@ def explore(
         count += len(frontier.found)
         Spawner(connection, extraction_id, frontier, now=now, settings=settings).spawn()
     return count
+
+
+def explore_again(
+    connection: Connection,
+    done: Iterable[PageDone],
+    carried: Collection[int],
+    *,
+    now: datetime,
+    settings: Settings,
+) -> int:
+    """Pages that are not read again lead where they led before; how many addresses that are.
+
+    By step, since nobody keeps which page led to which: what a step's unchanged pages may have led
+    to is fetched, and what is gone fails there.
+    """
+    tasks = {one.work.plan.page_id: one.task for one in done if one.work.plan.page_id in carried}
+    explored: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
+    for row in connection.execute(_led_before(list(tasks))) if tasks else ():
+        told = explored.setdefault(row.extraction_id, [])
+        told.append((tasks[row.page_id], row.step, (row.url,)))
+    return explore(connection, explored, now=now, settings=settings)
+
+
+def _led_before(carried: Sequence[int]) -> Select[*tuple[Any, ...]]:
+    """Every page that exploring found from the steps of these pages, one of them for each step."""
+    old_step, old = crawl_steps.alias("old_step"), pages.alias("old")
+    own = pages.alias("own")
+    led = (
+        select(
+            func.min(own.c.id).label("page_id"),
+            own.c.extraction_id,
+            crawl_steps.c.key.label("step"),
+            old_step.c.id.label("old_step"),
+            old_step.c.extraction_id.label("old_extraction"),
+        )
+        .select_from(own)
+        .join(crawl_steps, crawl_steps.c.id == own.c.step_id)
+        .join(extractions, extractions.c.id == own.c.extraction_id)
+        .join(datasets, datasets.c.id == extractions.c.base_dataset_id)
+        .join(
+            old_step,
+            and_(
+                old_step.c.extraction_id == datasets.c.extraction_id,
+                old_step.c.key == crawl_steps.c.key + EXPLORED,
+            ),
+        )
+        .where(own.c.id.in_(carried), own.c.item_count > 0)
+        .group_by(own.c.extraction_id, crawl_steps.c.key, old_step.c.id, old_step.c.extraction_id)
+        .subquery("led")
+    )
+    of_step = and_(old.c.extraction_id == led.c.old_extraction, old.c.step_id == led.c.old_step)
+    query = select(led.c.page_id, led.c.extraction_id, led.c.step, old.c.url)
+    return query.join(old, of_step).order_by(old.c.id)
 
 
 def _ensure_step(connection: Connection, extraction_id: int, key: str, *, now: datetime) -> None:

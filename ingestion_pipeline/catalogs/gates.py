@@ -56,6 +56,21 @@ class Dropped:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FailedPages:
+    """Too many items of before stood on pages that failed this time; new ones may hide it."""
+
+    before: int
+    lost: int
+
+    code = "failed_pages"
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"pages failed that stated {self.lost} of {self.before} items the time before"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LostField:
     """A field that most items have lost."""
 
@@ -86,7 +101,7 @@ class Unproved:
         return f"{self.flagged} of {self.items} items have a required field that is not proved"
 
 
-GateFinding = EmptyAfterFull | Dropped | LostField | Unproved
+GateFinding = EmptyAfterFull | Dropped | FailedPages | LostField | Unproved
 
 
 def judge(
@@ -95,14 +110,20 @@ def judge(
     *,
     required: Collection[str],
     limits: Extraction,
+    failed: int = 0,
 ) -> list[GateFinding]:
-    """All that speaks against the new dataset; `before` is the last good one, if there is one."""
+    """All that speaks against the new dataset; `before` is the last good one, if there is one.
+
+    So many items of before were on pages that `failed` this time.
+    """
     found: list[GateFinding] = []
     if before is not None and before.items:
         if not new.items:
             return [EmptyAfterFull(before=before.items)]
         if is_drop(new.items, before.items, limits):
             found.append(Dropped(before=before.items, items=new.items))
+        elif is_drop(before.items - failed, before.items, limits):
+            found.append(FailedPages(before=before.items, lost=failed))
         found += _lost_fields(new, before, required, limits)
     if new.items and new.flagged > limits.flagged_share * new.items:
         found.append(Unproved(items=new.items, flagged=new.flagged))

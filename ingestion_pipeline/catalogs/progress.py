@@ -183,6 +183,9 @@ def write_summaries(
     """These have changed since they were last looked at."""
     if not summaries:
         return
+    # In one order, as whoever adds to several locks them: no two wait for each other.
+    locked = select(extractions.c.id).where(extractions.c.id.in_(list(summaries)))
+    connection.execute(locked.order_by(extractions.c.id).with_for_update())
     rows = [(id_, dict(summary)) for id_, summary in sorted(summaries.items())]
     given = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
     connection.execute(

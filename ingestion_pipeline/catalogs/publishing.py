@@ -23,10 +23,15 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_types
+from ingestion_pipeline.catalogs.entities.declared import entity_folder
+from ingestion_pipeline.catalogs.entities.entity_type import (
+    BadEntityType,
+    EntityType,
+    entity_types,
+)
 from ingestion_pipeline.catalogs.gates import DatasetNumbers, as_stored, judge
-from ingestion_pipeline.catalogs.states import DatasetStatus
-from ingestion_pipeline.settings.catalogs import Extraction
+from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline.store.types import Id, UtcDateTime
@@ -58,7 +63,7 @@ class Built:
 
 
 def end_dataset(
-    connection: Connection, built: Built, *, limits: Extraction, now: datetime
+    connection: Connection, built: Built, *, settings: Settings, now: datetime
 ) -> DatasetEnd | None:
     """The complete extraction's dataset is published or held back; None if it found nothing ever.
 
@@ -72,7 +77,7 @@ def end_dataset(
     id_ = own.id if own is not None else _create(connection, built, now=now)
     if built.base_id is not None:
         _copy_carried(connection, id_, built, now=now)
-    return _settle(connection, id_, built, limits=limits, now=now)
+    return _settle(connection, id_, built, settings=settings, now=now)
 
 
 def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
@@ -100,16 +105,47 @@ def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
     )
 
 
-def newest_published(
-    connection: Connection, source_id: str, *, before_version: int | None = None
-) -> Row[Any, Any] | None:
-    """Id and version of the dataset that the source shows; None if it has shown none."""
-    query = select(datasets.c.id, datasets.c.version).where(
-        datasets.c.source_id == source_id, datasets.c.status == DatasetStatus.PUBLISHED.value
+def _last_good(connection: Connection, built: Built, *, before_version: int) -> int | None:
+    """The dataset that the source has shown of this entity before; None if it has shown none.
+
+    One of another entity says nothing: the source was declared anew.
+    """
+    query = select(datasets.c.id).where(
+        datasets.c.source_id == built.source_id,
+        datasets.c.entity_type == built.entity_type,
+        datasets.c.status == DatasetStatus.PUBLISHED.value,
+        datasets.c.version < before_version,
     )
-    if before_version is not None:
-        query = query.where(datasets.c.version < before_version)
-    return connection.execute(query.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
+    newest = query.order_by(datasets.c.version.desc()).limit(1)
+    return connection.execute(newest).scalar_one_or_none()
+
+
+def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int) -> int:
+    """How many items of the dataset stand on pages that failed in this extraction."""
+    then, now = pages.alias("then"), pages.alias("now")
+    query = (
+        select(func.count())
+        .select_from(now)
+        .join(then, then.c.key == now.c.key)
+        .join(datasets, datasets.c.extraction_id == then.c.extraction_id)
+        .join(data_items, data_items.c.page_id == then.c.id)
+        .where(
+            now.c.extraction_id == extraction_id,
+            now.c.status == PageStatus.ERROR.value,
+            datasets.c.id == dataset_id,
+            data_items.c.dataset_id == dataset_id,
+            ~data_items.c.is_repeat,
+        )
+    )
+    return connection.execute(query).scalar_one()
+
+
+def _kind(name: str, settings: Settings) -> EntityType | None:
+    """The entity's type; None if its schema file is gone or broken: then fields are not judged."""
+    try:
+        return entity_types(entity_folder(settings)).get(name)
+    except BadEntityType:  # of another type, perhaps; whoever reads pages says so
+        return entity_types().get(name)
 
 
 def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) -> DatasetNumbers:
@@ -239,17 +275,19 @@ def _mark_repeats(connection: Connection, dataset_id: int) -> None:
 
 
 def _settle(
-    connection: Connection, dataset_id: int, built: Built, *, limits: Extraction, now: datetime
+    connection: Connection, dataset_id: int, built: Built, *, settings: Settings, now: datetime
 ) -> DatasetEnd:
     """Counted, judged against the last good one, and published or quarantined."""
     _mark_repeats(connection, dataset_id)
     query = select(datasets.c.version).where(datasets.c.id == dataset_id)
     version: int = connection.execute(query).scalar_one()
-    kind = entity_types().get(built.entity_type)
-    good = newest_published(connection, built.source_id, before_version=version)
+    kind = _kind(built.entity_type, settings)
+    good = _last_good(connection, built, before_version=version)
     new = numbers(connection, dataset_id, kind)
-    before = None if good is None else numbers(connection, good.id, kind)
-    found = judge(new, before, required=kind.required if kind else (), limits=limits)
+    before = None if good is None else numbers(connection, good, kind)
+    required = kind.required if kind else ()
+    failed = 0 if good is None else _on_failed_pages(connection, good, built.extraction_id)
+    found = judge(new, before, required=required, limits=settings.extraction, failed=failed)
     status = DatasetStatus.QUARANTINED if found else DatasetStatus.PUBLISHED
     findings = as_stored(found)
     connection.execute(

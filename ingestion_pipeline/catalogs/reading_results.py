@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.dataset_rows import (
     write_items,
     write_pages,
 )
-from ingestion_pipeline.catalogs.ending import budget_ending, end_failed_roots, finalise
+from ingestion_pipeline.catalogs.ending import budget_ending, end_hopeless, finalise
 from ingestion_pipeline.catalogs.exploring import explore
 from ingestion_pipeline.catalogs.items import Item, items_of
 from ingestion_pipeline.catalogs.reading_work import (
@@ -33,7 +33,7 @@ from ingestion_pipeline.catalogs.reading_work import (
     ReadOver,
     ReadResult,
 )
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.catalogs.writing import failure_reason, lock_extractions
 from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.pages.workshop import Workshop
@@ -182,14 +182,23 @@ class _Flush:
             read=len(fresh) - empty,
             empty=empty,
             items=sum(len(one.items) for one in told),
-            explored=self._explore(fresh, found),
+            explored=self._explore(fresh, found, going_on),
         )
 
-    def _explore(self, fresh: Sequence[ReadDone], found: Mapping[int, Sequence[Item]]) -> int:
-        """Only from a page that holds records, and in the transaction that finishes it."""
+    def _explore(
+        self,
+        fresh: Sequence[ReadDone],
+        found: Mapping[int, Sequence[Item]],
+        going_on: Mapping[int, GoingOn],
+    ) -> int:
+        """Only from a page that holds records, and in the transaction that finishes it.
+
+        A rerun asks nobody: it has the pages that were explored then, and no others.
+        """
         by_extraction: dict[int, list[tuple[Task, str, tuple[str, ...]]]] = {}
         for one in fresh:
-            if one.reading.explored and found[one.work.page_id]:
+            is_rerun = going_on[one.work.extraction_id].kind is ExtractionKind.RERUN
+            if one.reading.explored and found[one.work.page_id] and not is_rerun:
                 told = by_extraction.setdefault(one.work.extraction_id, [])
                 told.append((one.task, one.work.step, one.reading.explored))
         return explore(self._connection, by_extraction, now=self._now, settings=self._shop.settings)
@@ -224,7 +233,7 @@ class _Flush:
         now, settings, random = self._now, self._shop.settings, self._shop.random
         ended = finalise(
             self._connection, endings, now=now, settings=settings, random=random
-        ) + end_failed_roots(self._connection, ids, now=now, settings=settings, random=random)
+        ) + end_hopeless(self._connection, ids, now=now, settings=settings, random=random)
         return {one.id for one in ended}
 
 

@@ -28,6 +28,9 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.work.task import Task
 
+FORMS = ("body_hash", "text_hash", "final_url", "content_type")  # of a page, in its snapshot
+CONTENT_MISSING = "content_missing"  # the page is to be fetched again
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadWork:
@@ -49,26 +52,44 @@ class ReadWork:
     learned: Learned | None = None
 
     def content(self, store: ContentStore) -> PageContent:
-        """The page as it is stored; what is gone from there does not come back by waiting."""
-        if self.body_hash is None:
-            raise gone(self.url, "its snapshot is no longer kept")
-        try:
-            body = store.get(self.body_hash)
-        except Transient as error:
-            raise gone(self.url, str(error)) from error
-        text = decode(body, self.content_type)
-        return PageContent(
-            url=self.final_url or self.url,
-            body=text,
-            text=store.get(self.text_hash).decode() if self.text_hash else text,
-            content_type=self.content_type,
-        )
+        """The page as it is stored; see `stored_content`."""
+        return stored_content(store, url=self.url, **forms_of(self))
+
+
+def stored_content(
+    store: ContentStore,
+    *,
+    url: str,
+    final_url: str | None,
+    body_hash: str | None,
+    text_hash: str | None,
+    content_type: str | None,
+) -> PageContent:
+    """The page as it is stored; what is gone from there does not come back by waiting."""
+    if body_hash is None:
+        raise gone(url, "its snapshot is no longer kept")
+    try:
+        body = store.get(body_hash)
+    except Transient as error:
+        raise gone(url, str(error)) from error
+    text = decode(body, content_type)
+    return PageContent(
+        url=final_url or url,
+        body=text,
+        text=store.get(text_hash).decode() if text_hash else text,
+        content_type=content_type,
+    )
+
+
+def forms_of(page: object) -> dict[str, Any]:
+    """Where the forms of a page are stored, of a row or of work."""
+    return {name: getattr(page, name) for name in FORMS}
 
 
 def gone(url: str, why: str) -> Permanent:
     """The failure of a page whose stored content is no longer there, or is nothing."""
-    said = f"the content of {url} cannot be read: {why}; retry the page to fetch it again"
-    return Permanent(said, code="content_missing")
+    said = f"the content of {url} cannot be read: {why}; a retry of its extraction fetches it again"
+    return Permanent(said, code=CONTENT_MISSING)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +168,7 @@ _COLUMNS = (
     sources.c.config,
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
-    *(snapshots.c[name] for name in ("body_hash", "text_hash", "final_url", "content_type")),
+    *(snapshots.c[name] for name in FORMS),
     learned_selectors.c.schema_hash,
     learned_selectors.c.selectors,
     learned_selectors.c.created_at.label("learned_at"),
@@ -189,13 +210,12 @@ def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
     if row is None:
         return PageGone(task=task, why="its extraction has ended, or it was read already")
     taken = ("extraction_id", "entity_type", "config", "url", "step", "snapshot_id")
-    stored = ("body_hash", "text_hash", "final_url", "content_type")
     return ReadWork(
         task=task,
         page_id=row["id"],
         was_read=row["read_at"] is not None,
         learned=_learned(row),
-        **{name: row[name] for name in (*taken, *stored)},
+        **{name: row[name] for name in (*taken, *FORMS)},
     )
 
 

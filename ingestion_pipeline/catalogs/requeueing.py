@@ -93,7 +93,9 @@ class _Queue:
         """Of a page's cancelled tasks the last goes on: it knows how deep it is, and from where."""
         last = (
             select(func.max(tasks.c.id).label("id"))
-            .join(pages, tasks.c.dedupe_key == self._dedupe_key(kind))
+            # By the page's id, and not by the key that no index of ended tasks has: of 100,000
+            # pages each would be compared with each task.
+            .join(pages, pages.c.id == tasks.c.payload["page"].as_integer())
             .where(
                 pages.c.extraction_id == self._id,
                 pages.c.status == status.value,

@@ -9,7 +9,8 @@ from random import Random
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.carrying import carry_over
-from ingestion_pipeline.catalogs.ending import Ending, end_failed_roots, finalise
+from ingestion_pipeline.catalogs.ending import Ending, end_hopeless, finalise
+from ingestion_pipeline.catalogs.exploring import explore_again
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.frontier import (
     PagePlan,
@@ -129,9 +130,10 @@ class CatalogSystem:
         followed = [done for done, _ in outcomes.done]
         write_followed(connection, followed, known=known, now=now, settings=settings)
         carried = carry_over(connection, downloaded, going_on, now=now, settings=settings)
+        explore_again(connection, followed, carried, now=now, settings=settings)
         begin_readings(connection, followed, downloaded - carried, going_on, now=now)
         finalise(connection, _walls(outcomes), now=now, settings=settings, random=random)
-        end_failed_roots(connection, ids, now=now, settings=settings, random=random)
+        end_hopeless(connection, ids, now=now, settings=settings, random=random)
 
 
 def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:

@@ -14,6 +14,7 @@ from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,
     OPEN_PAGES,
+    ExtractionKind,
     PageStatus,
 )
 from ingestion_pipeline.catalogs.steps import Followed
@@ -121,7 +122,7 @@ def lock_extractions(
     """Nobody else adds to these, or ends them, during this transaction; those that go on."""
     if not ids:
         return {}
-    columns = ("id", "source_id", "entity_type", "base_dataset_id", "status")
+    columns = ("id", "source_id", "kind", "entity_type", "base_dataset_id", "status")
     query = select(*(extractions.c[name] for name in columns), sources.c.config).join(sources)
     locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
     rows = connection.execute(locked.with_for_update(of=extractions)).all()
@@ -132,6 +133,7 @@ def lock_extractions(
         row.id: GoingOn(
             id=row.id,
             source_id=row.source_id,
+            kind=ExtractionKind(row.kind),
             entity_type=row.entity_type,
             base_dataset_id=row.base_dataset_id,
             config=row.config,

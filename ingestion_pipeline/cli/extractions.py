@@ -165,12 +165,12 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
     Not a single request is made.
     """
     from ingestion_pipeline.assembly import open_workshop
-    from ingestion_pipeline.catalogs import rerunning
+    from ingestion_pipeline.catalogs import rerun_cost, rerunning
 
     with open_workshop(environment()) as shop:
         if dry_run:
             with shop.store.read() as connection:
-                found = rerunning.predict_rerun(
+                found = rerun_cost.predict_rerun(
                     connection, extraction_id, settings=shop.settings, content=shop.content
                 )
             cost = "no price is known" if found.cost_usd is None else f"{found.cost_usd:f} dollars"

@@ -11,7 +11,7 @@ import orjson
 from sqlalchemy import Connection, Row, Select, Text, case, cast, false, func, select, true
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind, entity_type
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind
 from ingestion_pipeline.exports import rules
 from ingestion_pipeline.exports.columns import Batches, Column, Holds
 from ingestion_pipeline.exports.datasets import Dataset
@@ -54,7 +54,7 @@ _LINEAGE = (
 def item_columns(wanted: Wanted, datasets: Sequence[Dataset]) -> list[Column]:
     """The fields of the types that are wanted, what proves them, and where they come from."""
     names = dict.fromkeys(one.entity_type for one in datasets)
-    kinds = [entity_type(name) for name in (names if wanted.name == ITEMS else [wanted.name])]
+    kinds = [wanted.kind(name) for name in (names if wanted.name == ITEMS else [wanted.name])]
     fields: dict[str, Column] = {}
     for one in chain.from_iterable(kind.fields for kind in kinds):
         column = Column(name=one.name, holds=_HELD.get(one.kind, Holds.TEXT))
@@ -183,7 +183,7 @@ class _Shaper:
     """Makes the rows of one dataset, in order: ids and headings know what came before."""
 
     def __init__(self, connection: Connection, wanted: Wanted, dataset: Dataset) -> None:
-        self.kind = entity_type(dataset.entity_type)
+        self.kind = wanted.kind(dataset.entity_type)
         self._wanted = wanted
         self._source_url = dataset.source_url
         self._id = rules.id_field(self.kind)

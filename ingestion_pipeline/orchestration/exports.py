@@ -3,6 +3,8 @@
 import dagster as dg
 from pydantic import Field
 
+from ingestion_pipeline.catalogs.entities.declared import entity_folder
+from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, UnknownEntityType
 from ingestion_pipeline.exports.exporting import BadPath, Exported, export_published
 from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.orchestration.heartbeat import whole_run
@@ -39,8 +41,9 @@ def write_datasets(
                 form,
                 source_ids=config.sources,
                 evidence=config.evidence,
+                entities=entity_folder(shop.settings),
             )
-        except (LookupError, BadPath) as error:
+        except (LookupError, UnknownEntityType, BadEntityType, BadPath) as error:
             raise dg.Failure(str(error), allow_retries=False) from error
     for one in written:
         context.log.info("%s: %s rows", one.path, one.rows)

@@ -11,7 +11,8 @@ from ingestion_pipeline.catalogs.completion import update_completions
 from ingestion_pipeline.catalogs.crawling import ask_for
 from ingestion_pipeline.catalogs.ending import Ended
 from ingestion_pipeline.catalogs.progress import running
-from ingestion_pipeline.catalogs.rerunning import predict_rerun, rerun
+from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.rerunning import rerun
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys

@@ -9,8 +9,9 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import insert
 
+from ingestion_pipeline.catalogs import control
 from ingestion_pipeline.catalogs.completion import Standing, decide
-from ingestion_pipeline.catalogs.ending import budget_ending, going_on
+from ingestion_pipeline.catalogs.ending import budget_ending
 from ingestion_pipeline.catalogs.states import ExtractionKind
 from ingestion_pipeline.settings.catalogs import Extraction
 from ingestion_pipeline.store.tables import (
@@ -61,7 +62,7 @@ def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
         total=3,
         has_pending=pending,
         quiet_for=quiet,
-        root_failure=FAILURE if failed else None,
+        failure=FAILURE if failed else None,
     )
 
     ending = decide(standing, limits=Extraction())
@@ -202,10 +203,48 @@ def test_a_budget_that_is_used_up_cancels_and_whoever_works_on_it_sees_so(some: 
 
     some.end(id_, budget_ending("50 of 50 dollars are spent"))
 
-    with some.shop.store.read() as connection:
-        assert going_on(connection, [id_]) == set()
+    assert some.status(id_) == "CANCELLED"
     [line] = some.rows(audit_log, action="extraction.cancelled")
     assert (line.actor, line.detail["reason"]) == ("system", "50 of 50 dollars are spent")
     assert some.live("extract_page") == []
     [source] = some.rows(sources)
     assert source.failure_count == 0
+
+
+def test_an_api_without_one_of_its_pages_is_cancelled_told_once_and_can_be_resumed(
+    some: Extracting,
+) -> None:
+    """Trap 10: a list that lacks its middle looks like a shorter list."""
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "WAITING"}, kind="api")
+    some.task(id_, "/c/3")
+
+    [ended] = some.look()
+    assert some.look(minutes=9) == []
+
+    assert (some.status(id_), ended.failure) == ("CANCELLED", FAILURE)
+    assert (len(some.rows(outbox)), some.live("fetch_page")) == (1, [])
+    assert some.act(control.resume, id_).fetched == 2
+    assert some.look() == []
+
+
+def test_a_root_that_could_not_be_read_does_not_undo_the_pages_beside_it(some: Extracting) -> None:
+    id_ = some.begin({"/c/1": "DOWNLOADED"}, root="ERROR")
+    some.task(id_, "/c/1", "extract_page")
+
+    assert some.look() == []
+    some.read(id_, {"/c/1": ["a"]})
+    [task] = some.rows(tasks, kind="extract_page")
+    some.set(tasks, task.id, status="SUCCESS")
+    some.look()
+
+    assert [one.status.value for one in some.look(minutes=5)] == ["COMPLETE"]
+
+
+def test_the_summary_of_whoever_was_ended_says_how_far_it_came(some: Extracting) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "DOWNLOADED"})
+    some.look()
+    some.read(id_, {"/c/2": ["a", "b"]})
+
+    some.cancel(id_)
+
+    assert some.rows(extractions, id=id_)[0].summary["items"] == 2

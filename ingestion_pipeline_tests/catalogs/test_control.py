@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
+from sqlalchemy import delete, event
 
 from ingestion_pipeline.catalogs import control
-from ingestion_pipeline.catalogs.rerunning import predict_rerun, rerun
+from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.rerunning import rerun
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
+    data_items,
     datasets,
     extractions,
     outbox,
@@ -140,7 +145,7 @@ def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:
 
 @pytest.mark.parametrize(
     ("rung", "has_model", "calls"),
-    [("layout", True, 0), ("cheap_model", True, 1), ("cheap_model", False, 0)],
+    [("layout", True, 0), ("cheap_model", True, 2), ("cheap_model", False, 0)],
 )
 def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
     some: Extracting,
@@ -159,3 +164,75 @@ def test_a_rerun_is_predicted_by_the_pages_that_rules_were_not_enough_for(
 
     assert (found.pages, found.calls) == (2, calls)
     assert (found.cost_usd is not None and found.cost_usd > 0) == bool(calls)
+
+
+def test_pages_whose_items_are_no_longer_kept_are_read_again_by_whoever_resumes(
+    some: Extracting,
+) -> None:
+    done = {"/c/1": "SUCCESS", "/c/2": "SUCCESS"}
+    first = some.begin(done)
+    base = some.read(first, {"/c/1": ["a"], "/c/2": ["b"]})
+    some.end(first)
+    some.clock.advance(minutes=1)
+    second = some.begin({**done, "/c/3": "WAITING"}, base_dataset_id=base)
+    some.carry(second, first, "/c/1", "/c/2")
+    some.cancel(second)
+    with some.shop.store.begin() as connection:  # as retention does
+        connection.execute(delete(data_items).where(data_items.c.dataset_id == base))
+        connection.execute(delete(datasets).where(datasets.c.id == base))
+
+    some.act(control.resume, second)
+
+    assert some.live("extract_page") == ["/c/1", "/c/2"]
+    assert some.live("fetch_page") == ["/c/3"]
+    [row] = some.rows(extractions, id=second)
+    assert row.base_dataset_id is None
+
+
+def test_items_that_are_kept_are_not_read_again(some: Extracting) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"})
+    some.read(id_, {"/c/1": ["a"]})
+    some.end(id_)
+
+    some.act(control.retry, id_)
+
+    assert (some.live("extract_page"), some.live("fetch_page")) == ([], ["/c/2"])
+
+
+@pytest.mark.parametrize(("kind", "fetched"), [("crawl", ["/c/1"]), ("rerun", [])])
+def test_a_page_whose_content_is_lost_is_fetched_again_but_for_a_rerun(
+    some: Extracting, kind: str, fetched: list[str]
+) -> None:
+    id_ = some.begin({"/c/1": "DOWNLOADED", "/c/2": "SUCCESS"}, kind=kind)
+    lost = {"class": "permanent", "code": "content_missing", "message": "it is gone"}
+    page = some.page_of(id_, "/c/1").id
+    some.set(pages, page, status="ERROR", failure=lost, reading_at=some.clock.at)
+
+    some.act(control.retry, id_)
+
+    assert some.live("fetch_page") == fetched
+
+
+def test_a_cancelled_task_finds_its_page_by_id_however_many_there_are(some: Extracting) -> None:
+    """By its key each task was compared with each page; 100,000 of them took over five minutes."""
+    id_ = some.begin(SOME)
+    some.task(id_, "/c/2")
+    some.cancel(id_)
+    asked: list[tuple[str, Any]] = []
+    engine = some.shop.store.engine
+
+    @event.listens_for(engine, "before_cursor_execute")
+    def listen(_: Any, __: Any, statement: str, given: Any, *___: Any) -> None:
+        asked.append((statement, given))
+
+    some.act(control.resume, id_)
+    event.remove(engine, "before_cursor_execute", listen)
+
+    reviving = [one for one in asked if one[0].startswith("UPDATE tasks") and "max(" in one[0]]
+    assert len(reviving) == 2
+    if engine.dialect.name == "sqlite":
+        with some.shop.store.read() as connection:
+            for statement, given in reviving:
+                plan = connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
+                found = [str(row) for row in plan if "SEARCH pages" in str(row)]
+                assert [one for one in found if "rowid=?" not in one] == []

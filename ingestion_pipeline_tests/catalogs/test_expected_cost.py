@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from ingestion_pipeline.catalogs.expected_cost import DetailPage, cost_facts, text_sizes
+from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.catalogs.courses import a_course_page
 from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, a_page, begin, crawl
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import given_sources
@@ -45,3 +47,25 @@ def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_sh
 
     assert text_sizes(pages, content) == [100, 50, 200]
     assert text_sizes([DetailPage(70, None)], content) == [70]
+
+
+def test_a_rerun_is_predicted_by_what_rules_leave_open_of_the_stored_pages(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_course_page(101), "/c/2": a_page("/y")}
+    given_sources(store, a_catalog(LINKS))
+    begin(shop, web)
+    crawl(shop, web)
+    model = load_settings({"INGESTION_HOME": str(shop.settings.home), "OPENAI_API_KEY": "k"})
+
+    with store.read() as connection:
+        found = predict_rerun(connection, 1, settings=model, content=shop.content)
+        free = predict_rerun(connection, 1, settings=shop.settings, content=shop.content)
+
+    assert (found.pages, found.calls) == (
+        2,
+        2,
+    )  # of the one page that rules cannot read, two models
+    assert found.cost_usd is not None
+    assert found.cost_usd > 0
+    assert (free.calls, free.cost_usd, free.note) == (0, 0, "")

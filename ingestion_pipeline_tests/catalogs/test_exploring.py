@@ -6,15 +6,32 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingestion_pipeline.catalogs.crawling import ask_for
 from ingestion_pipeline.catalogs.entities.declared import Declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.entities.record import Found, Rung, record_of
 from ingestion_pipeline.catalogs.exploring import links_on
+from ingestion_pipeline.catalogs.rerunning import rerun
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import Billing
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import crawl_steps, data_items, pages, tasks
-from ingestion_pipeline_tests.crawlers import a_catalog, begin, fetch_pages, found_pages, read_pages
+from ingestion_pipeline.store.tables import (
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    pages,
+    tasks,
+)
+from ingestion_pipeline_tests.crawlers import (
+    SHOP,
+    a_catalog,
+    begin,
+    conclude,
+    fetch_pages,
+    found_pages,
+    read_pages,
+)
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
@@ -100,6 +117,44 @@ def test_a_page_without_records_leads_nowhere(shop: Workshop, store: Store, web:
     walk(shop, web, 2, c_1=("http://a.test/d/2",))
 
     assert len(rows(store, pages)) == 2
+
+
+def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_again(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    shop = changed(shop, extraction__quiet_seconds="0")
+    web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list("/d/3"), "/d/3": a_list()}
+    led = {"c_1": ("http://a.test/d/2",), "d_2": ("http://a.test/d/3",)}
+    walk(shop, web, 4, **led)
+    conclude(shop)
+    ask_for(shop, [SHOP])
+    walk(shop, web, 4)  # whoever reads a page now finds nothing to explore
+
+    conclude(shop)
+
+    assert Counter(web.paths) == {"/": 2, "/c/1": 2, "/d/2": 2, "/d/3": 2}
+    assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
+    [dataset] = rows(store, datasets)
+    assert dataset.confirmed_at is not None
+    assert len(rows(store, data_items)) == 3
+
+
+def test_a_rerun_explores_nothing_since_it_asks_nobody(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    shop = changed(shop, extraction__quiet_seconds="0")
+    web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
+    walk(shop, web, 1)
+    conclude(shop)
+    [first] = rows(store, extractions)
+    web.requests.clear()
+    with store.begin() as connection:
+        rerun(connection, first.id, actor="ann", now=store.clock.now(connection))
+
+    walk(shop, web, 2, c_1=("http://a.test/d/2",))
+
+    assert web.paths == []
+    assert {one.path for one in found_pages(store)} == {"/", "/c/1"}
 
 
 def test_only_what_the_page_links_to_counts() -> None:

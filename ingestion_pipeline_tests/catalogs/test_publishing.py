@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from ingestion_pipeline.catalogs import control, retention
@@ -157,3 +160,45 @@ def test_old_versions_go_with_their_items_and_the_shown_one_stays(some: Extracti
     kept = {row.id for row in some.rows(extractions)}
     assert {row.extraction_id for row in some.rows(pages)} == kept
     assert {row.extraction_id for row in some.rows(crawl_steps)} == kept
+
+
+def test_a_field_that_a_type_of_ones_own_requires_is_missed_when_it_is_lost(
+    some: Extracting, tmp_path: Path
+) -> None:
+    (tmp_path / "entities").mkdir()
+    field = "{name: ring, kind: text, required: true}"
+    (tmp_path / "entities" / "bird.yaml").write_text(f"name: bird\nfields: [{field}]")
+    settings = some.shop.settings.model_copy(update={"sources": tmp_path})
+    some.shop = replace(some.shop, settings=settings)
+    for ring in ("R-1", None):
+        id_ = some.begin({"/c/1": "SUCCESS"}, entity_type="bird")
+        some.read(id_, {"/c/1": ["a", "b"]}, data={"ring": ring})
+        [ended] = some.end(id_)
+        some.clock.advance(minutes=10)
+
+    assert ended.dataset is not None
+    assert [one["code"] for one in ended.dataset.findings] == ["lost_field"]
+
+
+def test_what_was_shown_of_another_entity_says_nothing_against_a_dataset(some: Extracting) -> None:
+    first_version(some, items=30)
+    id_ = some.begin({"/c/1": "SUCCESS"}, entity_type="credential")
+    some.read(id_, {"/c/1": ["a"]})
+
+    [ended] = some.end(id_)
+
+    assert ended.dataset is not None
+    assert ended.dataset.findings == []
+
+
+def test_items_lost_with_failed_pages_are_missed_though_as_many_are_new(some: Extracting) -> None:
+    first_version(some, items=10)
+    [base] = some.rows(datasets)
+    paths = {"/c/1": "ERROR", "/c/2": "SUCCESS", "/c/3": "SUCCESS"}
+    second = some.begin(paths, base_dataset_id=base.id)
+    some.read(second, {"/c/2": [f"b{n}" for n in range(8)], "/c/3": ["c"]})
+
+    [ended] = some.end(second)
+
+    assert ended.dataset is not None
+    assert [one["code"] for one in ended.dataset.findings] == ["failed_pages"]

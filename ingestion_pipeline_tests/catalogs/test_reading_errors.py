@@ -127,7 +127,7 @@ def test_content_that_is_gone_is_an_error_with_its_cure(
     assert counts.failed == 1
     failure = found_pages(store)[1].failure or {}
     assert failure["code"] == "content_missing"
-    assert "retry the page to fetch it again" in failure["message"]
+    assert "a retry of its extraction fetches it again" in failure["message"]
 
 
 def test_over_budget_cancels_the_extraction_at_once_and_is_audited(

@@ -7,7 +7,6 @@ from typing import Any
 
 from sqlalchemy import insert
 
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.sources.registry import add
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store, tables
@@ -57,7 +56,6 @@ def a_dataset(
     page_url: str = "https://college.test/courses/1",
 ) -> int:
     """A version of a catalogue's dataset, all its items on one page that was fetched at noon."""
-    assert entity_type(kind)
     with store.begin() as connection:
         definition = a_definition(
             id=source_id, kind=Kind.CATALOG, url=URL, platform="catalog", series=None

@@ -24,7 +24,7 @@ from ingestion_pipeline.exports.names import Wanted
 from ingestion_pipeline.exports.writing import ABANDONED_SECONDS, replacing
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
+from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset, an_item
 
 COURSES = Wanted(name="course")
 
@@ -212,3 +212,18 @@ def test_nothing_published_is_no_file_but_an_error_for_whoever_named_it(
 
     with pytest.raises(LookupError, match="is building"):
         export_published(store, tmp_path, Format.CSV, source_ids=["catalog:college"])
+
+
+def test_items_of_a_type_of_ones_own_are_exported_as_all_others(
+    store: Store, tmp_path: Path
+) -> None:
+    (tmp_path / "bird.yaml").write_text("name: bird\nfields: [{name: ring, kind: text}]")
+    a_dataset(store, [a_course()], source_id="catalog:a")
+    a_dataset(store, [an_item({"ring": "R-1"})], source_id="catalog:b", kind="bird")
+
+    done = export_published(store, tmp_path, Format.JSONL, entities=tmp_path)
+
+    assert [one.path.name for one in done] == ["course.catalog~a.jsonl", "bird.catalog~b.jsonl"]
+    assert [one["ring"] for one in in_jsonl(done[1].path)] == ["R-1"]
+    with pytest.raises(LookupError, match=r"there are: .*bird"):
+        Wanted(name="fish", entities=tmp_path).check()

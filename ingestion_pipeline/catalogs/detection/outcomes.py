@@ -8,11 +8,12 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, null
 
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
 from ingestion_pipeline.catalogs.recipes import (
     MESSAGE_LENGTH,
+    DetectedRecipe,
     RecipeStatus,
     detected,
     fingerprint,
@@ -20,14 +21,15 @@ from ingestion_pipeline.catalogs.recipes import (
 )
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import lock_polls, make_due
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import outbox
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import WorkError, storable
+from ingestion_pipeline.work.errors import Resource, WorkError, storable
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
-from ingestion_pipeline.work.task import Move, Task, failed, finished, released, retried
+from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 NOTICE = "recipe"  # the kind of subject that recipients hear of
 
@@ -42,6 +44,14 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Needless:
+    """A detection that nobody needs any more: a person has written the recipe."""
+
+    task: Task
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
     """A detection that did not."""
 
@@ -51,7 +61,7 @@ class Failed:
     stack: str | None = None
 
 
-Result = Found | Failed
+Result = Found | Needless | Failed
 
 
 def write_results(
@@ -64,16 +74,30 @@ def write_results(
 ) -> tuple[dict[str, int], list[datetime]]:
     """Everything that is still ours takes effect; the counts, and when what is retried is due.
 
-    A failure is told only when it is final; a success always.
+    A failure is told only when it is final; a success always. What was looked at under an address
+    or a configuration that the source no longer has says nothing: it is looked at again.
     """
     mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
     kept = [one for one in results if one.task.id in mine]
     counts = {"found": 0, "failed": 0, "retried": 0, "given_back": 0}
     moves: list[Move] = []
     again_at: list[datetime] = []
+    ids = [one.source.id for one in kept]
+    known, current = detected(connection, ids), sources_by_id(connection, ids)
     for one in kept:
+        if isinstance(one, Needless):
+            _stand_aside(connection, one, now=now)
+            moves.append(finished(one.task, status=TaskStatus.SKIPPED))
+            continue
+        if fingerprint(one.source) != fingerprint(current[one.source.id]):
+            changed = Resource("the source was changed meanwhile", until=now, code="outdated")
+            mark(connection, [one.source.id], RecipeStatus.WAITING, now=now)
+            moves.append(released(one.task, changed, not_before=now))
+            again_at.append(now)
+            counts["given_back"] += 1
+            continue
         if isinstance(one, Found):
-            _succeed(connection, one, now=now)
+            _succeed(connection, one, known.get(one.source.id), now=now)
             moves.append(finished(one.task))
             counts["found"] += 1
             continue
@@ -95,10 +119,24 @@ def write_results(
     return counts | {"lost": len(results) - len(kept)}, again_at
 
 
-def _succeed(connection: Connection, one: Found, *, now: datetime) -> None:
+def _stand_aside(connection: Connection, one: Needless, *, now: datetime) -> None:
+    """Nothing is told, and nothing failed; it would be looked for if the recipe were taken away."""
+    said = "a recipe was written by hand meanwhile: nothing is to be detected"
+    mark(
+        connection,
+        [one.source.id],
+        RecipeStatus.WAITING,
+        now=now,
+        message=said,
+        detected_for=null(),
+    )
+
+
+def _succeed(
+    connection: Connection, one: Found, before: DetectedRecipe | None, *, now: datetime
+) -> None:
     """The recipe is followed from now on: a new one at once."""
     source, found = one.source, one.found
-    before = detected(connection, [source.id]).get(source.id)
     mark(
         connection,
         [source.id],
@@ -137,7 +175,12 @@ def _give_up(connection: Connection, one: Failed, *, now: datetime) -> None:
 
 
 def _tell(
-    connection: Connection, one: Result, status: RecipeStatus, message: str, *, now: datetime
+    connection: Connection,
+    one: Found | Failed,
+    status: RecipeStatus,
+    message: str,
+    *,
+    now: datetime,
 ) -> None:
     """One outbox row for each end of a detection; `notices` makes messages of them."""
     payload: dict[str, Any] = {

@@ -14,9 +14,15 @@ from typing import Any
 from ingestion_pipeline.catalogs.coursedog import API_BASE
 from ingestion_pipeline.catalogs.detection.asking import ModelVoters
 from ingestion_pipeline.catalogs.detection.detecting import Detective
-from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
+from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
-from ingestion_pipeline.catalogs.detection.outcomes import Failed, Found, Result, write_results
+from ingestion_pipeline.catalogs.detection.outcomes import (
+    Failed,
+    Found,
+    Needless,
+    Result,
+    write_results,
+)
 from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.recipes import (
@@ -195,8 +201,8 @@ class DetectionSlice:
                 said = f"the worker died {item.task.attempts - 1} times over this detection"
                 self._leave(item, Permanent(said, code="worker_lost"))
             elif is_by_hand(item.source):
-                said = "a recipe was written by hand meanwhile: nothing is to be detected"
-                self._leave(item, NotDetected(said, code="by_hand"))
+                self._open.pop(item.task.id)
+                self._results.append(Needless(task=item.task, source=item.source))
             else:
                 by_host.setdefault(host_of(item.source.url), []).append(item)
         await self._visits.assign(by_host, lambda item: item.source)

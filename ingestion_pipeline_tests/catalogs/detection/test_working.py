@@ -10,15 +10,21 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from ingestion_pipeline.catalogs.detection.outcomes import Failed, write_results
 from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
-from ingestion_pipeline.catalogs.recipes import detected, ensure_detection, recipe_facts
+from ingestion_pipeline.catalogs.recipes import DETECT, detected, ensure_detection, recipe_facts
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes
+from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes, tasks
 from ingestion_pipeline.systems import declared
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, crawl_all, found_pages
@@ -303,3 +309,45 @@ def test_a_declaration_without_a_recipe_is_a_good_one(store: Store) -> None:
     with store.begin() as connection:
         assert declared(connection, [SHOP], now=store.now()) == [SHOP]
         assert detected(connection, [SHOP])[SHOP].status == "WAITING"
+
+
+def claimed(shop: Workshop) -> tuple[Task, Source]:
+    """The detection that waits, as a worker has it that looks at the source now."""
+    [task] = Worker(shop.store, lease_seconds=60).claim(Wanted(kind=DETECT), limit=1)
+    with shop.store.read() as connection:
+        return task, sources_by_id(connection, [SHOP])[SHOP]
+
+
+def test_what_was_found_wrong_with_an_address_says_nothing_of_the_next(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, sites.single())
+    given_sources(shop.store, a_found_catalog("/wrong"))
+    with shop.store.begin() as connection:
+        declared(connection, [SHOP], now=shop.store.now())
+    task, source = claimed(shop)
+    given_sources(shop.store, a_found_catalog("/all"))
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        declared(connection, [SHOP], now=now)
+        late = Failed(task=task, source=source, error=Permanent("404", code="http_404"))
+        write_results(connection, [late], now=now, policy=Work(), random=shop.random)
+
+    detect(shop, web)
+
+    assert told(shop.store) == [("recipe", "SUCCESS")]
+    assert recipe_row(shop.store).recipe == {"page_type": "DETAIL"}
+    assert rows(shop.store, dead_letters) == []
+
+
+def test_a_recipe_that_was_written_meanwhile_is_no_failure(shop: Workshop, web: FakeWeb) -> None:
+    given_sources(shop.store, a_found_catalog("/all"))
+    with shop.store.begin() as connection:
+        declared(connection, [SHOP], now=shop.store.now())
+    given_sources(shop.store, a_catalog())
+
+    detect(shop, web)
+
+    assert (told(shop.store), rows(shop.store, dead_letters)) == ([], [])
+    assert [row.status for row in rows(shop.store, tasks) if row.kind == DETECT] == ["SKIPPED"]
+    assert web.paths == []
