@@ -13,6 +13,7 @@ from ingestion_pipeline.catalogs.dataset_report import DatasetReport, dataset_re
 from ingestion_pipeline.catalogs.reading_slice import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -40,8 +41,9 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
         numbers = asdict(done.counts)
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
         found = dataset_reports(shop, keys)
-    for report in found:
-        yield dataset_materialization(report)
+        for report in found:
+            yield dataset_materialization(report)
+        yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
     if not found:
         raise dg.Failure(
             f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
@@ -73,7 +75,9 @@ def dataset_reports(shop: Workshop, keys: Collection[str]) -> list[DatasetReport
     return [one for one in found if one is not None]
 
 
-def dataset_materialization(report: DatasetReport) -> dg.AssetMaterialization:
+def dataset_materialization(
+    report: DatasetReport, more: Mapping[str, dg.MetadataValue] | None = None
+) -> dg.AssetMaterialization:
     """The source's dataset as it stands; numbers, since Dagster plots them."""
     counts = {
         "items": report.items,
@@ -95,10 +99,20 @@ def dataset_materialization(report: DatasetReport) -> dg.AssetMaterialization:
     if report.version is not None:
         metadata["version"] = dg.MetadataValue.int(report.version)
     metadata["status"] = dg.MetadataValue.text(report.status)
-    metadata["extraction"] = dg.MetadataValue.int(report.extraction_id)
+    said = f"{report.extraction_id}, {report.extraction_status}"
+    metadata["extraction"] = dg.MetadataValue.text(said)
+    metadata |= more or {}
+    if report.version is not None:
+        metadata["export"] = dg.MetadataValue.text(export_command(report))
     if report.preview:
         metadata["preview"] = preview_table(report.preview)
     return dg.AssetMaterialization("datasets", partition=report.source_id, metadata=metadata)
+
+
+def export_command(report: DatasetReport) -> str:
+    """What writes this very version to a file, whatever becomes of it later."""
+    name = report.entity_type or "data_items"
+    return f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
 
 
 def preview_table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:

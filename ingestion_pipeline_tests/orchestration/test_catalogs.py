@@ -82,6 +82,10 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "share_of_failures": True,
         "no_empty_shells": True,
         "no_drop_against_history": True,
+        # its dataset was told of as well, and a check that is older than its asset counts for none
+        "extractions_complete": True,
+        "not_quarantined": True,
+        "values_proved": True,
     }
     assert not tick_sensor("pending_work", instance).run_requests
 
@@ -101,7 +105,7 @@ def test_a_catalogue_without_a_recipe_is_detected_by_the_job_that_the_sensor_ask
 
     assert "detect_recipes" in [one.job_name for one in asked]
     assert detected.success
-    assert told(crawled)[SHOP]["pages"] == 1
+    assert told(crawled, "pages")[SHOP]["pages"] == 1
 
 
 def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
