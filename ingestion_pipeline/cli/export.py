@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
+from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Refused, say, say_facts, say_json
 
@@ -61,13 +61,15 @@ def export(  # noqa: PLR0913 - one for each option
     """Write rows to a file: CSV, JSON lines or Parquet.
 
     NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets), an
-    entity type (course, learning_program, competency, credential), or data_items for the items of
-    all types. Items are those of the newest published dataset of each source, each once, and of
-    their values those that are proved. A file of the same name is replaced when the new one is
-    whole.
+    entity type (course, learning_program, competency, credential, or one of your own), or
+    data_items for the items of all types. Items are those of the newest published dataset of each
+    source, each once, and of their values those that are proved. A file of the same name is
+    replaced when the new one is whole.
     """
+    from ingestion_pipeline.catalogs.entities.declared import entity_folder
     from ingestion_pipeline.exports.exporting import export as export_rows
     from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.settings import load_settings
 
     wanted = Wanted(
         name=name,
@@ -76,6 +78,7 @@ def export(  # noqa: PLR0913 - one for each option
         dataset_id=dataset_id,
         evidence=evidence,
         with_flagged=with_flagged,
+        entities=entity_folder(load_settings(environment())),
     )
     wanted.check()
     chosen = _format(form, out)

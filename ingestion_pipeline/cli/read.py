@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from ingestion_pipeline.cli.opening import environment
 from ingestion_pipeline.cli.options import Moment, config_option, json_option
 from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
 from ingestion_pipeline.sources.source import Kind
@@ -121,9 +122,12 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
 
         return read_saved
     if kind is Kind.CATALOG and platform != "page":
+        from ingestion_pipeline.catalogs.entities.declared import entity_folder
         from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
+        from ingestion_pipeline.settings import load_settings
 
-        return partial(read_saved_catalog, entity=entity)
+        folder = entity_folder(load_settings(environment()))
+        return partial(read_saved_catalog, entity=entity, entities=folder)
     if kind is Kind.JOB_BOARD:
         from ingestion_pipeline.companies.saved import read_saved as read_saved_board
 

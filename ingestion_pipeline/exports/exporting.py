@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sqlalchemy import Connection
@@ -93,20 +93,22 @@ def export_published(
     *,
     source_ids: Sequence[str] = (),
     evidence: bool = False,
+    entities: Path | None = None,
 ) -> list[Exported]:
     """One file for each source's newest published dataset; of all sources, or of these.
 
-    Nothing published is no file, and no error: a source that was named and has none is one.
+    `entities` is the folder of schema files of one's own. Nothing published is no
+    file, and no error: a source that was named and has none is one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with store.read() as connection:
         found = _published(connection, source_ids)
     exported: list[Exported] = []
     for one in found:
-        wanted = Wanted(
-            name=one.entity_type, source_id=one.source_id, version=one.version, evidence=evidence
+        newest = Wanted(
+            name=one.entity_type, source_id=one.source_id, evidence=evidence, entities=entities
         )
-        newest = Wanted(name=one.entity_type, source_id=one.source_id, evidence=evidence)
+        wanted = replace(newest, version=one.version)
         exported.append(export(store, wanted, form, folder / file_name(newest, form)))
     return exported
 

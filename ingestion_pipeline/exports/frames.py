@@ -33,10 +33,12 @@ def frame(
         LookupError: there is no such name, source or version, or none of its items are published;
             the message says what there is.
     """
+    from ingestion_pipeline.catalogs.entities.declared import entity_folder
     from ingestion_pipeline.exports.names import Wanted
     from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.store import open_store
 
+    settings = load_settings()
     wanted = Wanted(
         name=name,
         source_id=source,
@@ -44,9 +46,10 @@ def frame(
         dataset_id=dataset,
         evidence=evidence,
         with_flagged=with_flagged,
+        entities=entity_folder(settings),
     )
     wanted.check()  # before a database is opened
-    with closing(open_store(load_settings().store_url)) as store:
+    with closing(open_store(settings.store_url)) as store:
         return frame_of(store, wanted)
 
 

@@ -54,7 +54,8 @@ _LINEAGE = (
 def item_columns(wanted: Wanted, datasets: Sequence[Dataset]) -> list[Column]:
     """The fields of the types that are wanted, what proves them, and where they come from."""
     names = dict.fromkeys(one.entity_type for one in datasets)
-    kinds = [entity_type(name) for name in (names if wanted.name == ITEMS else [wanted.name])]
+    chosen = names if wanted.name == ITEMS else [wanted.name]
+    kinds = [entity_type(name, folder=wanted.entities) for name in chosen]
     fields: dict[str, Column] = {}
     for one in chain.from_iterable(kind.fields for kind in kinds):
         column = Column(name=one.name, holds=_HELD.get(one.kind, Holds.TEXT))
@@ -183,7 +184,7 @@ class _Shaper:
     """Makes the rows of one dataset, in order: ids and headings know what came before."""
 
     def __init__(self, connection: Connection, wanted: Wanted, dataset: Dataset) -> None:
-        self.kind = entity_type(dataset.entity_type)
+        self.kind = entity_type(dataset.entity_type, folder=wanted.entities)
         self._wanted = wanted
         self._source_url = dataset.source_url
         self._id = rules.id_field(self.kind)

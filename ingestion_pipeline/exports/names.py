@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from ingestion_pipeline.catalogs.entities.entity_type import entity_types
 from ingestion_pipeline.exports.tables import TABLES
@@ -13,8 +14,8 @@ ITEMS = "data_items"  # of every entity type; an entity type's own name gives it
 class UnknownExport(LookupError):
     """Nothing is exported under that name."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"there is no export {name!r}; there are: {', '.join(known_names())}")
+    def __init__(self, name: str, known: list[str]) -> None:
+        super().__init__(f"there is no export {name!r}; there are: {', '.join(known)}")
 
 
 class BadRequest(ValueError):
@@ -26,7 +27,8 @@ class Wanted:
     """What is exported: a table's rows, or the items of datasets.
 
     Items are those of the newest published dataset of each source, or of one source; `version` or
-    `dataset_id` names another, whatever its state.
+    `dataset_id` names another, whatever its state. `entities` is the folder of schema files of
+    one's own, if there may be any.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Wanted:
     dataset_id: int | None = None
     evidence: bool = False
     with_flagged: bool = False
+    entities: Path | None = None
 
     @property
     def is_items(self) -> bool:
@@ -43,23 +46,23 @@ class Wanted:
 
     def check(self) -> None:
         """Nothing is contradictory, or one of this module's errors says what is."""
-        if self.name not in known_names():
-            raise UnknownExport(self.name)
+        if self.name not in (known := known_names(self.entities)):
+            raise UnknownExport(self.name, known)
         of_items = (self.version, self.dataset_id, self.evidence or None, self.with_flagged or None)
         if not self.is_items and any(one is not None for one in of_items):
             said = f"{self.name} has no versions, evidence or flagged rows: only items have"
-            raise BadRequest(f"{said} ({', '.join(item_names())})")
+            raise BadRequest(f"{said} ({', '.join(item_names(self.entities))})")
         if self.version is not None and self.source_id is None:
             raise BadRequest("a version is one of a source's: name the source, too")
         if self.version is not None and self.dataset_id is not None:
             raise BadRequest("either a version of a source or the id of a dataset, not both")
 
 
-def known_names() -> list[str]:
+def known_names(entities: Path | None = None) -> list[str]:
     """Every name, tables first."""
-    return [*TABLES, *item_names()]
+    return [*TABLES, *item_names(entities)]
 
 
-def item_names() -> list[str]:
+def item_names(entities: Path | None = None) -> list[str]:
     """The names that give items of datasets."""
-    return [ITEMS, *entity_types()]
+    return [ITEMS, *entity_types(entities)]

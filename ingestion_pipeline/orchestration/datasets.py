@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import dagster as dg
@@ -10,6 +10,8 @@ import dagster as dg
 from ingestion_pipeline.assembly import open_reader
 from ingestion_pipeline.catalogs.crawling import read_slice
 from ingestion_pipeline.catalogs.dataset_report import DatasetReport, dataset_report
+from ingestion_pipeline.catalogs.entities.declared import entity_folder
+from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.reading_slice import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
@@ -72,7 +74,24 @@ def dataset_reports(shop: Workshop, keys: Collection[str]) -> list[DatasetReport
     """Of these sources those that have been extracted, in their order."""
     with shop.store.read() as connection:
         found = [dataset_report(connection, key) for key in keys]
-    return [one for one in found if one is not None]
+    types = _types(shop)
+    return [_in_order(one, types.get(one.entity_type or "")) for one in found if one is not None]
+
+
+def _types(shop: Workshop) -> Mapping[str, EntityType]:
+    try:
+        return entity_types(entity_folder(shop.settings))
+    except BadEntityType:  # whoever reads by it is told; what was read before is shown all the same
+        return entity_types()
+
+
+def _in_order(report: DatasetReport, kind: EntityType | None) -> DatasetReport:
+    """The preview's fields as their type has them: what a record is called comes first."""
+    if kind is None:
+        return report
+    names = [one.name for one in kind.fields]
+    rows = [{name: row.get(name) for name in names} for row in report.preview]
+    return replace(report, preview=rows)
 
 
 def dataset_materialization(

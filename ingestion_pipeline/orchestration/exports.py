@@ -3,6 +3,7 @@
 import dagster as dg
 from pydantic import Field
 
+from ingestion_pipeline.catalogs.entities.declared import entity_folder
 from ingestion_pipeline.exports.exporting import BadPath, Exported, export_published
 from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.orchestration.heartbeat import whole_run
@@ -39,6 +40,7 @@ def write_datasets(
                 form,
                 source_ids=config.sources,
                 evidence=config.evidence,
+                entities=entity_folder(shop.settings),
             )
         except (LookupError, BadPath) as error:
             raise dg.Failure(str(error), allow_retries=False) from error

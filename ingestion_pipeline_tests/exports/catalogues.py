@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert
@@ -55,9 +56,10 @@ def a_dataset(
     status: str = "published",
     kind: str = "course",
     page_url: str = "https://college.test/courses/1",
+    entities: Path | None = None,
 ) -> int:
     """A version of a catalogue's dataset, all its items on one page that was fetched at noon."""
-    assert entity_type(kind)
+    assert entity_type(kind, folder=entities)
     with store.begin() as connection:
         definition = a_definition(
             id=source_id, kind=Kind.CATALOG, url=URL, platform="catalog", series=None
