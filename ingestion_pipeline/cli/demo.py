@@ -200,6 +200,7 @@ def hint(ingest: str) -> str:
 
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     """The demo's sources and followers are registered, its site runs; since when."""
+    from ingestion_pipeline.catalogs.crawling import make_pages_due
     from ingestion_pipeline.demo.names import published_port
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.registry import declare
@@ -215,6 +216,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
         ids = [one.id for one in found.definitions]
         declared(connection, ids, now=now)
         make_due(connection, ids, now=now)
+        make_pages_due(connection, ids, now=now)  # a model may be there that was not before
     if published_port(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
