@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -151,7 +151,7 @@ def _written_at(file: IO[bytes]) -> datetime:
 
 def _say_reading(kind: Kind, shown: Shown) -> None:
     records, problems = shown.records, shown.problems
-    names = [name for name in COLUMNS[kind] if any(record[name] for record in records)]
+    names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
     if records:
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
         say_table(columns, [[_cell(record[name]) for name in names] for record in records])
@@ -163,6 +163,14 @@ def _say_reading(kind: Kind, shown: Shown) -> None:
         code = f" ({problem['code']})" if problem["code"] else ""
         say(f"problem at {problem['where']}{code}: {problem['message']}", is_error=True)
     say(f"{len(records)} records, {len(problems)} problems")
+
+
+def _columns(kind: Kind, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Those of the kind; of an entity that is no course, whatever its records hold."""
+    held = records[0].keys() if records else ()
+    if set(COLUMNS[kind]) <= set(held):
+        return COLUMNS[kind]
+    return [name for name in held if name not in {"evidence", "confidence"}]
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds
