@@ -211,12 +211,12 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     mutated = run("mutate")
     third = run("run", "--model")
 
+    def table(said: str, heading: str) -> list[list[str]]:
+        under = said.partition(f"\n{heading} ")[2].partition("\n\n")[0]
+        return [line.split() for line in under.splitlines() if line.startswith("catalog:")]
+
     def catalogs(said: str) -> list[list[str]]:
-        return [
-            line.split()
-            for line in said.splitlines()
-            if line.startswith("catalog:") and " is " not in line
-        ]
+        return table(said, "catalogue")
 
     def told(said: str) -> list[list[str]]:
         return [line.split() for line in said.splitlines() if line.startswith(("ann ", "ben "))]
@@ -226,8 +226,24 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert "7 polled, 0 changed, 0 new, 6 unchanged, 1 failed" in second
     assert f"`{INGEST} demo run`" in mutated
     assert "7 polled, 3 changed, 3 new, 3 unchanged, 1 failed" in third
-    assert "new among them: 2; outbox rows: 2" in third
-    assert "the demo's model was asked: " in third
+    assert "new among them: 2; outbox rows:" in third
+    # extraction, items, flagged, pages, version, state
+    assert table(first, "dataset") == [
+        ["catalog:harbour", "COMPLETE", "11", "0", "11", "1", "published"],
+        ["catalog:tidewater", "COMPLETE", "22", "0", "3", "1", "published"],
+        ["catalog:harbour-annex", "COMPLETE", "2", "0", "2", "1", "published"],
+        ["catalog:harbour-members", "STALE", "-", "-", "0", "-", "-"],
+        ["catalog:lantern", "COMPLETE", "45", "0", "3", "1", "published"],
+        ["catalog:meadow", "COMPLETE", "14", "0", "14", "1", "published"],
+        ["catalog:harbour-outcomes", "IN_PROGRESS", "-", "-", "0", "-", "-"],
+    ]
+    assert "/outcomes/navigation: no model configured" in " ".join(first.split())
+    assert [row[2] for row in table(second, "dataset")[:3]] == ["11", "22", "2"]
+    assert [row[5] for row in table(second, "dataset")[:3]] == ["1", "1", "1"]
+    assert [row[2] for row in table(third, "dataset")] == ["12", "23", "2", "-", "46", "15", "6"]
+    # What waited for a model is read by it; what it invents is flagged.
+    assert table(third, "dataset")[6][1:4] == ["COMPLETE", "6", "1"]
+    assert "the demo's model was asked: demo-cheap" in third
     # new, sent, messages, waiting, failed
     assert told(first)[0] == ["ann", "at", "once", "0", "0", "0", "0", "0", "-"]
     assert "nobody is told of a first sync" in first
@@ -245,6 +261,9 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
         ["catalog:tidewater", "4", "4", "0", "0", "0", "complete"],
         ["catalog:harbour-annex", "4", "3", "0", "0", "1", "complete"],
         ["catalog:harbour-members", "1", "0", "0", "0", "1", "disabled"],
+        ["catalog:lantern", "3", "3", "0", "0", "0", "complete"],
+        ["catalog:meadow", "18", "18", "0", "0", "0", "complete"],
+        ["catalog:harbour-outcomes", "3", "3", "0", "0", "0", "complete"],
     ]
     assert catalogs(second)[0] == ["catalog:harbour", "17", "0", "0", "15", "2", "complete"]
     assert catalogs(second)[1] == ["catalog:tidewater", "4", "0", "0", "4", "0", "complete"]
