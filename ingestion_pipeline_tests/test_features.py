@@ -11,7 +11,9 @@ TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 TEXT = (ROOT / "docs" / "features.md").read_text()
 ROWS = [
-    line for line in TEXT.splitlines() if re.match(r"\| ([ACDT]\d\d|[45]\.\d+|1c|trap|\d+ )", line)
+    line
+    for line in TEXT.splitlines()
+    if re.match(r"\| ([ACDT]\d\d|A-\d|[45]\.\d+|1c|trap|\d+ )", line)
 ]
 
 
@@ -44,6 +46,16 @@ def test_every_promise_of_the_series_has_a_row() -> None:
     found = {row[2:5] for row in ROWS}
 
     assert {f"D{number:02}" for number in range(1, 24)} <= found
+
+
+def test_every_promise_of_the_catalogues_has_a_row() -> None:
+    found = {row[2:].split()[0] for row in ROWS}
+    promised = {f"A{number:02}" for number in range(1, 26)}
+    rulings = {f"A-{number}" for number in range(1, 11)}
+    attacks = {f"T{number}" for number in range(33, 39)}
+    traps = {str(number) for number in range(6, 15)}
+
+    assert promised | rulings | attacks | traps <= found
 
 
 @pytest.mark.parametrize(

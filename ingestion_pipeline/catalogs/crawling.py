@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
@@ -24,7 +24,7 @@ from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Kind, SourceStatus
+from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import FRONTIER, sources, tasks
@@ -115,6 +115,10 @@ def worked_more(worked: Worked, crawled: CrawlCounts, read: ReadCounts) -> Worke
     return Worked(crawled=worked.crawled + crawled, read=worked.read + read)
 
 
+class NoCatalog(ValueError):
+    """Only a catalogue has extractions."""
+
+
 def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
     """Each source is crawled now, due or not; its extraction, in a word for people.
 
@@ -125,12 +129,23 @@ def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
         known = sources_by_id(connection, source_ids)
         for missing in set(source_ids) - known.keys():
             raise UnknownSource(missing)
+        _refuse_others(known.values())
         said = start_extractions(connection, list(known.values()), now=now)
-        _make_due(connection, source_ids, now=now)
+        make_pages_due(connection, source_ids, now=now)
     return said
 
 
-def _make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+def _refuse_others(found: Iterable[Source]) -> None:
+    for one in found:
+        if one.kind is not Kind.CATALOG:
+            raise NoCatalog(
+                f"{one.id} is of the kind {one.kind}, and only catalogues are extracted;"
+                " `ingest sources list --kind catalog` shows them"
+            )
+
+
+def make_pages_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+    """What waits of these sources' pages, for a retry, a pause or a model, is due now."""
     later = (
         select(tasks.c.id)
         .where(

@@ -35,6 +35,8 @@ class DatasetReport:
 
     source_id: str
     extraction_id: int
+    extraction_status: str
+    entity_type: str | None
     dataset_id: int | None
     version: int | None
     status: str
@@ -73,6 +75,8 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
     return DatasetReport(
         source_id=source_id,
         extraction_id=last.id,
+        extraction_status=last.status,
+        entity_type=own.entity_type if own else None,
         dataset_id=own.id if own else None,
         version=own.version if own else None,
         status=own.status if own else "none",

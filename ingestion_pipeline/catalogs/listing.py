@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionStatus
+from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES, DatasetStatus, ExtractionStatus
 from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.store.tables import datasets, extractions
+from ingestion_pipeline.store.tables import datasets, extractions, pages
 
 LISTED = 200
 
@@ -39,10 +40,28 @@ def list_extractions(
     if status is not None:
         query = query.where(extractions.c.status == status)
     hidden = {"recipe", "tracking_id"}
-    return [
+    found = [
         {key: value for key, value in row.items() if key not in hidden}
         for row in connection.execute(query).mappings()
     ]
+    waiting = _waiting(connection, [one["id"] for one in found if one["finished_at"] is None])
+    return [one | {"waiting": waiting.get(one["id"], [])} for one in found]
+
+
+def _waiting(connection: Connection, ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
+    """Why pages of these go on later, and how many; the newest reason of each code."""
+    code, said = pages.c.failure["code"].as_string(), pages.c.failure["message"].as_string()
+    query = (
+        select(pages.c.extraction_id, func.count().label("pages"), func.max(said).label("why"))
+        .where(pages.c.extraction_id.in_(ids), pages.c.failure.is_not(None))
+        .where(pages.c.status.in_(UNFINISHED_PAGES))
+        .group_by(pages.c.extraction_id, code)
+        .order_by(pages.c.extraction_id, code)
+    )
+    found: dict[int, list[dict[str, Any]]] = {}
+    for row in connection.execute(query):
+        found.setdefault(row.extraction_id, []).append({"pages": row.pages, "why": row.why})
+    return found
 
 
 def quarantined(connection: Connection) -> list[Finding]:

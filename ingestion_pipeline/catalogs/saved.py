@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
@@ -30,13 +31,17 @@ def read_saved(
     config: Mapping[str, Any],
     *,
     entity: str | None = None,
+    entities: Path | None = None,
 ) -> Shown:
-    """The records that rules find, and what is wrong; a bad entity or config raises ValueError."""
+    """The records that rules find, and what is wrong; a bad entity or config raises ValueError.
+
+    `entities` is the folder of schema files of one's own.
+    """
     if unknown := sorted(config.keys() - {"selectors"}):
         raise NoConfig(f"{platform} takes no config but selectors; remove {', '.join(unknown)}")
     if saved.url:
         checked_url(saved.url)
-    wanted = entity_type(entity or COURSE)
+    wanted = entity_type(entity or COURSE, folder=entities)
     asked = _Asked(
         kind=wanted,
         url=saved.url,

@@ -192,6 +192,7 @@ def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
         f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, the catalogues),\n"
+        f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (what is broken here is meant to be)."
     )

@@ -58,7 +58,7 @@ def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: da
     columns = [
         Column("catalogue"),
         *(Column(name, is_number=True) for name in NUMBERS),
-        Column("state"),
+        Column("crawl"),
     ]
     sources = [found[one] for one in source_ids if one in found]
     unread = _waiting_to_be_read(connection, source_ids)
@@ -66,10 +66,11 @@ def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: da
     for one in sources:
         if one.status is SourceStatus.DISABLED:
             say("\n" + why_disabled(one))
-    if failed := [one.failure for one in seen if one.failure is not None]:
+    if failed := [(one.url, one.failure) for one in seen if one.failure is not None]:
         say("")
-        columns = [Column("page not got"), Column("because", is_flexible=True)]
-        say_table(columns, [[_in_words(one["code"]), _reason(one)] for one in failed])
+        columns = [Column("not got, or not read"), Column("because", is_flexible=True)]
+        rows = [[_in_words(failure["code"]), _reason(url, failure)] for url, failure in failed]
+        say_table(columns, rows)
     if said := browser_word(seen):
         say("\n" + said)
 
@@ -118,8 +119,10 @@ def _in_words(code: str) -> str:
     return code.replace("_", " ")
 
 
-def _reason(failure: Mapping[str, str]) -> str:
-    return shortened(failure["message"], LONGEST_REASON)
+def _reason(url: str, failure: Mapping[str, str]) -> str:
+    """The message; with the page's address, if it does not name it itself."""
+    message = failure["message"]
+    return shortened(message if url in message else f"{url}: {message}", LONGEST_REASON)
 
 
 def browser_word(seen: Sequence[SeenPage]) -> str:

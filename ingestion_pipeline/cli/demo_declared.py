@@ -14,12 +14,17 @@ def demo_file() -> SourceFile:
     """The declarations of the demo's sources, as one."""
     from dataclasses import replace
 
-    first, *others = [_read_declared(name) for name in DECLARED]
+    first, *others = demo_files()
     return replace(
         first,
         definitions=(*first.definitions, *(one for file in others for one in file.definitions)),
         problems=(*first.problems, *(one for file in others for one in file.problems)),
     )
+
+
+def demo_files() -> list[SourceFile]:
+    """Each file with its own declarations, as sources name their origin."""
+    return [_read_declared(name) for name in DECLARED]
 
 
 def _read_declared(name: str) -> SourceFile:

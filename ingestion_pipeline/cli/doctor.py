@@ -195,13 +195,13 @@ def _model(settings: Settings) -> Check:
 def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
 ) -> Generator[Check]:
-    from ingestion_pipeline.cli.demo_declared import demo_file
+    from ingestion_pipeline.cli.demo_declared import demo_files
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.sources.lookup import list_sources
     from ingestion_pipeline.sources.polling import is_stale
 
     found = list_sources(connection)
-    yield checks.undeclared(found, [*files, demo_file()])
+    yield checks.undeclared(found, [*files, *demo_files()])
     is_default = settings.user_agent == setting_fields()["user_agent"][0]
     yield checks.user_agent(found, is_default=is_default)
     stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from pathlib import Path
@@ -20,9 +21,9 @@ if TYPE_CHECKING:
 
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with the room's own
 READERS = {
-    "csv": "pandas.read_csv({path!r})",
-    "jsonl": "pandas.read_json({path!r}, lines=True)",
-    "parquet": "pandas.read_parquet({path!r})",
+    "csv": "pandas.read_csv({path})",
+    "jsonl": "pandas.read_json({path}, lines=True)",
+    "parquet": "pandas.read_parquet({path})",
 }
 
 
@@ -129,7 +130,8 @@ def _facts(exported: Exported, name: str) -> dict[str, object]:
 
 def query(exported: Exported) -> str:
     """A line for the shell that shows the first rows; it works where it is pasted."""
-    reader = READERS[exported.form.value].format(path=str(exported.path))
+    # in double quotes, since the shell's are single ones
+    reader = READERS[exported.form.value].format(path=json.dumps(str(exported.path)))
     return f"{shlex.quote(sys.executable)} -c {shlex.quote(f'import pandas; print({reader})')}"
 
 

@@ -9,11 +9,21 @@ import click
 
 from ingestion_pipeline.cli.opening import actor, environment, opened
 from ingestion_pipeline.cli.options import json_option
-from ingestion_pipeline.cli.output import Column, distance, say, say_json, say_table
+from ingestion_pipeline.cli.output import (
+    Column,
+    counted,
+    distance,
+    say,
+    say_facts,
+    say_json,
+    say_table,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from datetime import datetime
+
+    from sqlalchemy import Connection
 
 STATES = ("WAITING", "IN_PROGRESS", "COMPLETE", "STALE", "CANCELLED")
 id_argument = click.argument("extraction_id", metavar="ID", type=int)
@@ -65,17 +75,13 @@ def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
             Column("items", is_number=True),
             Column("dataset"),
             Column("changed"),
-            Column("why", is_flexible=True),
         ]
         say_table(columns, [_row(one, now) for one in found])
+        _say_reasons(found)
 
 
 def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
     version, state = one["dataset_version"], one["dataset_status"]
-    found: list[dict[str, str]] = one["findings"] or []
-    findings = "; ".join(each["message"] for each in found)
-    failure: dict[str, Any] = one["failure"] or {}
-    why = failure.get("message") or (findings if state == "quarantined" else "")
     return [
         one["id"],
         one["source_id"],
@@ -85,8 +91,27 @@ def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
         one["items"],
         f"v{version} {state}" if version else "-",
         distance(one["finished_at"] or one["changed_at"] or one["updated_at"], now),
-        why,
     ]
+
+
+def _say_reasons(found: Sequence[Mapping[str, Any]]) -> None:
+    """Why some of them are not as one would wish; under the table, where a sentence has room."""
+    reasons = {f"{one['id']} {one['source_id']}": why for one in found if (why := _why(one))}
+    if reasons:
+        say("")
+        say_facts(reasons)
+
+
+def _why(one: Mapping[str, Any]) -> str:
+    failure: dict[str, Any] = one["failure"] or {}
+    if failure.get("message"):
+        return f"{one['status']}: {failure['message']}"
+    if one["dataset_status"] == "quarantined":
+        findings: list[dict[str, str]] = one["findings"] or []
+        said = "; ".join(each["message"] for each in findings)
+        return f"held back: {said}; `ingest extractions publish {one['id']}` shows it all the same"
+    waiting: list[dict[str, Any]] = one["waiting"]
+    return "; ".join(f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting)
 
 
 def _pages(one: Mapping[str, Any]) -> str:
@@ -150,9 +175,23 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         done = act(connection, extraction_id, actor=actor(), now=now)
-    said = f"{done.fetched} pages to fetch, {done.read} to read"
+        disabled = _disabled(connection, extraction_id)
+    said = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
     facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
-    _say(facts, f"extraction {extraction_id} goes on: {said}", as_json=as_json)
+    _say(facts, f"extraction {extraction_id} goes on: {said}{disabled}", as_json=as_json)
+
+
+def _disabled(connection: Connection, extraction_id: int) -> str:
+    """A warning, where its pages will wait because nobody asks a disabled source for anything."""
+    from ingestion_pipeline.catalogs.control import find, source_of
+    from ingestion_pipeline.sources import SourceStatus
+
+    source = source_of(connection, find(connection, extraction_id))
+    if source.status is not SourceStatus.DISABLED:
+        return ""
+    return (
+        f"; {source.id} is disabled: nothing is fetched before `ingest sources enable {source.id}`"
+    )
 
 
 @extractions.command()
@@ -174,15 +213,17 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
                     connection, extraction_id, settings=shop.settings, content=shop.content
                 )
             cost = "no price is known" if found.cost_usd is None else f"{found.cost_usd:f} dollars"
-            said = f"{found.pages} stored pages, {found.calls} model calls at most, {cost}"
+            calls = f"{counted(found.calls, 'model call')} at most"
+            said = f"{counted(found.pages, 'stored page')}, {calls}, {cost}"
             note = f" ({found.note})" if found.note else ""
             _say(asdict(found), f"a rerun would take: {said}{note}", as_json=as_json)
             return
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
             made = rerunning.rerun(connection, extraction_id, actor=actor(), now=now)
-    said = f"extraction {made.extraction_id} reads {made.pages} stored pages of {extraction_id}"
-    _say(asdict(made), f"{said} again, into a new dataset", as_json=as_json)
+    read = counted(made.pages, "stored page")
+    said = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
+    _say(asdict(made), f"{said}, into a new dataset", as_json=as_json)
 
 
 @extractions.command()

@@ -135,6 +135,11 @@ def _span(seconds: float) -> str:
     return f"{seconds:.0f}s"
 
 
+def counted(count: int, noun: str) -> str:
+    """`1 page`, `2 pages`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def harmless(text: str) -> str:
     """The text without anything a terminal would obey."""
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
+from ingestion_pipeline.cli.opening import environment
 from ingestion_pipeline.cli.options import Moment, config_option, json_option
 from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
 from ingestion_pipeline.sources.source import Kind
@@ -121,9 +122,12 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
 
         return read_saved
     if kind is Kind.CATALOG and platform != "page":
+        from ingestion_pipeline.catalogs.entities.declared import entity_folder
         from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
+        from ingestion_pipeline.settings import load_settings
 
-        return partial(read_saved_catalog, entity=entity)
+        folder = entity_folder(load_settings(environment()))
+        return partial(read_saved_catalog, entity=entity, entities=folder)
     if kind is Kind.JOB_BOARD:
         from ingestion_pipeline.companies.saved import read_saved as read_saved_board
 
@@ -147,7 +151,7 @@ def _written_at(file: IO[bytes]) -> datetime:
 
 def _say_reading(kind: Kind, shown: Shown) -> None:
     records, problems = shown.records, shown.problems
-    names = [name for name in COLUMNS[kind] if any(record[name] for record in records)]
+    names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
     if records:
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
         say_table(columns, [[_cell(record[name]) for name in names] for record in records])
@@ -159,6 +163,14 @@ def _say_reading(kind: Kind, shown: Shown) -> None:
         code = f" ({problem['code']})" if problem["code"] else ""
         say(f"problem at {problem['where']}{code}: {problem['message']}", is_error=True)
     say(f"{len(records)} records, {len(problems)} problems")
+
+
+def _columns(kind: Kind, records: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """Those of the kind; of an entity that is no course, whatever its records hold."""
+    held = records[0].keys() if records else ()
+    if set(COLUMNS[kind]) <= set(held):
+        return COLUMNS[kind]
+    return [name for name in held if name not in {"evidence", "confidence"}]
 
 
 def _cell(value: Any) -> Any:  # noqa: ANN401 - whatever a record holds

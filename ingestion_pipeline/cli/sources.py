@@ -40,7 +40,7 @@ def sources() -> None:
 @sources.command()
 @click.argument("url")
 @click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed).")
-@click.option("--kind", help="series, ... (needed).")
+@click.option("--kind", help="catalog or series (needed).")
 @click.option("--platform", help="Whose reader; recognised by the URL if it can be.")
 @click.option("--tier", help="hot, warm, cold or auto (the default: it finds its own).")
 @config_option

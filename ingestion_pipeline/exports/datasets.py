@@ -117,9 +117,17 @@ def _there_is(connection: Connection, wanted: Wanted) -> str:
         said = f"{', '.join(told[:NAMED_AT_MOST])}{more}"
         return f"{said}; --source ID --version N exports one all the same"
     running = select(extractions.c.status, func.count()).group_by(extractions.c.status)
+    if wanted.name != ITEMS:
+        running = running.where(extractions.c.entity_type == wanted.name)
     if wanted.source_id is not None:
         running = running.where(extractions.c.source_id == wanted.source_id)
     counts = [
         f"{count} {status}" for status, count in connection.execute(running.order_by("status"))
     ]
-    return f"extractions: {', '.join(counts)}" if counts else "nothing was extracted so far"
+    if counts:
+        more = "`ingest extractions list` says what they wait for"
+        return f"extractions: {', '.join(counts)}; {more}"
+    if wanted.name == ITEMS:
+        return "nothing was extracted so far"
+    asks = f"`entity: {wanted.name}` in a catalogue's config asks for it"
+    return f"nothing was extracted so far for it; {asks}"

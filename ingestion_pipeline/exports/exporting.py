@@ -97,7 +97,8 @@ def export_published(
 ) -> list[Exported]:
     """One file for each source's newest published dataset; of all sources, or of these.
 
-    Nothing published is no file, and no error: a source that was named and has none is one.
+    `entities` is the folder of schema files of one's own. Nothing published is no
+    file, and no error: a source that was named and has none is one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with store.read() as connection:

@@ -19,7 +19,11 @@ from ingestion_pipeline.catalogs.reporting import (
 )
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
-from ingestion_pipeline.orchestration.checks import TOLD_BY_CRAWLS, changed_checks
+from ingestion_pipeline.orchestration.checks import (
+    TOLD_BY_COMPLETION,
+    TOLD_BY_CRAWLS,
+    changed_checks,
+)
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
@@ -55,8 +59,8 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         limit = shop.settings.polling.reported_events
         with shop.store.read() as connection:
             told = crawled_since(connection, since=since, source_ids=keys, limit=limit)
-            found = [crawl_report(connection, key, since=since) for key in told]
-        reports = [one for one in found if one is not None]
+            crawled = [crawl_report(connection, key, since=since) for key in told]
+        reports = [one for one in crawled if one is not None]
         register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in reports])
         for report in reports:
             if keys is not None or _is_news(report):
@@ -64,10 +68,12 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
                 shown_since = since if keys is None else None
                 preview = _preview(shop, report.source_id, since=shown_since)
                 yield _materialization(report, preview)
-        for dataset in dataset_reports(shop, [one.source_id for one in reports]):
-            if keys is not None or dataset.read:
-                yield dataset_materialization(dataset)
-        yield from changed_checks(context.instance, shop, TOLD_BY_CRAWLS)
+        found = dataset_reports(shop, [one.source_id for one in reports])
+        datasets = [one for one in found if keys is not None or one.read]
+        for dataset in datasets:
+            yield dataset_materialization(dataset)
+        told_checks = [*TOLD_BY_CRAWLS, *(TOLD_BY_COMPLETION if datasets else ())]
+        yield from changed_checks(context.instance, shop, told_checks)
         _pass_verdict(reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import dagster as dg
@@ -10,9 +10,12 @@ import dagster as dg
 from ingestion_pipeline.assembly import open_reader
 from ingestion_pipeline.catalogs.crawling import read_slice
 from ingestion_pipeline.catalogs.dataset_report import DatasetReport, dataset_report
+from ingestion_pipeline.catalogs.entities.declared import entity_folder
+from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, EntityType, entity_types
 from ingestion_pipeline.catalogs.reading_slice import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -40,8 +43,9 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
         numbers = asdict(done.counts)
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
         found = dataset_reports(shop, keys)
-    for report in found:
-        yield dataset_materialization(report)
+        for report in found:
+            yield dataset_materialization(report)
+        yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
     if not found:
         raise dg.Failure(
             f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
@@ -70,10 +74,29 @@ def dataset_reports(shop: Workshop, keys: Collection[str]) -> list[DatasetReport
     """Of these sources those that have been extracted, in their order."""
     with shop.store.read() as connection:
         found = [dataset_report(connection, key) for key in keys]
-    return [one for one in found if one is not None]
+    types = _types(shop)
+    return [_in_order(one, types.get(one.entity_type or "")) for one in found if one is not None]
 
 
-def dataset_materialization(report: DatasetReport) -> dg.AssetMaterialization:
+def _types(shop: Workshop) -> Mapping[str, EntityType]:
+    try:
+        return entity_types(entity_folder(shop.settings))
+    except BadEntityType:  # whoever reads by it is told; what was read before is shown all the same
+        return entity_types()
+
+
+def _in_order(report: DatasetReport, kind: EntityType | None) -> DatasetReport:
+    """The preview's fields as their type has them: what a record is called comes first."""
+    if kind is None:
+        return report
+    names = [one.name for one in kind.fields]
+    rows = [{name: row.get(name) for name in names} for row in report.preview]
+    return replace(report, preview=rows)
+
+
+def dataset_materialization(
+    report: DatasetReport, more: Mapping[str, dg.MetadataValue] | None = None
+) -> dg.AssetMaterialization:
     """The source's dataset as it stands; numbers, since Dagster plots them."""
     counts = {
         "items": report.items,
@@ -95,10 +118,20 @@ def dataset_materialization(report: DatasetReport) -> dg.AssetMaterialization:
     if report.version is not None:
         metadata["version"] = dg.MetadataValue.int(report.version)
     metadata["status"] = dg.MetadataValue.text(report.status)
-    metadata["extraction"] = dg.MetadataValue.int(report.extraction_id)
+    said = f"{report.extraction_id}, {report.extraction_status}"
+    metadata["extraction"] = dg.MetadataValue.text(said)
+    metadata |= more or {}
+    if report.version is not None:
+        metadata["export"] = dg.MetadataValue.text(export_command(report))
     if report.preview:
         metadata["preview"] = preview_table(report.preview)
     return dg.AssetMaterialization("datasets", partition=report.source_id, metadata=metadata)
+
+
+def export_command(report: DatasetReport) -> str:
+    """What writes this very version to a file, whatever becomes of it later."""
+    name = report.entity_type or "data_items"
+    return f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
 
 
 def preview_table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:

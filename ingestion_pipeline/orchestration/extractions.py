@@ -14,6 +14,7 @@ from ingestion_pipeline.catalogs.progress import running
 from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
 from ingestion_pipeline.catalogs.rerunning import rerun
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
+from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -31,7 +32,7 @@ def complete(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iter
     """Count what changed, end what is over, and tell of it."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
         done = update_completions(shop)
-        yield from told(context, done.ended)
+        yield from told(context, shop, done.ended)
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
     numbers = {"running": done.running, "changed": done.changed, "ended": len(done.ended)}
     context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
@@ -39,15 +40,14 @@ def complete(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iter
 
 
 def told(
-    context: dg.OpExecutionContext, ended: Sequence[Ended]
+    context: dg.OpExecutionContext, shop: Workshop, ended: Sequence[Ended]
 ) -> Iterator[dg.AssetMaterialization]:
-    """An event of `datasets` for each extraction that has just ended."""
+    """An event of `datasets` for each extraction that has just ended, as full as any other."""
     register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in ended])
     for one in ended:
         context.log.info("extraction %s of %s is %s", one.id, one.source_id, one.status.value)
-        yield dg.AssetMaterialization(
-            "datasets", partition=one.source_id, metadata=end_metadata(one)
-        )
+        for report in dataset_reports(shop, [one.source_id]):
+            yield dataset_materialization(report, end_metadata(one))
 
 
 def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
@@ -117,7 +117,7 @@ def _steered(shop: Workshop, config: Control) -> str:
     if config.action == "start":
         if not config.source:
             raise ValueError("start needs `source`, the id of a catalogue")
-        return ask_for(shop, [config.source])[config.source]
+        return f"{config.source}: {ask_for(shop, [config.source])[config.source]}"
     if config.extraction is None:
         raise ValueError(f"{config.action} needs `extraction`, an extraction's id")
     actions = {

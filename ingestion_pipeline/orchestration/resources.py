@@ -5,11 +5,30 @@ from contextlib import AbstractContextManager
 import dagster as dg
 
 from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+
+PARTITION = "dagster/partition"
 
 
 class WorkshopResource(dg.ConfigurableResource["WorkshopResource"]):
     """Settings are read once per step; the store is closed when the step ends."""
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        """The instance knows the partition that the run is for.
+
+        Before its first step Dagster looks for the key among those it knows, and breaks off without
+        it; no sensor may have brought it there yet.
+        """
+        key = context.run.tags.get(PARTITION) if context.run else None
+        if key is None or context.instance is None:
+            return
+        with self.open() as shop, shop.store.read() as connection:
+            found = sources_by_id(connection, [key])
+        for source in found.values():
+            for name in set_names(source.kind):
+                register_keys(context.instance, name, [source.id])
 
     def open(self) -> AbstractContextManager[Workshop]:
         """Everything a run works with."""

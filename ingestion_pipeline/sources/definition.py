@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ingestion_pipeline.sources.platforms import READERS, recognize_platform
+from ingestion_pipeline.sources.platforms import DEFAULTS, READERS, recognize_platform
 from ingestion_pipeline.sources.source import SERIES_ID, SOURCE_ID, Definition, Kind, Tier
 from ingestion_pipeline.urls import BadUrl, checked_url
 
@@ -173,4 +173,6 @@ def _bad_platform(texts: Mapping[str, str], bad: Sequence[BadField]) -> list[Bad
 
 def _recognized(kind: Kind, url: str) -> str | None:
     found = recognize_platform(url)
-    return found.name if found and found.name in READERS.get(kind, ()) else None
+    if found and found.name in READERS.get(kind, ()):
+        return found.name
+    return DEFAULTS.get(kind)

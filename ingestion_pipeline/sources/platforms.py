@@ -15,6 +15,8 @@ READERS: dict[Kind, tuple[str, ...]] = {
     Kind.SERIES: ("mangadex", "rss", "json", "html"),
     Kind.CATALOG: ("catalog", "page"),
 }
+# Where neither says so; whose software a catalogue is made with, detection finds out.
+DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog"}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
 _MANGADEX_ID = re.compile(

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from ingestion_pipeline.cli import doctor_checks as checks
+from ingestion_pipeline.cli.demo_declared import demo_files
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import found_schema
@@ -153,6 +154,14 @@ def test_an_entry_that_left_its_file_is_named_until_it_is_removed(
     assert "series:filed (mine.yaml)" in found["declarations"]["found"]
     assert found["declarations"]["state"] == "warning"
     assert afterwards["declarations"]["state"] == "ok"
+
+
+def test_every_file_of_the_demo_declares_its_own_sources() -> None:
+    declared = [(file.path, one.id) for file in demo_files() for one in file.definitions]
+    registered = [a_source(id=id_, origin=path) for path, id_ in declared]
+
+    assert {path for path, _ in declared} == {"sources.yaml", "catalogs.yaml"}
+    assert checks.undeclared(registered, demo_files()).state == "ok"
 
 
 def test_a_file_with_mistakes_proves_nothing_about_its_entries() -> None:

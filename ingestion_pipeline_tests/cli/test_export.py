@@ -11,7 +11,11 @@ from ingestion_pipeline.cli.export import FORMATS, READERS
 from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset
+from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset, an_item
+
+BIRD = (
+    "name: bird\nabout: a bird\nkey: [ring]\nfields: [{name: ring, kind: text, required: true}]\n"
+)
 
 
 @pytest.fixture
@@ -80,6 +84,21 @@ def test_what_is_not_published_is_told_and_exported_when_it_is_named(
 
     assert "version 1 of catalog:college is quarantined" in ingest.refused("export", "course")
     assert ingest.json("export", "course", "--source", COLLEGE, "--version", "1")["rows"] == 1
+
+
+def test_a_type_of_ones_own_is_exported_like_any_other(
+    ingest: Ingest, database: Store, folder: Path, tmp_path: Path
+) -> None:
+    entities = folder / "entities"
+    entities.mkdir()
+    (entities / "bird.yaml").write_text(BIRD)
+    a_dataset(database, [an_item({"ring": "R-1"})], kind="bird", entities=entities)
+
+    ingest.done("export", "bird", "--out", str(tmp_path / "birds.csv"))
+    ingest.done("export", "data_items", "--out", str(tmp_path / "all.csv"))
+
+    assert (tmp_path / "birds.csv").read_text().splitlines()[1].startswith("R-1,")
+    assert "R-1" in (tmp_path / "all.csv").read_text()
 
 
 def test_the_formats_are_those_of_the_room() -> None:

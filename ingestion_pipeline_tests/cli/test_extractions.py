@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.ending import COMPLETE
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline.store.tables import pages
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.extracting import Extracting
 
@@ -74,3 +76,36 @@ def test_an_unknown_extraction_is_refused_by_its_id(
     said = ingest.refused("extractions", action, "99")
 
     assert "there is no extraction 99; `ingest extractions list` shows all" in said
+
+
+def test_a_page_that_waits_is_counted_under_the_table_with_what_it_waits_for(
+    ingest: Ingest, some: Extracting
+) -> None:
+    some.begin({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED", "/c/3": "ERROR"})
+    failure = {"class": "resource", "code": "no_model", "message": "no model configured"}
+    with some.shop.store.begin() as connection:
+        connection.execute(update(pages).values(failure=failure))
+
+    listed = ingest.done("extractions", "list")
+
+    assert "1 catalog:shop  2 pages waiting: no model configured" in listed
+
+
+def test_what_is_no_catalogue_has_no_extraction(ingest: Ingest) -> None:
+    feed = "https://a.test/feed"
+    ingest.done("sources", "add", feed, "--id", "series:tides", "--kind", "series")
+
+    said = ingest.refused("extractions", "start", "series:tides")
+
+    assert "only catalogues are extracted; `ingest sources list --kind catalog`" in said
+
+
+def test_going_on_with_a_disabled_source_names_the_cure(ingest: Ingest, some: Extracting) -> None:
+    id_ = some.begin({"/c/1": "WAITING"})
+    ingest.done("extractions", "cancel", str(id_))
+    ingest.done("sources", "disable", "catalog:shop")
+
+    said = ingest.done("extractions", "resume", str(id_))
+
+    assert "1 page to fetch" in said
+    assert "`ingest sources enable catalog:shop`" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -113,3 +114,26 @@ def test_every_course_sample_gives_json(ingest: Ingest) -> None:
         result = ingest("read", str(page), *AS_CATALOG, "--json")
         assert result.exit_code == 0, page.name
         assert isinstance(json.loads(result.stdout)["records"], list)
+
+
+BIRD = """
+name: bird
+about: a bird
+key: [ring]
+fields: [{name: ring, kind: text, required: true}]
+embedded: {types: [Bird], fields: {ring: [identifier]}}
+"""
+
+
+def test_a_type_of_ones_own_is_tried_on_a_saved_page(tmp_path: Path) -> None:
+    (tmp_path / "entities").mkdir()
+    (tmp_path / "entities" / "bird.yaml").write_text(BIRD)
+    thing = json.dumps({"@type": "Bird", "identifier": "R-1"})
+    page = tmp_path / "page.html"
+    page.write_text(f"<h1>R-1</h1><script type='application/ld+json'>{thing}</script>")
+    ingest = Ingest({"INGESTION_SOURCES": str(tmp_path)})
+
+    said = ingest.done("read", str(page), *AS_CATALOG, "--entity", "bird")
+
+    assert "R-1" in said
+    assert "1 records, 0 problems" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import insert
@@ -54,6 +55,7 @@ def a_dataset(
     status: str = "published",
     kind: str = "course",
     page_url: str = "https://college.test/courses/1",
+    entities: Path | None = None,
 ) -> int:
     """A version of a catalogue's dataset, all its items on one page that was fetched at noon."""
     with store.begin() as connection:

@@ -82,6 +82,10 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "share_of_failures": True,
         "no_empty_shells": True,
         "no_drop_against_history": True,
+        # its dataset was told of as well, and a check that is older than its asset counts for none
+        "extractions_complete": True,
+        "not_quarantined": True,
+        "values_proved": True,
     }
     assert not tick_sensor("pending_work", instance).run_requests
 
@@ -116,6 +120,22 @@ def test_one_catalogue_is_crawled_now_and_an_unchanged_one_again(
     assert told(second, "pages")[SHOP]["unchanged"] == 2
     assert len(house.rows("snapshots")) == 2
     assert [row["status"] for row in house.rows("extractions")] == ["COMPLETE", "COMPLETE"]
+
+
+def test_a_catalogue_that_no_sensor_has_seen_is_crawled_where_others_were(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    """Dagster looked for the key of the input, once `sources` had an event, and broke off."""
+    tick_sensor("new_sources", instance)
+    for name in ("sources", "catalogs"):
+        instance.delete_dynamic_partition(name, SHOP)
+    instance.add_dynamic_partitions("sources", ["catalog:other"])
+    event = dg.AssetMaterialization("sources", partition="catalog:other")
+    instance.report_runless_asset_event(event)
+
+    first = run_and_conclude(house, instance)
+
+    assert told(first, "pages")[SHOP]["new"] == 2
 
 
 def test_what_a_catalogue_states_is_told_with_what_was_saved(

@@ -8,6 +8,7 @@ import pytest
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline_tests.extracting import Extracting
 from ingestion_pipeline_tests.orchestration.house import (
+    SALT,
     House,
     checked,
     run_job,
@@ -55,6 +56,10 @@ def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_da
     assert request.job_name in {None, "complete_extractions"}
     shown = told(first)[SHOP]
     assert (shown["items"], shown["version"], shown["status"]) == (8, 1, "published")
+    assert shown["extraction"] == "1, COMPLETE"
+    numbers = {"cost_usd", "saved_by_rules", "saved_by_unchanged", "pages_success"}
+    assert {*numbers, "preview"} <= set(shown)
+    assert shown["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
     held = told(second)[SHOP]
     assert (held["status"], held["findings"]) == (
         "quarantined",
@@ -86,10 +91,13 @@ def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(
         ({"action": "cancel", "extraction": 99}, "`ingest extractions list` shows all"),
         ({"action": "resume"}, "needs `extraction`"),
         ({"action": "start", "source": "catalog:nobody"}, "catalog:nobody"),
+        ({"action": "start", "source": SALT}, "only catalogues are extracted"),
         ({"action": "burn", "extraction": 1}, "there are: start, cancel"),
     ],
 )
 def test_what_cannot_be_done_is_refused_with_the_cure(
     house: House, instance: dg.DagsterInstance, config: dict[str, object], cure: str
 ) -> None:
+    house.add_demo(SALT)
+
     assert cure in why_it_failed(steered(instance, **config))

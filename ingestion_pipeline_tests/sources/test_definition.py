@@ -50,6 +50,10 @@ def test_a_series_is_named_by_its_source_unless_it_has_its_own_name() -> None:
     assert accepted(series="solo-leveling").series == "solo-leveling"
 
 
+def test_a_catalogue_needs_no_platform() -> None:
+    assert accepted(id="catalog:mine", kind="catalog").platform == "catalog"
+
+
 def test_a_platform_that_is_named_wins_over_the_url() -> None:
     definition = accepted(
         url="https://mirror.test/feed", platform="mangadex", config={"manga_id": "x"}
