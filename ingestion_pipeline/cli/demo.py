@@ -276,7 +276,10 @@ def demo_settings(model: Mapping[str, str]) -> Generator[None]:
 
 @demo.command()
 def mutate() -> None:
-    """Publish a chapter of two series, and a course of each catalogue; another course changes."""
+    """Publish chapters and courses, and change a course.
+
+    A chapter of two series and a course of each catalogue are new; another course changes.
+    """
     from ingestion_pipeline.demo import state
 
     home = _home()

@@ -38,7 +38,10 @@ def extractions() -> None:
 @click.argument("source_id", metavar="SOURCE")
 @json_option
 def start(*, source_id: str, as_json: bool) -> None:
-    """Begin an extraction of SOURCE now, due or not; one that goes on goes on."""
+    """Begin an extraction of SOURCE now, due or not.
+
+    One that is under way goes on, and what waits of it is due at once.
+    """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs.crawling import ask_for
 
@@ -150,7 +153,10 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
 @id_argument
 @json_option
 def resume(*, extraction_id: int, as_json: bool) -> None:
-    """Go on with a stale or cancelled one: pages without a live task have one again."""
+    """Go on with a stale or cancelled one where it was.
+
+    Pages without a live task have one again.
+    """
     _requeue(extraction_id, "resume", as_json=as_json)
 
 
@@ -193,7 +199,10 @@ def _disabled(connection: Connection, extraction_id: int) -> str:
 @click.option("--dry-run", is_flag=True, help="Only tell pages, model calls and cost.")
 @json_option
 def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
-    """Read the stored pages again into a new dataset, without a single request."""
+    """Read the stored pages again into a new dataset.
+
+    Without a single request; the dataset that is shown stays until the new one is good.
+    """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs import rerunning
 
