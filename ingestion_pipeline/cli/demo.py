@@ -274,7 +274,10 @@ def demo_settings(model: Mapping[str, str]) -> Generator[None]:
 
 @demo.command()
 def mutate() -> None:
-    """Publish chapters and courses, change others."""
+    """Publish chapters and courses, and change a course.
+
+    A chapter of two series and a course of each catalogue are new; another course changes.
+    """
     from ingestion_pipeline.demo import state
 
     home = _home()

@@ -40,7 +40,7 @@ def extractions() -> None:
 def start(*, source_id: str, as_json: bool) -> None:
     """Begin an extraction of SOURCE now, due or not.
 
-    One that goes on goes on.
+    One that is under way goes on, and what waits of it is due at once.
     """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs.crawling import ask_for
@@ -153,7 +153,7 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
 @id_argument
 @json_option
 def resume(*, extraction_id: int, as_json: bool) -> None:
-    """Go on with a stale or cancelled one.
+    """Go on with a stale or cancelled one where it was.
 
     Pages without a live task have one again.
     """
@@ -201,7 +201,7 @@ def _disabled(connection: Connection, extraction_id: int) -> str:
 def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
     """Read the stored pages again into a new dataset.
 
-    Not a single request is made.
+    Without a single request; the dataset that is shown stays until the new one is good.
     """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs import rerun_cost, rerunning
