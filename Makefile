@@ -26,7 +26,7 @@ dev: install ## UI and daemon on http://localhost:3000
 	@$(WITH_DAGSTER_HOME) sh .ci/dev
 
 test: install system ## all tests
-	@$(BIN)/pytest -q -n 4 --dist loadfile
+	@$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 soak: install system ## the long forms: kill loops, 100,000 seeds, 100,000 pages
 	@$(BIN)/pytest -q -m soak

@@ -27,9 +27,14 @@ PRIVATE_VARIABLES = ("INGESTION_", "OPENAI_", "DAGSTER_HOME")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long forms run only when they are asked for: `-m soak`."""
+    """The long forms run only when they are asked for: `-m soak`; files with slow tests first.
+
+    Of several processes, the one that begins such a file last would have the others wait for it.
+    """
     if "soak" not in str(config.getoption("-m")):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 @pytest.fixture(autouse=True)
