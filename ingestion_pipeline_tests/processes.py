@@ -57,7 +57,8 @@ class Child:
     def wait_until_stopped(self) -> None:
         """Return when the function has called `stop_here`."""
         _, status = os.waitpid(self._pid, os.WUNTRACED)
-        assert os.WIFSTOPPED(status), f"it ended instead: {status}"
+        if not os.WIFSTOPPED(status):
+            raise AssertionError(f"it ended instead: {self.result()}")
 
     def go_on(self) -> None:
         os.kill(self._pid, signal.SIGCONT)

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -165,7 +166,9 @@ def test_a_batch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on
     store: Store, web: FakeWeb, job: Job
 ) -> None:
     given_polls(store, web, 6, seconds=0)
-    with ending(Child(pollers.stop_between_fetch_and_ingest, job)) as sleeper:
+    # Long enough for a busy machine to fetch six feeds within it.
+    patient = replace(job, changes=LONGER_LEASES)
+    with ending(Child(pollers.stop_between_fetch_and_ingest, patient)) as sleeper:
         sleeper.wait_until_stopped()
 
         assert Quick(pollers.poll_until_done, job).result() == 6
