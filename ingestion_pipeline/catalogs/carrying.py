@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 from typing import Any
 
 from sqlalchemy import Connection, String, and_, literal, select, update
 
-from ingestion_pipeline.catalogs.entities.declared import declared
+from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.restricting import content_selectors
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.rows import row_source
@@ -30,6 +32,13 @@ class GoingOn:
     entity_type: str
     base_dataset_id: int | None
     config: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+
+    def read_as(self, wanted: Declared, settings: Settings) -> str:
+        """By what its readings are known: what is wanted, and what counts of a page."""
+        name = wanted.read_as(settings)
+        parts = "\0".join(content_selectors(self.recipe)).strip("\0")
+        return sha256(f"{name}\0{parts}".encode()).hexdigest() if parts else name
 
 
 def carry_over(
@@ -83,6 +92,6 @@ def carry_over(
 
 def _name(one: GoingOn, settings: Settings) -> str | None:
     try:
-        return declared(one.config, settings, entity=one.entity_type).read_as(settings)
+        return one.read_as(declared(one.config, settings, entity=one.entity_type), settings)
     except ValueError:  # whoever reads the page says so
         return None

@@ -131,8 +131,7 @@ def _opened(
     row, source = rows.get(task.payload.get("page", 0)), sources.get(task.source_id or "")
     if row is None or source is None:
         return PageGone(task=task, why="its extraction has ended, or its source is gone")
-    steps = extraction_steps(json.dumps(row["recipe"], sort_keys=True))
-    step = steps.get(row["step"]) or explored_step(steps, row["step"])
+    step = extraction_step(row["recipe"], row["step"])
     url: str = row["url"]
     return PageWork(
         task=task,
@@ -152,6 +151,12 @@ def _opened(
             known_as=url,
         ),
     )
+
+
+def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
+    """A step of the recipe as the extraction's row keeps it, or one that exploring made."""
+    steps = extraction_steps(json.dumps(recipe, sort_keys=True))
+    return steps.get(key) or explored_step(steps, key)
 
 
 @lru_cache(maxsize=500)

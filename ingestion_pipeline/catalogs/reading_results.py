@@ -159,7 +159,7 @@ class _Flush:
         for one in done:
             id_ = one.work.extraction_id
             if id_ not in names:
-                names[id_] = one.wanted.read_as(self._shop.settings)
+                names[id_] = going_on[id_].read_as(one.wanted, self._shop.settings)
             items = found[one.work.page_id] = items_of(one.wanted.kind, one.reading)
             pages.append(_read_page(one, items, names[id_]))
         written = write_pages(self._connection, pages, now=self._now)

@@ -30,6 +30,7 @@ from ingestion_pipeline.catalogs.reading_work import (
     gone,
     open_readings,
 )
+from ingestion_pipeline.catalogs.restricting import in_the_whole
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.catalogs.studying import Student
 from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
@@ -238,6 +239,8 @@ class ReadingSlice:
             extraction_id=work.extraction_id,
         )
         outcome = await self._reader.read(wanted, page, billing)
+        if isinstance(outcome, PageReading):
+            outcome = in_the_whole(outcome, page)
         if isinstance(outcome, OverBudget) or not outcome.explored:
             return outcome
         links = outcome.explored if wanted.kind.explores else ()

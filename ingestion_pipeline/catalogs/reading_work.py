@@ -11,7 +11,9 @@ from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.entities.declared import Declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
+from ingestion_pipeline.catalogs.frontier import extraction_step
 from ingestion_pipeline.catalogs.learned import Learned
+from ingestion_pipeline.catalogs.restricting import restricted
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.crawled import PageGone
@@ -50,10 +52,12 @@ class ReadWork:
     final_url: str | None
     content_type: str | None
     learned: Learned | None = None
+    content_selector: str | None = None
 
     def content(self, store: ContentStore) -> PageContent:
-        """The page as it is stored; see `stored_content`."""
-        return stored_content(store, url=self.url, **forms_of(self))
+        """The page as it is stored, or the part of it that counts; see `stored_content`."""
+        page = stored_content(store, url=self.url, **forms_of(self))
+        return page if self.content_selector is None else restricted(page, self.content_selector)
 
 
 def stored_content(
@@ -165,6 +169,8 @@ _COLUMNS = (
     pages.c.url,
     pages.c.read_at,
     extractions.c.entity_type,
+    extractions.c.recipe,
+    snapshots.c.rendered_at,
     sources.c.config,
     crawl_steps.c.key.label("step"),
     snapshots.c.id.label("snapshot_id"),
@@ -215,8 +221,16 @@ def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
         page_id=row["id"],
         was_read=row["read_at"] is not None,
         learned=_learned(row),
+        content_selector=_content_selector(row),
         **{name: row[name] for name in (*taken, *FORMS)},
     )
+
+
+def _content_selector(row: RowMapping) -> str | None:
+    """What cuts the content out of its pages; a browser has done so already."""
+    if row["rendered_at"] is not None:
+        return None
+    return extraction_step(row["recipe"], row["step"]).recipe.rendering.content_selector
 
 
 def _learned(row: RowMapping) -> Learned | None:

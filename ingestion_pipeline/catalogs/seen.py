@@ -36,6 +36,19 @@ def identity(url: str) -> str:
     return f"{path if shorter.endswith(':') else shorter}{mark}{query}"
 
 
+def content_of(tree: LexborHTMLParser, selector: str) -> LexborNode:
+    """The part of the page that holds its content; an error, if it is not there or empty."""
+    found = tree.css_first(selector)
+    if found is None or not (found.text().strip() or found.css_first("a[href], img")):
+        said = "matches nothing" if found is None else "matches an empty element"
+        raise Permanent(
+            f"content_selector {selector!r} {said} on the page: the layout changed, or the"
+            " recipe is wrong",
+            code="content_selector",
+        )
+    return found
+
+
 class SeenPage:
     """A page as it was fetched or stored; `url` is where its redirects led."""
 
@@ -130,15 +143,7 @@ class SeenPage:
         return self._parsed
 
     def _content(self, selector: str) -> LexborNode:
-        found = self._tree.css_first(selector)
-        if found is None or not (found.text().strip() or found.css_first("a[href], img")):
-            said = "matches nothing" if found is None else "matches an empty element"
-            raise Permanent(
-                f"content_selector {selector!r} {said} on the page: the layout changed, or the"
-                " recipe is wrong",
-                code="content_selector",
-            )
-        return found
+        return content_of(self._tree, selector)
 
     def _targets(self, chosen: Sequence[LexborNode]) -> list[str]:
         base = base_of(self._tree, self.url)

@@ -122,7 +122,7 @@ def lock_extractions(
     """Nobody else adds to these, or ends them, during this transaction; those that go on."""
     if not ids:
         return {}
-    columns = ("id", "source_id", "kind", "entity_type", "base_dataset_id", "status")
+    columns = ("id", "source_id", "kind", "entity_type", "base_dataset_id", "recipe", "status")
     query = select(*(extractions.c[name] for name in columns), sources.c.config).join(sources)
     locked = query.where(extractions.c.id.in_(list(ids))).order_by(extractions.c.id)
     rows = connection.execute(locked.with_for_update(of=extractions)).all()
@@ -137,6 +137,7 @@ def lock_extractions(
             entity_type=row.entity_type,
             base_dataset_id=row.base_dataset_id,
             config=row.config,
+            recipe=row.recipe,
         )
         for row in rows
         if row.status in CRAWLING_STATES

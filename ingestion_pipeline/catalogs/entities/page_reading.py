@@ -16,14 +16,15 @@ READER_VERSION = 1  # raise it when rules or the reading of answers change: page
 class PageContent:
     """A page as it was kept: its body, decoded, and the cleaned text that evidence refers to.
 
-    Where a part of the page was cut out, both are of that part. The text of a JSON document is the
-    document.
+    Where a part of the page was cut out, both are of that part, and `starts_at` says where in the
+    kept text it begins. The text of a JSON document is the document.
     """
 
     url: str
     body: str
     text: str
     content_type: str | None = None
+    starts_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
