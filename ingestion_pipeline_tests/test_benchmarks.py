@@ -68,7 +68,7 @@ def test_every_claim_is_measured_on_postgresql_or_says_why_not() -> None:
     assert len(figures) - len(unmeasured) >= 5
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_sources_are_polled_both_ways() -> None:
     with sqlite() as database:
         figures = list(polls.measure(database, count=50))
