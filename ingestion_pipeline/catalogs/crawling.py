@@ -131,7 +131,7 @@ def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
             raise UnknownSource(missing)
         _refuse_others(known.values())
         said = start_extractions(connection, list(known.values()), now=now)
-        make_pages_due(connection, source_ids, now=now)
+        _make_due(connection, source_ids, now=now)
     return said
 
 
@@ -144,7 +144,7 @@ def _refuse_others(found: Iterable[Source]) -> None:
             )
 
 
-def make_pages_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
+def _make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> None:
     """What waits of these sources' pages, for a retry, a pause or a model, is due now."""
     later = (
         select(tasks.c.id)

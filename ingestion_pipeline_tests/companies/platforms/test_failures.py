@@ -211,7 +211,9 @@ def test_no_json_brings_a_reader_down(name: str, document: object) -> None:
             reading = read(name, json.dumps(value).encode())
         except WorkError:
             continue
-        json.dumps([listing_as_dict(one) for one in reading.records], allow_nan=False).encode()
+        shown = [listing_as_dict(one) for one in reading.records]
+        json.dumps(shown, allow_nan=False).encode()
+        assert all(one["title"] and one["external_id"] for one in shown)
 
 
 @pytest.mark.parametrize("name", PLATFORMS)
