@@ -18,12 +18,12 @@ from sqlalchemy import insert, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.catalogs.crawling import read_slice
+from ingestion_pipeline.catalogs.crawl.crawling import read_slice
 from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.catalogs.entities.ladder import read_records
 from ingestion_pipeline.catalogs.entities.page_reading import PageReading
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.items import Item, items_of
+from ingestion_pipeline.catalogs.readings.items import Item, items_of
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.pages.crawled import CrawlWanted

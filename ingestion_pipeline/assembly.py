@@ -12,7 +12,7 @@ from contextlib import (
 )
 from datetime import datetime, timedelta
 
-from ingestion_pipeline.catalogs.reader import LadderReader, Reader
+from ingestion_pipeline.catalogs.readings.reader import LadderReader, Reader
 from ingestion_pipeline.demo.names import demo_resolver, published_port
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels

@@ -10,12 +10,12 @@ from typing import Any
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.entities.declared import ENTITIES, bad_reading
-from ingestion_pipeline.catalogs.recipe import BadRecipe, recipe_of
-from ingestion_pipeline.catalogs.recipes import ensure_detection
-from ingestion_pipeline.catalogs.replay import revive_page, revive_reading
+from ingestion_pipeline.catalogs.operating.replay import revive_page, revive_reading
+from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
+from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.catalogs.system import CatalogSystem
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawledSystem

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.catalogs import retention
+from ingestion_pipeline.catalogs.operating import retention
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.snapshots import objects_of_snapshots
 from ingestion_pipeline.pages.workshop import Workshop

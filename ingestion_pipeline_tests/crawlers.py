@@ -11,10 +11,10 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.completion import update_completions
-from ingestion_pipeline.catalogs.crawling import crawl_slice, crawl_until_done, read_slice
-from ingestion_pipeline.catalogs.reader import Reader
-from ingestion_pipeline.catalogs.reading_work import ReadCounts
+from ingestion_pipeline.catalogs.completing.completion import update_completions
+from ingestion_pipeline.catalogs.crawl.crawling import crawl_slice, crawl_until_done, read_slice
+from ingestion_pipeline.catalogs.readings.reader import Reader
+from ingestion_pipeline.catalogs.readings.work import ReadCounts
 from ingestion_pipeline.pages.crawled import CrawlCounts, Crawled, CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.source import Definition, Kind

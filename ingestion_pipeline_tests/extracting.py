@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, insert, select, update
 
-from ingestion_pipeline.catalogs import control
-from ingestion_pipeline.catalogs.completion import update_completions
-from ingestion_pipeline.catalogs.ending import COMPLETE, Ended, Ending, finalise
+from ingestion_pipeline.catalogs.completing.completion import update_completions
+from ingestion_pipeline.catalogs.completing.ending import COMPLETE, Ended, Ending, finalise
+from ingestion_pipeline.catalogs.operating import control
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store

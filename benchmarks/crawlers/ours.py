@@ -17,9 +17,9 @@ import selectolax.lexbor  # noqa: F401
 
 import ingestion_pipeline.pages.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
-from ingestion_pipeline.catalogs.crawling import crawl_until_done
-from ingestion_pipeline.catalogs.steps import Followed
-from ingestion_pipeline.catalogs.system import CatalogSystem
+from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
+from ingestion_pipeline.catalogs.recipes.steps import Followed
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
 from ingestion_pipeline.pages.crawled import PageWork, StoredPage
 from ingestion_pipeline.pages.guard import Resolver

@@ -5,6 +5,6 @@ found, once, and records leave, each field with the span of the text that proves
 fetched or read as such does not belong here, nor does what two systems need.
 """
 
-from ingestion_pipeline.catalogs.recipe import BadRecipe, PageType, Recipe, recipe_of
+from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, Recipe, recipe_of
 
 __all__ = ["BadRecipe", "PageType", "Recipe", "recipe_of"]

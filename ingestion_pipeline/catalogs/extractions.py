@@ -9,18 +9,18 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, select
 
+from ingestion_pipeline.catalogs.completing.published import published_dataset
 from ingestion_pipeline.catalogs.entities.declared import entity_name
-from ingestion_pipeline.catalogs.published import published_dataset
-from ingestion_pipeline.catalogs.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes import ready_recipes
-from ingestion_pipeline.catalogs.seen import identity
+from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes.seen import identity
+from ingestion_pipeline.catalogs.recipes.steps import ROOT, Step, root_url, steps_of
+from ingestion_pipeline.catalogs.recipes.stored import ready_recipes
 from ingestion_pipeline.catalogs.states import (
     UNFINISHED_PAGES,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import ROOT, Step, root_url, steps_of
 from ingestion_pipeline.pages.crawled import FETCH_PAGE
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.insert import insert_into

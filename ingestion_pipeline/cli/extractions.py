@@ -43,7 +43,7 @@ def start(*, source_id: str, as_json: bool) -> None:
     One that is under way goes on, and what waits of it is due at once.
     """
     from ingestion_pipeline.assembly import open_workshop
-    from ingestion_pipeline.catalogs.crawling import ask_for
+    from ingestion_pipeline.catalogs.crawl.crawling import ask_for
 
     with open_workshop(environment()) as shop:
         said = ask_for(shop, [source_id])[source_id]
@@ -56,7 +56,7 @@ def start(*, source_id: str, as_json: bool) -> None:
 @json_option
 def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
     """Show the newest extractions and what became of their datasets."""
-    from ingestion_pipeline.catalogs.listing import list_extractions
+    from ingestion_pipeline.catalogs.operating.listing import list_extractions
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -132,7 +132,7 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
     """End it where it is; whoever works on it stops at the next check."""
     from random import Random
 
-    from ingestion_pipeline.catalogs import control
+    from ingestion_pipeline.catalogs.operating import control
 
     with opened() as (settings, store), store.begin() as connection:
         ended = control.cancel(
@@ -169,7 +169,7 @@ def retry(*, extraction_id: int, as_json: bool) -> None:
 
 
 def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
-    from ingestion_pipeline.catalogs import control
+    from ingestion_pipeline.catalogs.operating import control
 
     act = control.resume if action == "resume" else control.retry
     with opened() as (_, store), store.begin() as connection:
@@ -183,7 +183,7 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
 
 def _disabled(connection: Connection, extraction_id: int) -> str:
     """A warning, where its pages will wait because nobody asks a disabled source for anything."""
-    from ingestion_pipeline.catalogs.control import find, source_of
+    from ingestion_pipeline.catalogs.operating.control import find, source_of
     from ingestion_pipeline.sources import SourceStatus
 
     source = source_of(connection, find(connection, extraction_id))
@@ -204,7 +204,7 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
     Without a single request; the dataset that is shown stays until the new one is good.
     """
     from ingestion_pipeline.assembly import open_workshop
-    from ingestion_pipeline.catalogs import rerun_cost, rerunning
+    from ingestion_pipeline.catalogs.operating import rerun_cost, rerunning
 
     with open_workshop(environment()) as shop:
         if dry_run:
@@ -231,7 +231,7 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
     """Show the dataset that the quality gates held back, all the same."""
-    from ingestion_pipeline.catalogs import control
+    from ingestion_pipeline.catalogs.operating import control
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)

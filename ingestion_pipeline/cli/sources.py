@@ -152,8 +152,8 @@ def _say_sources(found: Sequence[Watched], now: datetime) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show all that is known of one source."""
-    from ingestion_pipeline.catalogs.expected_cost import catalog_facts
-    from ingestion_pipeline.catalogs.recipes import recipe_facts
+    from ingestion_pipeline.catalogs.readings.expected_cost import catalog_facts
+    from ingestion_pipeline.catalogs.recipes.stored import recipe_facts
     from ingestion_pipeline.sources.belonging import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.status import watched_source

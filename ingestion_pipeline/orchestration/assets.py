@@ -4,7 +4,7 @@ import warnings
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.recipes import RecipeStatus, detected
+from ingestion_pipeline.catalogs.recipes.stored import RecipeStatus, detected
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report

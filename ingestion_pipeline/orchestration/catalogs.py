@@ -10,8 +10,8 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.assembly import open_fetcher, open_reader, renderer_if_any
-from ingestion_pipeline.catalogs.crawling import Worked, ask_for, ingest_slice
-from ingestion_pipeline.catalogs.reporting import (
+from ingestion_pipeline.catalogs.crawl.crawling import Worked, ask_for, ingest_slice
+from ingestion_pipeline.catalogs.crawl.reporting import (
     CrawlReport,
     crawl_report,
     crawled_since,

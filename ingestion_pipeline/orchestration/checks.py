@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs import checks as catalog_checks
-from ingestion_pipeline.catalogs import listing
+from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
+from ingestion_pipeline.catalogs.operating import listing
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop

@@ -8,11 +8,11 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.assembly import open_reader
-from ingestion_pipeline.catalogs.crawling import read_slice
-from ingestion_pipeline.catalogs.dataset_report import DatasetReport, dataset_report
+from ingestion_pipeline.catalogs.crawl.crawling import read_slice
 from ingestion_pipeline.catalogs.entities.declared import entity_folder
 from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, EntityType, entity_types
-from ingestion_pipeline.catalogs.reading_slice import ReadPages
+from ingestion_pipeline.catalogs.readings.dataset_report import DatasetReport, dataset_report
+from ingestion_pipeline.catalogs.readings.loop import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks

@@ -6,13 +6,13 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from ingestion_pipeline.catalogs import control
-from ingestion_pipeline.catalogs.completion import update_completions
-from ingestion_pipeline.catalogs.crawling import ask_for
-from ingestion_pipeline.catalogs.ending import Ended
-from ingestion_pipeline.catalogs.progress import running
-from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
-from ingestion_pipeline.catalogs.rerunning import rerun
+from ingestion_pipeline.catalogs.completing.completion import update_completions
+from ingestion_pipeline.catalogs.completing.ending import Ended
+from ingestion_pipeline.catalogs.completing.progress import running
+from ingestion_pipeline.catalogs.crawl.crawling import ask_for
+from ingestion_pipeline.catalogs.operating import control
+from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.heartbeat import whole_run

@@ -8,9 +8,9 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.crawling import KINDS
-from ingestion_pipeline.catalogs.frontier import waiting_sources
-from ingestion_pipeline.catalogs.recipes import ensure_all, waits
+from ingestion_pipeline.catalogs.crawl.crawling import KINDS
+from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
+from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags

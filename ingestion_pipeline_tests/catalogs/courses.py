@@ -11,8 +11,8 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.reader import LadderReader
-from ingestion_pipeline.catalogs.reading_work import ReadDone, ReadWork, open_readings
+from ingestion_pipeline.catalogs.readings.reader import LadderReader
+from ingestion_pipeline.catalogs.readings.work import ReadDone, ReadWork, open_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import Billing, OverBudget

@@ -9,9 +9,9 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.catalogs import control
-from ingestion_pipeline.catalogs.completion import Standing, decide
-from ingestion_pipeline.catalogs.ending import budget_ending
+from ingestion_pipeline.catalogs.completing.completion import Standing, decide
+from ingestion_pipeline.catalogs.completing.ending import budget_ending
+from ingestion_pipeline.catalogs.operating import control
 from ingestion_pipeline.catalogs.states import ExtractionKind
 from ingestion_pipeline.settings.catalogs import Extraction
 from ingestion_pipeline.store.tables import (

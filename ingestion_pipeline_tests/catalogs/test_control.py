@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event
 
-from ingestion_pipeline.catalogs import control
-from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
-from ingestion_pipeline.catalogs.rerunning import rerun
+from ingestion_pipeline.catalogs.operating import control
+from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingestion_pipeline.catalogs.expected_cost import DetailPage, cost_facts, text_sizes
-from ingestion_pipeline.catalogs.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
+from ingestion_pipeline.catalogs.readings.expected_cost import DetailPage, cost_facts, text_sizes
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import load_settings

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.crawling import ask_for
+from ingestion_pipeline.catalogs.crawl.crawling import ask_for
+from ingestion_pipeline.catalogs.crawl.worth_following import links_on
 from ingestion_pipeline.catalogs.entities.declared import Declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.entities.record import Found, Rung, record_of
-from ingestion_pipeline.catalogs.exploring import links_on
-from ingestion_pipeline.catalogs.rerunning import rerun
+from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import Billing
 from ingestion_pipeline.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.gates import DatasetNumbers, judge
+from ingestion_pipeline.catalogs.completing.gates import DatasetNumbers, judge
 from ingestion_pipeline.settings.catalogs import Extraction
 
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.catalogs import learned
-from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
 from ingestion_pipeline.catalogs.entities import Selectors, entity_type
-from ingestion_pipeline.catalogs.expected_cost import catalog_facts
-from ingestion_pipeline.catalogs.learned import Learned, Subject, Uses, is_worn
-from ingestion_pipeline.catalogs.reader import LadderReader
+from ingestion_pipeline.catalogs.readings import learned
+from ingestion_pipeline.catalogs.readings.expected_cost import catalog_facts
+from ingestion_pipeline.catalogs.readings.learned import Learned, Subject, Uses, is_worn
+from ingestion_pipeline.catalogs.readings.reader import LadderReader
 from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient

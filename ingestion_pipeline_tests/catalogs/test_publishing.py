@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs import control, retention
-from ingestion_pipeline.catalogs.ending import Ending
+from ingestion_pipeline.catalogs.completing.ending import Ending
+from ingestion_pipeline.catalogs.operating import control, retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.store.tables import (
     audit_log,

@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.reading_results import write_readings
+from ingestion_pipeline.catalogs.readings.results import write_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store

@@ -8,9 +8,9 @@ from decimal import Decimal
 
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.reading_results import write_readings
+from ingestion_pipeline.catalogs.readings.results import write_readings
+from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.catalogs.waking import wake_for_models
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import OverBudget
 from ingestion_pipeline.store import Store

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.recipe import (
+from ingestion_pipeline.catalogs.recipes.recipe import (
     BadRecipe,
     Chained,
     Numbered,

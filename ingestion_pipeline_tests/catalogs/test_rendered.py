@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.crawled import CrawlCounts
 from ingestion_pipeline.pages.workshop import Workshop

@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from ingestion_pipeline.catalogs.restricting import content_selectors
+from ingestion_pipeline.catalogs.readings.restricting import content_selectors
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, snapshots, sources

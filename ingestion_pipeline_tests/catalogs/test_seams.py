@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
 from ingestion_pipeline.pages.rendering import Rendered, Rendering
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import registry

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.recipe import recipe_of
-from ingestion_pipeline.catalogs.seen import SeenPage, identity
-from ingestion_pipeline.catalogs.steps import Followed, Step, steps_of, what_follows
+from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
+from ingestion_pipeline.catalogs.recipes.steps import Followed, Step, steps_of, what_follows
 from ingestion_pipeline.work.errors import Permanent, WorkError
 
 HOME = "https://a.test/list"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
 from ingestion_pipeline.pages import Fetched
 from ingestion_pipeline.pages.crawled import CrawlCounts
 from ingestion_pipeline.pages.rendering import Rendered, Rendering

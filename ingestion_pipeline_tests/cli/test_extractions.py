@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.ending import COMPLETE
+from ingestion_pipeline.catalogs.completing.ending import COMPLETE
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import load_settings

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingestion_pipeline.catalogs.coursedog import API_BASE, catalog_ids, catalogs_url
 from ingestion_pipeline.catalogs.detection.finding import Look
 from ingestion_pipeline.catalogs.detection.looked import LookedPage
 from ingestion_pipeline.catalogs.detection.platforms import COURSEDOG, Platform, school_ids
-from ingestion_pipeline.catalogs.recipe import PageType
+from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE, catalog_ids, catalogs_url
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.work.errors import Permanent
 
 

@@ -15,9 +15,9 @@ from typing import Any, cast
 from ingestion_pipeline.catalogs.detection.finding import NotDetected
 from ingestion_pipeline.catalogs.detection.looked import LookedPage
 from ingestion_pipeline.catalogs.detection.votes import Tally, tally
-from ingestion_pipeline.catalogs.patterns import BadPattern, LinkPattern
-from ingestion_pipeline.catalogs.recipe import BadRecipe, PageType, recipe_of
-from ingestion_pipeline.catalogs.simplified import matched_links, simplified_markdown
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern
+from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
+from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.reading.models import (
     Answered,

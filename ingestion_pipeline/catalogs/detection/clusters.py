@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.catalogs.detection.looked import Anchor, LookedPage
-from ingestion_pipeline.catalogs.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.reading.pagination import PageLink
 
 LEAST_LINKS = 2

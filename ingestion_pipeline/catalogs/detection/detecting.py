@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingestion_pipeline.catalogs.coursedog import API_BASE
 from ingestion_pipeline.catalogs.detection.api_probe import api_recipe
 from ingestion_pipeline.catalogs.detection.clusters import Cluster, is_proved
 from ingestion_pipeline.catalogs.detection.finding import (
@@ -40,10 +39,11 @@ from ingestion_pipeline.catalogs.detection.wording import (
     unsure,
     where,
 )
-from ingestion_pipeline.catalogs.patterns import BadPattern, LinkPattern
-from ingestion_pipeline.catalogs.recipe import BadRecipe, PageType, recipe_of
-from ingestion_pipeline.catalogs.seen import identity
-from ingestion_pipeline.catalogs.simplified import matched_links, simplified_markdown
+from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern
+from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
+from ingestion_pipeline.catalogs.recipes.seen import identity
+from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
 from ingestion_pipeline.settings.catalogs import Detection
 from ingestion_pipeline.work.errors import Permanent, WorkError
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.detection.clusters import Cluster, clusters_of
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, SeenRecords
-from ingestion_pipeline.catalogs.recipe import PageType
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 
 TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
 COURSE_SHARE = 0.5

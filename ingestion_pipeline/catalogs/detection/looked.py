@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ingestion_pipeline.catalogs.entities.course_code import read_heading
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.ladder import NoRules, read_records
-from ingestion_pipeline.catalogs.seen import identity
+from ingestion_pipeline.catalogs.recipes.seen import identity
 from ingestion_pipeline.reading.decode import clean_text
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page
 from ingestion_pipeline.reading.markup import parse_html

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, null
 
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
-from ingestion_pipeline.catalogs.recipes import (
+from ingestion_pipeline.catalogs.recipes.stored import (
     MESSAGE_LENGTH,
     DetectedRecipe,
     RecipeStatus,

@@ -11,7 +11,6 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 from typing import Any
 
-from ingestion_pipeline.catalogs.coursedog import API_BASE
 from ingestion_pipeline.catalogs.detection.asking import ModelVoters
 from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
@@ -25,7 +24,8 @@ from ingestion_pipeline.catalogs.detection.outcomes import (
 )
 from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
-from ingestion_pipeline.catalogs.recipes import (
+from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
+from ingestion_pipeline.catalogs.recipes.stored import (
     DETECT,
     RecipeStatus,
     ensure_all,

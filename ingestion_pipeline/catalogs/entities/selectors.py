@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
 )
 from ingestion_pipeline.catalogs.entities.phrases import choice_in_words
 from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
-from ingestion_pipeline.catalogs.fields import Fields, as_mapping
+from ingestion_pipeline.catalogs.recipes.fields import Fields, as_mapping
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.detection.looked import look_at
 from ingestion_pipeline.catalogs.entities.entity_type import entity_type
-from ingestion_pipeline.catalogs.simplified import simplified_markdown
+from ingestion_pipeline.catalogs.recipes.simplified import simplified_markdown
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings, load_settings

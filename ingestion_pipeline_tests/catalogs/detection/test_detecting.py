@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.coursedog import API_BASE
 from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
+from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
 from ingestion_pipeline.settings.catalogs import Detection
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedLook

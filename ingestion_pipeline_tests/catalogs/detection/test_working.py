@@ -12,7 +12,12 @@ from sqlalchemy import select
 
 from ingestion_pipeline.catalogs.detection.outcomes import Failed, write_results
 from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
-from ingestion_pipeline.catalogs.recipes import DETECT, detected, ensure_detection, recipe_facts
+from ingestion_pipeline.catalogs.recipes.stored import (
+    DETECT,
+    detected,
+    ensure_detection,
+    recipe_facts,
+)
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source

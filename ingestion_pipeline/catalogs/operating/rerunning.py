@@ -26,13 +26,13 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.catalogs.control import (
+from ingestion_pipeline.catalogs.operating.control import (
     Unfit,
     find,
     refuse_running,
     source_of,
 )
-from ingestion_pipeline.catalogs.requeueing import requeue
+from ingestion_pipeline.catalogs.operating.requeueing import requeue
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
     ExtractionKind,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
 from ingestion_pipeline.reading.markup import parse_html
 

@@ -11,14 +11,14 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, exists, or_, select, update
 
-from ingestion_pipeline.catalogs.recipe import PageType, recipe_of
+from ingestion_pipeline.catalogs.recipes.recipe import PageType, recipe_of
+from ingestion_pipeline.catalogs.recipes.steps import Step, StepKind, steps_of
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     OPEN_PAGES,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import Step, StepKind, steps_of
 from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
     CrawlWanted,

@@ -15,18 +15,19 @@ from datetime import datetime
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.catalogs.carrying import GoingOn
-from ingestion_pipeline.catalogs.dataset_rows import (
+from ingestion_pipeline.catalogs.completing.ending import budget_ending, end_hopeless, finalise
+from ingestion_pipeline.catalogs.crawl.worth_following import explore
+from ingestion_pipeline.catalogs.crawl.writing import failure_reason, lock_extractions
+from ingestion_pipeline.catalogs.readings.carrying import GoingOn
+from ingestion_pipeline.catalogs.readings.dataset_rows import (
     FinishedPage,
     PageItems,
     ensure_dataset,
     write_items,
     write_pages,
 )
-from ingestion_pipeline.catalogs.ending import budget_ending, end_hopeless, finalise
-from ingestion_pipeline.catalogs.exploring import explore
-from ingestion_pipeline.catalogs.items import Item, items_of
-from ingestion_pipeline.catalogs.reading_work import (
+from ingestion_pipeline.catalogs.readings.items import Item, items_of
+from ingestion_pipeline.catalogs.readings.work import (
     ReadCounts,
     ReadDone,
     ReadFailed,
@@ -34,7 +35,6 @@ from ingestion_pipeline.catalogs.reading_work import (
     ReadResult,
 )
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
-from ingestion_pipeline.catalogs.writing import failure_reason, lock_extractions
 from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work import claims

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, cast
 
-from ingestion_pipeline.catalogs.api_fields import api_of
-from ingestion_pipeline.catalogs.coursedog import CoursedogApi
-from ingestion_pipeline.catalogs.fields import Fields, as_mapping
-from ingestion_pipeline.catalogs.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.api_fields import api_of
+from ingestion_pipeline.catalogs.recipes.coursedog import CoursedogApi
+from ingestion_pipeline.catalogs.recipes.fields import Fields, as_mapping
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.pages.rendering import Rendering
 from ingestion_pipeline.pages.rendering_config import KEYS, rendering_of
 

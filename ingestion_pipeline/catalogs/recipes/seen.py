@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.patterns import LinkPattern
-from ingestion_pipeline.catalogs.simplified import matched_links, simplified_markdown
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html

@@ -8,12 +8,12 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, and_, func, literal, select
 
+from ingestion_pipeline.catalogs.crawl.frontier import EXPLORED
+from ingestion_pipeline.catalogs.crawl.spawning import Frontier, Spawner
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent
-from ingestion_pipeline.catalogs.frontier import EXPLORED
-from ingestion_pipeline.catalogs.recipe import PageType
-from ingestion_pipeline.catalogs.seen import identity
-from ingestion_pipeline.catalogs.spawning import Frontier, Spawner
-from ingestion_pipeline.catalogs.steps import Found, StepKind
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
+from ingestion_pipeline.catalogs.recipes.seen import identity
+from ingestion_pipeline.catalogs.recipes.steps import Found, StepKind
 from ingestion_pipeline.pages.crawled import PageDone
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html

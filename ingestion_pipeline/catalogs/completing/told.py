@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select, update
 
-from ingestion_pipeline.catalogs.publishing import DatasetEnd
+from ingestion_pipeline.catalogs.completing.publishing import DatasetEnd
 from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionStatus
 from ingestion_pipeline.notices.subjects import EXTRACTION, write_notice
 from ingestion_pipeline.reading.models.ledger import costs

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, Integer, String, case, func, select, update
 
-from ingestion_pipeline.catalogs.carrying import GoingOn
-from ingestion_pipeline.catalogs.frontier import PagePlan
+from ingestion_pipeline.catalogs.crawl.frontier import PagePlan
+from ingestion_pipeline.catalogs.readings.carrying import GoingOn
+from ingestion_pipeline.catalogs.recipes.steps import Followed
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,
@@ -17,7 +18,6 @@ from ingestion_pipeline.catalogs.states import (
     ExtractionKind,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import Followed
 from ingestion_pipeline.pages.crawled import PageDone, PageFailed, PageOutcomes
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import extractions, pages, sources

@@ -23,13 +23,13 @@ from sqlalchemy import (
     update,
 )
 
+from ingestion_pipeline.catalogs.completing.gates import DatasetNumbers, as_stored, judge
 from ingestion_pipeline.catalogs.entities.declared import entity_folder
 from ingestion_pipeline.catalogs.entities.entity_type import (
     BadEntityType,
     EntityType,
     entity_types,
 )
-from ingestion_pipeline.catalogs.gates import DatasetNumbers, as_stored, judge
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.insert import insert_into

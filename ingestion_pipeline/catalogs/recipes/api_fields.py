@@ -7,8 +7,8 @@ from datetime import date
 from enum import StrEnum
 from typing import cast
 
-from ingestion_pipeline.catalogs.coursedog import API_BASE, CoursedogApi
-from ingestion_pipeline.catalogs.fields import Fields
+from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE, CoursedogApi
+from ingestion_pipeline.catalogs.recipes.fields import Fields
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 MAX_CATALOGS = 100

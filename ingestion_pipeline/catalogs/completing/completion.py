@@ -18,7 +18,7 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.catalogs.ending import (
+from ingestion_pipeline.catalogs.completing.ending import (
     COMPLETE,
     EXTRACTION_TASKS,
     Ended,
@@ -27,9 +27,14 @@ from ingestion_pipeline.catalogs.ending import (
     hopeless,
     hopeless_ending,
 )
-from ingestion_pipeline.catalogs.progress import Running, progress, running, write_summaries
+from ingestion_pipeline.catalogs.completing.progress import (
+    Running,
+    progress,
+    running,
+    write_summaries,
+)
+from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
-from ingestion_pipeline.catalogs.waking import wake_for_models
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings.catalogs import Extraction
 from ingestion_pipeline.store.tables import FRONTIER, extractions, tasks

@@ -21,8 +21,8 @@ from ingestion_pipeline.catalogs.entities.ladder import is_json
 from ingestion_pipeline.catalogs.entities.learning import Lesson, learn_selectors
 from ingestion_pipeline.catalogs.entities.record import LEARNED, FieldValue, Rung
 from ingestion_pipeline.catalogs.entities.selectors import Selectors
-from ingestion_pipeline.catalogs.learned import Learned, Subject, Uses, count, keep
-from ingestion_pipeline.catalogs.reading_work import ReadDone, ReadResult, ReadWork
+from ingestion_pipeline.catalogs.readings.learned import Learned, Subject, Uses, count, keep
+from ingestion_pipeline.catalogs.readings.work import ReadDone, ReadResult, ReadWork
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.decode import decode

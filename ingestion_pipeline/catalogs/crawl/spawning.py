@@ -16,9 +16,9 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Text, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.frontier import PagePlan
+from ingestion_pipeline.catalogs.crawl.frontier import PagePlan
+from ingestion_pipeline.catalogs.recipes.steps import Followed, Found
 from ingestion_pipeline.catalogs.states import PageStatus
-from ingestion_pipeline.catalogs.steps import Followed, Found
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageDone
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.audit import audit

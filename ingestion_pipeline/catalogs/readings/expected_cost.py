@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection, select
 
+from ingestion_pipeline.catalogs.crawl.reporting import crawl_facts
 from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.entities.ladder import has_rules
 from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
-from ingestion_pipeline.catalogs.learned import learned_facts
-from ingestion_pipeline.catalogs.recipe import PageType
-from ingestion_pipeline.catalogs.reporting import crawl_facts
+from ingestion_pipeline.catalogs.readings.learned import learned_facts
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source

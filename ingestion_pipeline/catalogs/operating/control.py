@@ -12,14 +12,14 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, false, func, null, or_, select, update
 
-from ingestion_pipeline.catalogs.ending import (
+from ingestion_pipeline.catalogs.completing.ending import (
     EXTRACTION_TASKS,
     Ended,
     Ending,
     finalise,
 )
-from ingestion_pipeline.catalogs.reading_work import CONTENT_MISSING
-from ingestion_pipeline.catalogs.requeueing import Requeued, requeue
+from ingestion_pipeline.catalogs.operating.requeueing import Requeued, requeue
+from ingestion_pipeline.catalogs.readings.work import CONTENT_MISSING
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     DatasetStatus,

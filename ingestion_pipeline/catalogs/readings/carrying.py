@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, String, and_, literal, select, update
 
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
-from ingestion_pipeline.catalogs.restricting import content_selectors
+from ingestion_pipeline.catalogs.readings.restricting import content_selectors
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.rows import row_source

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-from ingestion_pipeline.catalogs.patterns import LinkPattern
-from ingestion_pipeline.catalogs.recipe import Chained, Numbered, PageType, Recipe
-from ingestion_pipeline.catalogs.seen import SeenPage, identity
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
+from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
 from ingestion_pipeline.urls import canonical_url
 from ingestion_pipeline.work.errors import Permanent

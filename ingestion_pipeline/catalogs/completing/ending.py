@@ -18,13 +18,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, update
 
-from ingestion_pipeline.catalogs.progress import progress, write_summaries
-from ingestion_pipeline.catalogs.publishing import (
+from ingestion_pipeline.catalogs.completing.progress import progress, write_summaries
+from ingestion_pipeline.catalogs.completing.publishing import (
     Built,
     DatasetEnd,
     end_dataset,
     leave_incomplete,
 )
+from ingestion_pipeline.catalogs.completing.told import EndFacts, tell_end
+from ingestion_pipeline.catalogs.recipes.steps import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,
@@ -32,8 +34,6 @@ from ingestion_pipeline.catalogs.states import (
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.catalogs.steps import StepKind
-from ingestion_pipeline.catalogs.told import EndFacts, tell_end
 from ingestion_pipeline.pages.crawled import FETCH_PAGE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import crawls

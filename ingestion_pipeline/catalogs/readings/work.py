@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, and_, select, update
 
+from ingestion_pipeline.catalogs.crawl.frontier import extraction_step
 from ingestion_pipeline.catalogs.entities.declared import Declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.frontier import extraction_step
-from ingestion_pipeline.catalogs.learned import Learned
-from ingestion_pipeline.catalogs.restricting import restricted
+from ingestion_pipeline.catalogs.readings.learned import Learned
+from ingestion_pipeline.catalogs.readings.restricting import restricted
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.crawled import PageGone

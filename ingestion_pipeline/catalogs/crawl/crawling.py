@@ -10,13 +10,13 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select, update
 
-from ingestion_pipeline.catalogs.completion import update_completions
+from ingestion_pipeline.catalogs.completing.completion import update_completions
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.reader import LadderReader, Reader
-from ingestion_pipeline.catalogs.reading_slice import ReadingSlice, ReadPages
-from ingestion_pipeline.catalogs.reading_work import ReadCounts
+from ingestion_pipeline.catalogs.readings.loop import ReadingSlice, ReadPages
+from ingestion_pipeline.catalogs.readings.reader import LadderReader, Reader
+from ingestion_pipeline.catalogs.readings.waking import wake_for_models
+from ingestion_pipeline.catalogs.readings.work import ReadCounts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.catalogs.waking import wake_for_models
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.crawl import CrawlSlice
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawlCounts, Crawled, CrawlWanted

@@ -8,29 +8,29 @@ from random import Random
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.carrying import carry_over
-from ingestion_pipeline.catalogs.ending import Ending, end_hopeless, finalise
-from ingestion_pipeline.catalogs.exploring import explore_again
-from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.frontier import (
+from ingestion_pipeline.catalogs.completing.ending import Ending, end_hopeless, finalise
+from ingestion_pipeline.catalogs.crawl.frontier import (
     PagePlan,
     open_pages,
     waiting_sources,
     without_progress,
 )
-from ingestion_pipeline.catalogs.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes import is_by_hand
-from ingestion_pipeline.catalogs.seen import SeenPage
-from ingestion_pipeline.catalogs.spawning import write_followed
-from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.catalogs.steps import Followed, StepKind, what_follows
-from ingestion_pipeline.catalogs.writing import (
+from ingestion_pipeline.catalogs.crawl.spawning import write_followed
+from ingestion_pipeline.catalogs.crawl.worth_following import explore_again
+from ingestion_pipeline.catalogs.crawl.writing import (
     begin_readings,
     failure_reason,
     lock_extractions,
     touched,
     write_visits,
 )
+from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.readings.carrying import carry_over
+from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes.seen import SeenPage
+from ingestion_pipeline.catalogs.recipes.steps import Followed, StepKind, what_follows
+from ingestion_pipeline.catalogs.recipes.stored import is_by_hand
+from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.pages.crawled import (
     CrawlWanted,
     KnownPages,

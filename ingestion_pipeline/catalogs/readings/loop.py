@@ -14,13 +14,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
+from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
+from ingestion_pipeline.catalogs.crawl.worth_following import links_on
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.exploring import links_on
-from ingestion_pipeline.catalogs.frontier import waiting_sources
-from ingestion_pipeline.catalogs.reader import Reader
-from ingestion_pipeline.catalogs.reading_results import write_readings
-from ingestion_pipeline.catalogs.reading_work import (
+from ingestion_pipeline.catalogs.readings.reader import Reader
+from ingestion_pipeline.catalogs.readings.restricting import in_the_whole
+from ingestion_pipeline.catalogs.readings.results import write_readings
+from ingestion_pipeline.catalogs.readings.studying import Student
+from ingestion_pipeline.catalogs.readings.work import (
     ReadCounts,
     ReadDone,
     ReadFailed,
@@ -30,9 +32,7 @@ from ingestion_pipeline.catalogs.reading_work import (
     gone,
     open_readings,
 )
-from ingestion_pipeline.catalogs.restricting import in_the_whole
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.catalogs.studying import Student
 from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk

@@ -9,15 +9,15 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, exists, select
 
-from ingestion_pipeline.catalogs.control import UnknownExtraction
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
 from ingestion_pipeline.catalogs.entities.ladder import COURSE, has_rules
 from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
 from ingestion_pipeline.catalogs.entities.record import Rung
 from ingestion_pipeline.catalogs.entities.rule_reading import rule_reading
-from ingestion_pipeline.catalogs.expected_cost import DetailPage, text_sizes
-from ingestion_pipeline.catalogs.reading_work import FORMS, forms_of, stored_content
-from ingestion_pipeline.catalogs.rerunning import count_stored, is_stored, nothing_stored
+from ingestion_pipeline.catalogs.operating.control import UnknownExtraction
+from ingestion_pipeline.catalogs.operating.rerunning import count_stored, is_stored, nothing_stored
+from ingestion_pipeline.catalogs.readings.expected_cost import DetailPage, text_sizes
+from ingestion_pipeline.catalogs.readings.work import FORMS, forms_of, stored_content
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.tables import (

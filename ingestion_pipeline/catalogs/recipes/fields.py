@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Any, TypeVar, cast
 
-from ingestion_pipeline.catalogs.patterns import BadPattern, LinkPattern
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 MAX_CHARACTERS = 500  # of a selector or pattern; a longer one is a slip of the pen

@@ -24,8 +24,8 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.catalogs.carrying import GoingOn
-from ingestion_pipeline.catalogs.items import Item
+from ingestion_pipeline.catalogs.readings.carrying import GoingOn
+from ingestion_pipeline.catalogs.readings.items import Item
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import making_rows, row_source

@@ -8,8 +8,8 @@ from typing import Any
 
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.entities.record import Record
-from ingestion_pipeline.catalogs.fields import as_mapping
-from ingestion_pipeline.catalogs.seen import content_of
+from ingestion_pipeline.catalogs.recipes.fields import as_mapping
+from ingestion_pipeline.catalogs.recipes.seen import content_of
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.grounding import Grounding
 from ingestion_pipeline.reading.markup import parse_html

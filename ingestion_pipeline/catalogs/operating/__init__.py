@@ -1,0 +1,1 @@
+"""What operators do to extractions: cancel, resume, retry, rerun, publish; and what is kept."""
