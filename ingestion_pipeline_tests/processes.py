@@ -12,6 +12,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
@@ -26,7 +27,21 @@ from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.task import Task, failed, finished
 from ingestion_pipeline.work.worker import Worker
 
-SPAWN = multiprocessing.get_context("spawn")  # nothing is inherited, as between real runs
+# Nothing is inherited from the tests' process, as between real runs. What is imported by all of
+# them is imported once, by a process that does nothing else, and of which each is a fork.
+CLEAN = multiprocessing.get_context("forkserver")
+CLEAN.set_forkserver_preload(
+    [
+        "ingestion_pipeline_tests.processes",
+        "ingestion_pipeline_tests.crawlers",
+        "ingestion_pipeline_tests.pollers",
+        "ingestion_pipeline.assembly",
+        "sqlalchemy.dialects.postgresql.psycopg2",
+        "alembic.command",
+        "aiohttp",
+        "httpx",
+    ]
+)
 PATIENCE_SECONDS = 60
 POLLS = Wanted(kind="poll")
 
@@ -35,9 +50,10 @@ class Child:
     """A process that runs one function; its result or its traceback comes back by a pipe."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._pipe, theirs = SPAWN.Pipe()
-        self._process = SPAWN.Process(
-            target=_answer, args=(theirs, function, arguments), daemon=True
+        self._pipe, theirs = CLEAN.Pipe()
+        surroundings = dict(os.environ)
+        self._process = CLEAN.Process(
+            target=_answer, args=(theirs, surroundings, function, arguments), daemon=True
         )
         self._process.start()
         theirs.close()
@@ -56,9 +72,13 @@ class Child:
 
     def wait_until_stopped(self) -> None:
         """Return when the function has called `stop_here`."""
-        _, status = os.waitpid(self._pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            raise AssertionError(f"it ended instead: {self.result()}")
+        while not self._is_stopped():
+            if self._pipe.poll(0.005):
+                raise AssertionError(f"it ended instead: {self.result()}")
+
+    def _is_stopped(self) -> bool:
+        state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "T"
 
     def go_on(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
@@ -80,7 +100,14 @@ class Child:
         return self._process.pid
 
 
-def _answer(pipe: Pipe, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _answer(
+    pipe: Pipe,
+    surroundings: dict[str, str],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    os.environ.clear()
+    os.environ.update(surroundings)
     try:
         pipe.send(("done", function(*arguments)))
     except BaseException:
