@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -58,9 +60,9 @@ class Child:
         self._process.start()
         theirs.close()
 
-    def result(self) -> Any:
+    def result(self, *, within_seconds: float = PATIENCE_SECONDS) -> Any:
         """What the function returned; its error is an error here."""
-        if not self._pipe.poll(PATIENCE_SECONDS):
+        if not self._pipe.poll(within_seconds):
             self.kill()
             raise TimeoutError("the child gave no answer")
         kind, value = self._pipe.recv()
@@ -117,6 +119,23 @@ def _answer(
 def stop_here() -> None:
     """This process stands still until its parent lets it go on, or kills it."""
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def type_ingest(folder: str, arguments: list[str]) -> tuple[int, str]:
+    """What `ingest` in the folder ends with and says."""
+    from ingestion_pipeline.cli import main
+
+    os.chdir(folder)
+    with tempfile.TemporaryFile() as said:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+        try:
+            main(arguments, prog_name="ingest")
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        said.seek(0)
+        return (code if isinstance(code, int) else int(code is not None)), said.read().decode()
 
 
 def open_together(url: str, barrier: Barrier) -> int:
