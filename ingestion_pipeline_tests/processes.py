@@ -129,6 +129,7 @@ def type_ingest(folder: str, arguments: list[str]) -> tuple[int, str]:
     with tempfile.TemporaryFile() as said:
         for stream in (1, 2):
             os.dup2(said.fileno(), stream)
+        code: object = None
         try:
             main(arguments, prog_name="ingest")
         except SystemExit as ended:
