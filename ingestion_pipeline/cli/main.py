@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 import click
@@ -23,15 +22,11 @@ from ingestion_pipeline.cli.source_updates import update
 from ingestion_pipeline.cli.sources import sources
 from ingestion_pipeline.cli.status import status
 
-# A command is over in a second, a fifth of which went into looking for garbage among its modules.
-OBJECTS_BETWEEN_COLLECTIONS = 50_000
-
 
 class _Ingest(click.Group):
     """Runs a command; an error that a person can cure becomes its message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's own signature
-        gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
         try:
             return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
