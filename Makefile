@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # A folder of ours that Dagster keeps its history in; the limits of dagster.yaml are linked into it.
 WITH_DAGSTER_HOME = sh .ci/with-dagster-home
+# The tests start some hundred processes: none of them should compile the whole program again.
+WITH_BYTECODE = PYTHONDONTWRITEBYTECODE=
 
 .DEFAULT_GOAL := help
 .PHONY: help install system demo dev test soak check formatted format lint types validate bench
@@ -26,10 +28,10 @@ dev: install ## UI and daemon on http://localhost:3000
 	@$(WITH_DAGSTER_HOME) sh .ci/dev
 
 test: install system ## all tests
-	@$(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
+	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
 soak: install system ## the long forms: kill loops, 100,000 seeds, 100,000 pages
-	@$(BIN)/pytest -q -m soak
+	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak
 
 check: install formatted lint types test ## formatted, lint, types, tests
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from contextlib import (
     AbstractAsyncContextManager,
@@ -25,27 +24,10 @@ from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
-from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.store.overrides import overrides
+from ingestion_pipeline.store.opening import open_from_environment
 from ingestion_pipeline.systems import CRAWLED, POLLED
-
-
-def open_from_environment(
-    environment: Mapping[str, str] | None = None, *, migrate: bool = False
-) -> tuple[Settings, Store]:
-    """The store the environment names, the settings with what its table says, and our log level."""
-    settings = load_settings(environment)
-    logging.getLogger("ingestion_pipeline").setLevel(settings.log_level)
-    store = open_store(settings.store_url, migrate=migrate)
-    try:
-        with store.read() as connection:
-            changed = overrides(connection)
-        return load_settings(environment, changed), store
-    except BaseException:
-        store.close()
-        raise
 
 
 @contextmanager

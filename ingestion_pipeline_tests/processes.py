@@ -5,6 +5,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
+import tempfile
 import time
 import traceback
 from collections.abc import Callable
@@ -12,6 +14,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
@@ -26,7 +29,21 @@ from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.task import Task, failed, finished
 from ingestion_pipeline.work.worker import Worker
 
-SPAWN = multiprocessing.get_context("spawn")  # nothing is inherited, as between real runs
+# Nothing is inherited from the tests' process, as between real runs. What is imported by all of
+# them is imported once, by a process that does nothing else, and of which each is a fork.
+CLEAN = multiprocessing.get_context("forkserver")
+CLEAN.set_forkserver_preload(
+    [
+        "ingestion_pipeline_tests.processes",
+        "ingestion_pipeline_tests.crawlers",
+        "ingestion_pipeline_tests.pollers",
+        "ingestion_pipeline.assembly",
+        "sqlalchemy.dialects.postgresql.psycopg2",
+        "alembic.command",
+        "aiohttp",
+        "httpx",
+    ]
+)
 PATIENCE_SECONDS = 60
 POLLS = Wanted(kind="poll")
 
@@ -35,16 +52,17 @@ class Child:
     """A process that runs one function; its result or its traceback comes back by a pipe."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        self._pipe, theirs = SPAWN.Pipe()
-        self._process = SPAWN.Process(
-            target=_answer, args=(theirs, function, arguments), daemon=True
+        self._pipe, theirs = CLEAN.Pipe()
+        surroundings = dict(os.environ)
+        self._process = CLEAN.Process(
+            target=_answer, args=(theirs, surroundings, function, arguments), daemon=True
         )
         self._process.start()
         theirs.close()
 
-    def result(self) -> Any:
+    def result(self, *, within_seconds: float = PATIENCE_SECONDS) -> Any:
         """What the function returned; its error is an error here."""
-        if not self._pipe.poll(PATIENCE_SECONDS):
+        if not self._pipe.poll(within_seconds):
             self.kill()
             raise TimeoutError("the child gave no answer")
         kind, value = self._pipe.recv()
@@ -56,9 +74,13 @@ class Child:
 
     def wait_until_stopped(self) -> None:
         """Return when the function has called `stop_here`."""
-        _, status = os.waitpid(self._pid, os.WUNTRACED)
-        if not os.WIFSTOPPED(status):
-            raise AssertionError(f"it ended instead: {self.result()}")
+        while not self._is_stopped():
+            if self._pipe.poll(0.005):
+                raise AssertionError(f"it ended instead: {self.result()}")
+
+    def _is_stopped(self) -> bool:
+        state = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()[0]
+        return state == "T"
 
     def go_on(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
@@ -80,7 +102,14 @@ class Child:
         return self._process.pid
 
 
-def _answer(pipe: Pipe, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+def _answer(
+    pipe: Pipe,
+    surroundings: dict[str, str],
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    os.environ.clear()
+    os.environ.update(surroundings)
     try:
         pipe.send(("done", function(*arguments)))
     except BaseException:
@@ -90,6 +119,24 @@ def _answer(pipe: Pipe, function: Callable[..., Any], arguments: tuple[Any, ...]
 def stop_here() -> None:
     """This process stands still until its parent lets it go on, or kills it."""
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def type_ingest(folder: str, arguments: list[str]) -> tuple[int, str]:
+    """What `ingest` in the folder ends with and says."""
+    from ingestion_pipeline.cli import main
+
+    os.chdir(folder)
+    with tempfile.TemporaryFile() as said:
+        for stream in (1, 2):
+            os.dup2(said.fileno(), stream)
+        code: object = None
+        try:
+            main(arguments, prog_name="ingest")
+        except SystemExit as ended:
+            code = ended.code
+        sys.stdout.flush()
+        said.seek(0)
+        return (code if isinstance(code, int) else int(code is not None)), said.read().decode()
 
 
 def open_together(url: str, barrier: Barrier) -> int:

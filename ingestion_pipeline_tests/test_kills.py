@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -30,7 +29,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline_tests import pollers, processes
+from ingestion_pipeline_tests import pollers
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, a_feed, given_sources, rows, slowly, wait_until
@@ -43,21 +42,6 @@ ON_POSTGRES = pytest.mark.parametrize(
 SHORT_LEASES = {"work__lease_seconds": "2", "hosts__lease_seconds": "2"}
 LONGER_LEASES = {"work__lease_seconds": "6", "hosts__lease_seconds": "2"}
 PER_SERIES = 2  # so many sources deliver the same chapter
-
-
-FORKED: Any = multiprocessing.get_context("forkserver")
-
-
-class Quick(Child):
-    """A child that is there at once: forked from a clean server that has imported everything."""
-
-    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        FORKED.set_forkserver_preload(["ingestion_pipeline_tests.pollers", "httpx"])
-        self._pipe, theirs = FORKED.Pipe()
-        call = (theirs, function, arguments)
-        self._process = FORKED.Process(target=processes._answer, args=call, daemon=True)
-        self._process.start()
-        theirs.close()
 
 
 @pytest.fixture
@@ -130,7 +114,7 @@ def test_two_pollers_at_once_ask_each_source_once(
     given_polls(store, web, 60, seconds=0.05)
     job = a_job(database_url, tmp_path, web, LONGER_LEASES)
 
-    pair = [Quick(pollers.poll_until_done, job) for _ in range(2)]
+    pair = [Child(pollers.poll_until_done, job) for _ in range(2)]
     ingested = [child.result() for child in pair]
 
     assert Counter(web.paths) == {f"/{number}": 1 for number in range(60)}
@@ -142,12 +126,12 @@ def test_what_a_killed_worker_had_in_hand_is_finished_by_another(
     store: Store, web: FakeWeb, job: Job
 ) -> None:
     given_polls(store, web, 40, seconds=0.15)
-    victim = Quick(pollers.poll_until_done, job)
+    victim = Child(pollers.poll_until_done, job)
     wait_until(lambda: len(web.requests) >= 15)
 
     victim.kill()
     in_hand = [row for row in rows(store, tasks) if row.status == "PROCESSING"]
-    ingested = Quick(pollers.poll_until_done, job).result()
+    ingested = Child(pollers.poll_until_done, job).result()
 
     assert len(in_hand) == ingested == 40
     assert_one_effect_each(store, 40)
@@ -171,7 +155,7 @@ def test_a_batch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on
     with ending(Child(pollers.stop_between_fetch_and_ingest, patient)) as sleeper:
         sleeper.wait_until_stopped()
 
-        assert Quick(pollers.poll_until_done, job).result() == 6
+        assert Child(pollers.poll_until_done, job).result() == 6
         before = everything(store)
         sleeper.go_on()
 
@@ -185,11 +169,11 @@ def test_a_fetch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on
     store: Store, web: FakeWeb, job: Job
 ) -> None:
     given_polls(store, web, 16, seconds=0.3, hosts=4)
-    with ending(Quick(pollers.poll_until_done, job)) as sleeper:
+    with ending(Child(pollers.poll_until_done, job)) as sleeper:
         wait_until(lambda: len(web.requests) >= 6)
         stop_outside_a_transaction(sleeper, store)
 
-        assert Quick(pollers.poll_until_done, job).result() == 16
+        assert Child(pollers.poll_until_done, job).result() == 16
         before = everything(store)
         sleeper.go_on()
 
@@ -225,9 +209,9 @@ def test_workers_whose_clocks_are_days_apart_agree_on_what_is_due(
         a_job(database_url, tmp_path, web, LONGER_LEASES, days_off=days) for days in (1, -1)
     )
 
-    pair = [Quick(pollers.poll_until_done, job) for job in (ahead, behind)]
+    pair = [Child(pollers.poll_until_done, job) for job in (ahead, behind)]
     assert sum(child.result() for child in pair) == 40
-    assert [Quick(pollers.poll_once, job).result() for job in (ahead, behind)] == [0, 0]
+    assert [Child(pollers.poll_once, job).result() for job in (ahead, behind)] == [0, 0]
 
     assert Counter(web.paths) == {f"/{number}": 1 for number in range(40)}
     assert_one_effect_each(store, 40)
@@ -240,14 +224,14 @@ def test_workers_whose_clocks_are_days_apart_agree_on_what_is_due(
 def kill_now_and_then(job: Job, *, workers: int, every: float, seconds: float) -> int:
     """Workers that poll; a random one is killed again and again and replaced; then they finish."""
     choose, killed = random.Random(11), 0
-    crew = [Quick(pollers.poll_until_done, job) for _ in range(workers)]
+    crew = [Child(pollers.poll_until_done, job) for _ in range(workers)]
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         time.sleep(every)
         place = choose.randrange(workers)
         crew[place].kill()
         killed += 1
-        crew[place] = Quick(pollers.poll_until_done, job)
+        crew[place] = Child(pollers.poll_until_done, job)
     for child in crew:
         child.result()
     return killed

@@ -35,8 +35,8 @@ def actor() -> str:
 @contextmanager
 def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
     """The settings and the store of this environment; a store that cannot be opened is refused."""
-    from ingestion_pipeline.assembly import open_from_environment
     from ingestion_pipeline.settings import BadSetting, load_settings
+    from ingestion_pipeline.store.opening import open_from_environment
 
     url = load_settings(environment()).store_url
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -173,6 +172,8 @@ def remove(*, recipient_id: str) -> None:
 @click.argument("recipient_id", metavar="ID")
 def test(*, recipient_id: str) -> None:
     """Send a test message now, and say what came back."""
+    import asyncio
+
     from ingestion_pipeline.notices.registry import known_addressee
     from ingestion_pipeline.work.errors import WorkError
 

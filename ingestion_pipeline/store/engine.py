@@ -18,6 +18,7 @@ from sqlalchemy.types import DateTime
 
 from ingestion_pipeline.store import schema
 from ingestion_pipeline.store.clock import Clock, DatabaseClock
+from ingestion_pipeline.store.compiled import COMPILED
 from ingestion_pipeline.store.prepared import prepare_marked
 from ingestion_pipeline.store.types import UtcText, json_value
 
@@ -87,6 +88,7 @@ def _create_engine(url: str) -> Engine:
             pool_size=5,
             max_overflow=10,
             json_deserializer=json_value,
+            execution_options={"compiled_cache": COMPILED},
         )
         event.listen(engine, "checkin", _remember_use)
         event.listen(engine, "checkout", _ping_if_idle)
@@ -97,6 +99,7 @@ def _create_engine(url: str) -> Engine:
         parsed,
         hide_parameters=True,  # an error is stored and logged; a row may hold a secret
         json_deserializer=json_value,
+        execution_options={"compiled_cache": COMPILED},
         poolclass=QueuePool,
         pool_size=5,
         max_overflow=20,

@@ -27,7 +27,7 @@ from ingestion_pipeline.store.tables import metadata, settings, snapshots, tasks
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests import processes
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.processes import SPAWN, Child
+from ingestion_pipeline_tests.processes import CLEAN, Child
 
 PACKAGE = Path(ingestion_pipeline.__file__).parent
 NEXT = """
@@ -172,7 +172,7 @@ def test_opening_again_changes_nothing(database_url: str) -> None:
 
 @pytest.mark.slow
 def test_eight_processes_may_open_an_empty_database_at_once(empty_database_url: str) -> None:
-    barrier = SPAWN.Barrier(8)
+    barrier = CLEAN.Barrier(8)
     children = [Child(processes.open_together, empty_database_url, barrier) for _ in range(8)]
 
     counted = [child.result() for child in children]

@@ -177,10 +177,12 @@ async def crawl_until_done(
     extraction that is complete by then has ended, if it need not be quiet for a while.
     """
     await asyncio.to_thread(ask_for, shop, source_ids)
-    worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
     worked, wanted = Worked(), CrawlWanted(source_ids=source_ids)
     while await asyncio.to_thread(_is_work_soon, shop, source_ids):
         before = worked
+        # A new one each time: one that claimed nothing, since the pages are leased to another,
+        # has no heartbeat between two slices and would not start anything again.
+        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
         more = await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
         worked = worked_more(worked, more.crawled, more.read)
         if worked == before:
