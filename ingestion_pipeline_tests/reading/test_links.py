@@ -12,6 +12,7 @@ from ingestion_pipeline.reading.links import (
     absolute_link,
     absolute_links,
     base_of,
+    canonical_links,
     canonical_or_none,
     linked_page,
     links_from,
@@ -171,3 +172,57 @@ def test_no_link_raises(link: str, base: str | None) -> None:
     found = absolute_link(base, link)
 
     assert found is None or found.lower().startswith(("http://", "https://"))
+
+
+PIECES = st.sampled_from(
+    [
+        "/",
+        "//",
+        "..",
+        ".",
+        "a",
+        "b.html",
+        "?",
+        "#",
+        ";",
+        "=",
+        ":",
+        "http:",
+        "https://",
+        "c.test",
+        "mailto:",
+        "\\",
+        "%20",
+        "é",
+        "[",
+        "utm_x=1",
+        "&",
+        "B",
+        " ",
+        "\n",
+        "\t",
+    ]
+)
+FROM = st.sampled_from(
+    [
+        "http://a.test",
+        "http://a.test/",
+        "http://a.test/x/y.html",
+        "http://a.test/x/y?q=/z/",
+        None,
+        "https://A.test:443/x/",
+        "http://a.test/x;p/y",
+        "http://a.test/x/../y/z",
+        "http://[",
+    ]
+)
+
+
+@given(st.lists(st.lists(PIECES, max_size=5).map("".join), max_size=8), FROM, FROM)
+def test_a_remembered_link_leads_where_it_would_lead_from_this_page(
+    hrefs: list[str], base: str | None, other: str | None
+) -> None:
+    tree = parse_html("".join(f'<a href="{escape(href)}">x</a>' for href in hrefs))
+    canonical_links(tree, other)  # another page of the site, or of its folder, has them as well
+
+    assert canonical_links(tree, base) == tuple(links_from(tree, base))
