@@ -85,8 +85,12 @@ def store_pages(
     """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
     forms = [_forms(page) for _, page in pages]
     with our_own_disk():
-        put = iter(content.put_many(one for of_page in forms for one in of_page if one is not None))
-    names = [[None if one is None else next(put) for one in of_page] for of_page in forms]
+        groups = ([one for one in of_page if one is not None] for of_page in forms)
+        put = [iter(group) for group in content.put_together(groups)]
+    names = [
+        [None if one is None else next(group) for one in of_page]
+        for of_page, group in zip(forms, put, strict=True)
+    ]
     return [
         _stored(page, of_page, now=now, source_id=source_id)
         for (source_id, page), of_page in zip(pages, names, strict=True)

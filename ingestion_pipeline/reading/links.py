@@ -29,8 +29,9 @@ _PLAIN = re.compile(
 )
 
 _REMEMBERED_CHARACTERS = 200
-# Leads to the same page from every page of a site, or of a folder. What is odd is not among it.
-_OF_ORIGIN = re.compile(r"/(?:[\w.~%?#-]|$)|https?://[^/?#\\\s]")
+# Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
+_WHOLE = re.compile(r"https?://[^/?#\\\s]")
+_OF_ORIGIN = re.compile(r"/(?:[\w.~%?#-]|$)")
 _OF_FOLDER = re.compile(r"[\w.-][^:\s]*+")
 _ROOTED = re.compile(  # the same as most pages write it
     r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
@@ -132,6 +133,8 @@ def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]
     for href in hrefs:
         if not href or len(href) > _REMEMBERED_CHARACTERS:
             found[_led_to.__wrapped__(base, href)] = None
+        elif _WHOLE.match(href):
+            found[_led_to(None, href)] = None
         elif origin and _OF_ORIGIN.match(href):
             found[_led_to(origin, href)] = None
         elif folder and _OF_FOLDER.fullmatch(href):
@@ -170,7 +173,7 @@ def canonical_or_none(address: str) -> str | None:
 @lru_cache(maxsize=4096)  # a page links to few hosts, and the next page to the same ones
 def _canonical_origin(origin: str) -> str | None:
     try:
-        return canonical_url(origin).removesuffix("/")
+        return canonical_url(f"{origin}/").removesuffix("/")  # a blank at its end is no host's
     except BadUrl:
         return None
 
