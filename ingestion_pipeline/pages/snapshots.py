@@ -8,10 +8,11 @@ hash, however often that content comes back: `fetched_at` is when it last did.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -242,8 +243,7 @@ def _validators(page: SamePage) -> tuple[Any, ...]:
     return page.etag, page.last_modified, page.served_hash, page.rendered_at
 
 
-def _values(page: KeptPage) -> list[Any]:
-    return [getattr(page, one.name) for one in fields(page)]
+_values: Callable[[KeptPage], tuple[Any, ...]] = attrgetter(*[one.name for one in fields(KeptPage)])
 
 
 def _key(page: KeptPage) -> tuple[str, str]:
