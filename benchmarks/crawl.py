@@ -128,11 +128,14 @@ def _against(
     if not able:
         return
     crawled: dict[Crawler, list[Crawled]] = {crawler: [] for crawler in (OURS, *able)}
-    with site(pages=pages, hosts=sizes.hosts) as port:
+    # What a crawler wrote stays until all are done: before ext4 makes a file, it looks at all that
+    # were deleted within five seconds, and whoever came next would pay for it.
+    with site(pages=pages, hosts=sizes.hosts) as port, tempfile.TemporaryDirectory() as kept:
         for _ in range(sizes.rounds):
             for crawler, times in crawled.items():
                 where = database if crawler is OURS else None
-                times.append(run(crawler, port, pages, sizes.hosts, where, markdown=markdown))
+                once = run(crawler, port, pages, sizes.hosts, where, markdown=markdown, kept=kept)
+                times.append(once)
     check_links(crawled)
     costs = {crawler: middle([_cost(one) for one in times]) for crawler, times in crawled.items()}
     ours = costs.pop(OURS)
@@ -162,12 +165,14 @@ def run(
     database: Database | None = None,
     *,
     markdown: bool = False,
+    kept: str | None = None,
 ) -> Crawled:
     """What the crawler says of the whole site, once the site has confirmed it.
 
     With a database the crawler gets an empty one of its kind, and its server's CPU time counts.
+    What it wrote is in a folder of `kept` afterwards, or gone.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() if kept is None else _folder_in(kept) as folder:
         job = Job(
             port=port,
             pages=pages,
@@ -183,6 +188,11 @@ def run(
     crawled = replace(crawled, cpu_seconds=crawled.cpu_seconds + served)
     _tell(crawler, crawled)
     return crawled
+
+
+@contextmanager
+def _folder_in(kept: str) -> Iterator[str]:
+    yield tempfile.mkdtemp(dir=kept)
 
 
 def _another(database: Database | None) -> str | None:

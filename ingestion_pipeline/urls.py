@@ -107,9 +107,9 @@ def has_credentials(url: str) -> bool:
 def without_credentials(url: str) -> str:
     """The URL for messages and logs: no user info, no secret parameter, cut at 500 characters."""
     end = _credentials_end(url)
-    scheme = re.match(r"\s*[A-Za-z][A-Za-z0-9+.\-]*:[/\\]*", url[:end])
+    scheme = re.match(r"\s*[A-Za-z][A-Za-z0-9+.\-]*:[/\\]*", url[:end]) if end else None
     shown = (scheme[0] if scheme else "") + url[end:]
-    return _SECRET_VALUE.sub(r"\1...", shown)[:_MESSAGE_CHARS]
+    return (_SECRET_VALUE.sub(r"\1...", shown) if "=" in shown else shown)[:_MESSAGE_CHARS]
 
 
 def checked_url(url: str) -> str:
@@ -264,6 +264,8 @@ def _credentials_end(url: str) -> int:
     A password with an unescaped slash leaves `http://user:pa` as host and a port that is no number:
     then everything up to the last @ is taken for credentials.
     """
+    if "@" not in url:
+        return 0
     match = re.match(r"\s*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?[/\\]*([^/\\?#]*)", url)
     if match is None:
         return 0

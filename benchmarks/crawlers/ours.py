@@ -43,9 +43,9 @@ class CountingSystem(CatalogSystem):
     def follow(self, work: PageWork, page: StoredPage | None) -> Followed:
         """The pages that follow."""
         if page is not None and page.links is not None:
-            own = work.visit.url
-            hosts = [link.split("/", 3)[2] for link in page.links if link != own]
-            self.links += sum(host.endswith(SUFFIX) for host in hosts)
+            # The suffix is in no path: to count is not to cost anything.
+            is_own_there = work.visit.url in page.links
+            self.links += "\n".join(page.links).count(f"{SUFFIX}/") - is_own_there
         return super().follow(work, page)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
 import time
 import zlib
-from collections.abc import ByteString, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import ByteString, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -33,9 +34,11 @@ _LARGEST = 1 << 30  # nothing larger was ever put; a damaged header may claim it
 # Where objects are written first. ext4 takes ten times as long to make a file in a folder of which
 # it has made no other just now; to move one there takes nothing. `prune` looks into it, too.
 _NEW = "in"
+_ONE_NAME_ALONE = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-Written = tuple[str, str]  # where an object was written, and where it belongs
+Named = tuple[str, bytes]  # a body, after its hash
+Written = tuple[str, list[str]]  # where objects were written, and the places where they belong
 
 
 class ContentStore:
@@ -61,13 +64,26 @@ class ContentStore:
         The disk is waited for once all are written, and once more for their names: a tenth of the
         time of so many `put`. A call that raises leaves no half object, and may leave whole ones.
         """
-        names: list[str] = []
+        groups = self.put_together(([body] for body in bodies), durably=durably)
+        return [name for (name,) in groups]
+
+    def put_together(
+        self, groups: Iterable[Sequence[bytes]], *, durably: bool = True
+    ) -> list[list[str]]:
+        """As `put_many`, where the bodies of a group are the forms of one page.
+
+        They share a file that has the names of all of them: to make a file is what costs, to name
+        it once more is not. It takes its room until the last of them goes.
+        """
+        names: list[list[str]] = []
         written: list[Written] = []
         try:
-            for some in _by_some(bodies):
-                named = [(hashlib.sha256(body).hexdigest(), body) for body in some]
-                names += [name for name, _ in named]
-                self._write_new_ones(dict(named), written)
+            for some in _by_some(groups):
+                named = [
+                    [(hashlib.sha256(one).hexdigest(), one) for one in group] for group in some
+                ]
+                names += [[name for name, _ in group] for group in named]
+                self._write_new_ones(named, written)
             _put_in_place(written, self._disk(len(written)) if durably else None)
         except BaseException:
             for temporary, _ in written:
@@ -80,15 +96,16 @@ class ContentStore:
         """The body as it was put; a damaged object is moved aside, so that a `put` can heal it."""
         path = Path(self._path(content_hash))
         try:
-            body = _inflated(_read(path))
+            stored = _read(path)
         except FileNotFoundError as error:
             raise Transient(
                 f"no content {content_hash} under {self._root}; fetch the page again",
                 code="content_missing",
             ) from error
-        if body is None or hashlib.sha256(body).hexdigest() != content_hash:
-            raise _moved_aside(path)
-        return body
+        for body in _bodies(stored):
+            if hashlib.sha256(body).hexdigest() == content_hash:
+                return body
+        raise _moved_aside(path)
 
     def has(self, content_hash: str) -> bool:
         """Whether there is such an object, damaged or not: nothing is read."""
@@ -111,17 +128,33 @@ class ContentStore:
                     gone += 1
         return gone
 
-    def _write_new_ones(self, bodies: Mapping[str, bytes], written: list[Written]) -> None:
+    def _write_new_ones(self, groups: Sequence[Sequence[Named]], written: list[Written]) -> None:
         """Those that are not there are written, not yet synced nor in their places."""
-        new = [name for name in bodies if not _is_made_young(self._path(name))]
-        for name, data in zip(new, self._compressed([bodies[name] for name in new]), strict=True):
+        new = self._new_ones(groups)
+        frames = iter(self._compressed([body for group in new for _, body in group]))
+        for group in new:
+            data = b"".join([next(frames) for _ in group])
             temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
             try:
                 _write_new(temporary, data)
             except FileNotFoundError:  # the first object of all
                 _private_folder(self._root / _NEW)
                 _write_new(temporary, data)
-            written.append((temporary, self._path(name)))
+            written.append((temporary, [self._path(name) for name, _ in group]))
+
+    def _new_ones(self, groups: Sequence[Sequence[Named]]) -> list[list[Named]]:
+        """Of each group what is not on disk, each body once; groups of which nothing is left go."""
+        taken: set[str] = set()
+        found: list[list[Named]] = []
+        for group in groups:
+            new: list[Named] = []
+            for name, body in group:
+                if name not in taken and not _is_made_young(self._path(name)):
+                    new.append((name, body))
+                taken.add(name)
+            if new:
+                found.append(new)
+        return found
 
     def _compressed(self, bodies: Sequence[bytes]) -> list[bytes]:
         """All at once: each call of its own hands the interpreter to the loop and waits for it."""
@@ -151,14 +184,16 @@ class ContentStore:
         return f"{self._root}/{content_hash[:2]}/{content_hash[2:]}"
 
 
-def _by_some(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
+def _by_some(groups: Iterable[Sequence[bytes]]) -> Iterator[list[Sequence[bytes]]]:
     """In the same order, so many at a time that they are worth a call and no burden to memory."""
-    some: list[bytes] = []
-    for body in bodies:
-        some.append(body)
-        if len(some) == _AT_ONCE or sum(map(len, some)) > _AT_ONCE_BYTES:
+    some: list[Sequence[bytes]] = []
+    size = 0
+    for group in groups:
+        some.append(group)
+        size += sum(map(len, group))
+        if len(some) == _AT_ONCE or size > _AT_ONCE_BYTES:
             yield some
-            some = []
+            some, size = [], 0
     if some:
         yield some
 
@@ -190,14 +225,39 @@ def _put_in_place(written: Sequence[Written], sync: Sync | None) -> None:
     """Durable before it has its name, and then its name as well; without `sync` when it comes."""
     if sync is not None:
         sync([temporary for temporary, _ in written])
-    for temporary, path in written:
-        try:
-            os.replace(temporary, path)  # noqa: PTH105
-        except FileNotFoundError:  # the first object of its folder
-            _private_folder(Path(path).parent)
-            os.replace(temporary, path)  # noqa: PTH105
+    for temporary, (*others, path) in written:
+        for other in others:
+            _in_its_folder(_give_name, temporary, other)
+        _in_its_folder(os.replace, temporary, path)
     if sync is not None:
-        sync({os.path.dirname(path) for _, path in written})  # noqa: PTH120
+        sync({os.path.dirname(path) for _, paths in written for path in paths})  # noqa: PTH120
+
+
+def _in_its_folder(put: Callable[[str, str], None], temporary: str, path: str) -> None:
+    try:
+        put(temporary, path)
+    except FileNotFoundError:  # the first object of its folder
+        _private_folder(Path(path).parent)
+        put(temporary, path)
+
+
+def _give_name(temporary: str, path: str) -> None:
+    """One name more for the file, or for a copy; whatever has that name makes room."""
+    try:
+        os.link(temporary, path)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # the name is taken, or the file system gives a file but one
+        if not isinstance(error, FileExistsError) and error.errno not in _ONE_NAME_ALONE:
+            raise
+        second = f"{temporary}.2"
+        _write_new(second, _read(Path(temporary)))
+        try:
+            sync_each([second])
+            os.replace(second, path)  # noqa: PTH105
+        except BaseException:
+            os.unlink(second)  # noqa: PTH108
+            raise
 
 
 def _read(path: Path) -> bytes:
@@ -207,16 +267,18 @@ def _read(path: Path) -> bytes:
         return file.read()
 
 
-def _inflated(stored: bytes) -> bytes | None:
-    """The body, of an object of today or of one that was written with zlib; None if damaged."""
+def _bodies(stored: bytes) -> Iterator[bytes]:
+    """What a file holds, of today or written with zlib, up to where it is damaged."""
     try:
         if not stored.startswith(zstandard.FRAME_HEADER):
-            return zlib.decompress(stored)
-        if zstandard.frame_content_size(stored) > _LARGEST:
-            return None
-        return zstandard.ZstdDecompressor().decompress(stored)
+            yield zlib.decompress(stored)
+            return
+        while stored and 0 <= zstandard.frame_content_size(stored) <= _LARGEST:
+            frame = zstandard.ZstdDecompressor().decompressobj()
+            yield frame.decompress(stored)
+            stored = frame.unused_data
     except (zlib.error, zstandard.ZstdError):
-        return None
+        return
 
 
 def _moved_aside(path: Path) -> Transient:

@@ -315,8 +315,8 @@ def _is_same(page: NewPage, known: KnownPage) -> bool:
 
 def _is_same_site(canonical: str | None, url: str) -> bool:
     """Whether the address is of the same host, but for a leading www: others are not believed."""
-    if canonical is None:
-        return False
+    if canonical is None or canonical == url:
+        return canonical == url
     there, here = urlsplit(canonical), urlsplit(url)
     same_port = there.port == here.port or {there.port, here.port} <= {None, 80, 443}
     return same_port and _bare(there.hostname) == _bare(here.hostname)

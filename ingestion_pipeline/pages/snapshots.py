@@ -8,10 +8,11 @@ hash, however often that content comes back: `fetched_at` is when it last did.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from hashlib import sha256
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import (
@@ -85,8 +86,12 @@ def store_pages(
     """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
     forms = [_forms(page) for _, page in pages]
     with our_own_disk():
-        put = iter(content.put_many(one for of_page in forms for one in of_page if one is not None))
-    names = [[None if one is None else next(put) for one in of_page] for of_page in forms]
+        groups = ([one for one in of_page if one is not None] for of_page in forms)
+        put = [iter(group) for group in content.put_together(groups)]
+    names = [
+        [None if one is None else next(group) for one in of_page]
+        for of_page, group in zip(forms, put, strict=True)
+    ]
     return [
         _stored(page, of_page, now=now, source_id=source_id)
         for (source_id, page), of_page in zip(pages, names, strict=True)
@@ -238,8 +243,7 @@ def _validators(page: SamePage) -> tuple[Any, ...]:
     return page.etag, page.last_modified, page.served_hash, page.rendered_at
 
 
-def _values(page: KeptPage) -> list[Any]:
-    return [getattr(page, one.name) for one in fields(page)]
+_values: Callable[[KeptPage], tuple[Any, ...]] = attrgetter(*[one.name for one in fields(KeptPage)])
 
 
 def _key(page: KeptPage) -> tuple[str, str]:

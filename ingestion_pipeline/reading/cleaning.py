@@ -64,6 +64,7 @@ _INVISIBLE = re.compile(
     "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
 )
 _ASCII = bytes(range(128))
+_PLAIN = bytes([ord("\n"), *range(32, 127)])  # what a line of English is made of, and its end
 
 
 def cleaned_text(html: str) -> str:
@@ -129,15 +130,27 @@ def _apart(html: str) -> str:
 
 def readable(text: str) -> str:
     """The text without characters that nobody sees, blanks and blank lines reduced to one."""
-    lines = map(str.strip, without_invisible(text).replace("\r", "\n").split("\n"))
+    text = text.replace("\xa0", " ").replace("\t", " ")  # blanks as well, and the common ones
+    is_printable = _is_printable(text)
+    if not is_printable:
+        text = without_invisible(text).replace("\r", "\n")
     # Printable means that a space is the only white space: most lines need no second look.
     return "\n".join(
         [
-            line if "  " not in line and line.isprintable() else " ".join(line.split())
-            for line in lines
+            line
+            if "  " not in line and (is_printable or line.isprintable())
+            else " ".join(line.split())
+            for line in map(str.strip, text.split("\n"))
             if line
         ]
     )
+
+
+def _is_printable(text: str) -> bool:
+    """Whether each line is: then it has neither odd blanks nor characters that nobody sees."""
+    # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
+    rest = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
+    return rest.decode("utf-8", "surrogatepass").isprintable()
 
 
 def without_invisible(text: str) -> str:

@@ -106,7 +106,11 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 def decode(body: bytes, content_type: str | None = None) -> str:
     """The body's text, without NUL or lone surrogates; bytes that mean nothing become U+FFFD."""
     # None of the codecs allowed here makes a lone surrogate out of bytes.
-    return body.decode(encoding_of(body, content_type), errors="replace").replace("\0", "")
+    declared = _by_its_bytes(body) or _declared(body, content_type) or "utf-8"
+    text = _utf8_text(body) if declared == "utf-8" else None  # most are, and need no second look
+    if text is None:
+        text = body.decode(encoding_of(body, content_type), errors="replace")
+    return text.replace("\0", "")
 
 
 def clean_text(text: str | None) -> str | None:
@@ -122,11 +126,8 @@ def clean_text(text: str | None) -> str | None:
 
 def encoding_of(body: bytes, content_type: str | None = None) -> str:
     """The Python codec that reads the body best; one is always found."""
-    marked = next((codec for mark, codec in _MARKS if body.startswith(mark)), None)
-    if found := marked or _utf16_without_mark(body):
-        return found
-    declared = _header_encoding(content_type) or declared_encoding(body)
-    return _believed(declared, body)
+    found = _by_its_bytes(body)
+    return found or _believed(_declared(body, content_type), body)
 
 
 def declared_encoding(body: bytes) -> str | None:
@@ -137,6 +138,15 @@ def declared_encoding(body: bytes) -> str | None:
     return _meta_encoding(head.decode("latin-1"))
 
 
+def _by_its_bytes(body: bytes) -> str | None:
+    marked = next((codec for mark, codec in _MARKS if body.startswith(mark)), None)
+    return marked or _utf16_without_mark(body)
+
+
+def _declared(body: bytes, content_type: str | None) -> str | None:
+    return _header_encoding(content_type) or declared_encoding(body)
+
+
 def _believed(declared: str | None, body: bytes) -> str:
     if declared is None or declared == "utf-8":
         return "utf-8" if _is_mostly_utf8(body) else guessed_encoding(body) or FALLBACK
@@ -144,20 +154,19 @@ def _believed(declared: str | None, body: bytes) -> str:
         return _believed(None, body)
     # Text of one of these encodings is next to never good UTF-8 by chance, unless very short.
     chance = 3 if declared in _MULTI_BYTE else 0
-    return "utf-8" if _lead_count(body) > chance and _is_utf8(body) else declared
+    return "utf-8" if _lead_count(body) > chance and _utf8_text(body) is not None else declared
 
 
-def _is_utf8(body: bytes) -> bool:
+def _utf8_text(body: bytes) -> str | None:
     try:
-        body.decode("utf-8")
+        return body.decode("utf-8")
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
 
 
 def _is_mostly_utf8(body: bytes) -> bool:
     """Whether the body is UTF-8, but for a few bytes: a bad quotation, an end that was cut off."""
-    if _is_utf8(body):
+    if _utf8_text(body) is not None:
         return True
     bad = body.decode("utf-8", errors="replace").count("\ufffd")
     return _lead_count(body) > 2 * bad

@@ -112,7 +112,9 @@ def _canonical(nodes: Iterable[LexborNode], base: str | None, url: str | None) -
     for node in nodes:
         address = linked_page(base, node.attrs.get("href"))
         canonical = canonical_or_none(address) if address else None
-        if canonical and not _PLACEHOLDER.search(canonical) and not _is_careless(canonical, url):
+        if canonical is None or _PLACEHOLDER.search(canonical):
+            continue
+        if canonical == url or not _is_careless(canonical, url):  # most pages name themselves
             return canonical
     return None
 

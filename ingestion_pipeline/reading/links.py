@@ -28,6 +28,11 @@ _PLAIN = re.compile(
     r"(https?://[^/?#\\]++)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
 )
 
+_REMEMBERED_CHARACTERS = 200
+# Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
+_WHOLE = re.compile(r"https?://[^/?#\\\s]")
+_OF_ORIGIN = re.compile(r"/(?:[\w.~%?#-]|$)")
+_OF_FOLDER = re.compile(r"[\w.-][^:\s]*+")
 _ROOTED = re.compile(  # the same as most pages write it
     r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
     re.ASCII,
@@ -117,6 +122,41 @@ def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     return links
 
 
+def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]:
+    """The canonical URLs of `links_from`, for one who goes from page to page of a site.
+
+    What a link leads to is remembered: the pages of a site have most of their links in common.
+    """
+    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css("a[href], area[href]")])
+    origin, folder = f"{origin_of(base)}/".lstrip("/"), _folder(base or "")
+    found: dict[str | None, None] = {}
+    for href in hrefs:
+        if not href or len(href) > _REMEMBERED_CHARACTERS:
+            found[_led_to.__wrapped__(base, href)] = None
+        elif _WHOLE.match(href):
+            found[_led_to(None, href)] = None
+        elif origin and _OF_ORIGIN.match(href):
+            found[_led_to(origin, href)] = None
+        elif folder and _OF_FOLDER.fullmatch(href):
+            found[_led_to(folder, href)] = None
+        else:
+            found[_led_to.__wrapped__(base, href)] = None
+    found.pop(None, None)
+    return tuple(filter(None, found))
+
+
+@lru_cache(maxsize=16_384)  # of at most 200 characters each: some megabytes
+def _led_to(base: str | None, href: str | None) -> str | None:
+    address = linked_page(base, href)
+    return canonical_or_none(address) if address else None
+
+
+def _folder(base: str) -> str:
+    """All of the address that tells where a relative path leads to; nothing if that is not sure."""
+    has_path = "?" not in base and base.count("/") > 2  # noqa: PLR2004 - two are before the host
+    return base[: base.rindex("/") + 1] if has_path else ""
+
+
 def canonical_or_none(address: str) -> str | None:
     """The canonical URL; None where the address is none, or too long once it is escaped."""
     if found := _PLAIN.fullmatch(address):
@@ -133,7 +173,7 @@ def canonical_or_none(address: str) -> str | None:
 @lru_cache(maxsize=4096)  # a page links to few hosts, and the next page to the same ones
 def _canonical_origin(origin: str) -> str | None:
     try:
-        return canonical_url(origin).removesuffix("/")
+        return canonical_url(f"{origin}/").removesuffix("/")  # a blank at its end is no host's
     except BadUrl:
         return None
 

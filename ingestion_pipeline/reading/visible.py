@@ -12,7 +12,7 @@ from ingestion_pipeline.reading.cleaning import (
     visible_tree,
 )
 from ingestion_pipeline.reading.head import Way, way_of
-from ingestion_pipeline.reading.links import links_from
+from ingestion_pipeline.reading.links import canonical_links
 from ingestion_pipeline.reading.markdown import body_markdown
 from ingestion_pipeline.reading.markup import parse_html
 
@@ -44,7 +44,7 @@ def visible_page(html: str, *, url: str) -> VisiblePage:
     """
     tree = parse_html(html)
     way = way_of(tree, url)
-    links = tuple(links_from(tree, way.base))
+    links = canonical_links(tree, way.base)
     remove_unseen(tree)
     body = body_html(tree)
     if not (

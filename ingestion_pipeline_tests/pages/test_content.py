@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import resource
@@ -161,6 +162,67 @@ def test_many_are_put_in_their_order_and_each_once(store: ContentStore, tmp_path
 
     assert [store.get(name) for name in names] == [b"new", b"old", b"new", b""]
     assert len(files(tmp_path)) == 3
+
+
+def test_the_forms_of_a_page_share_a_file_under_their_names(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    store.put(b"text of old")
+
+    names = store.put_together([[BODY, b"text"], [b"other", b"text of old"], [BODY]])
+
+    found = [[store.get(name) for name in group] for group in names]
+    assert found == [[BODY, b"text"], [b"other", b"text of old"], [BODY]]
+    assert len({path.stat().st_ino for path in files(tmp_path)}) == 3
+
+
+def test_a_form_stays_when_the_other_one_goes(store: ContentStore, tmp_path: Path) -> None:
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+    aged(store, tmp_path, body)
+
+    assert store.prune({text}, older_than_seconds=3_600) == 1
+
+    assert store.get(text) == b"text"
+    assert not store.has(body)
+
+
+def test_damage_to_a_form_leaves_what_is_before_it_and_is_healed(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+    path = tmp_path / "deep" / "content" / body[:2] / body[2:]
+    path.write_bytes(path.read_bytes()[:-3])
+
+    with pytest.raises(Transient, match="damaged"):
+        store.get(text)
+
+    assert store.get(body) == BODY
+    assert store.put_together([[BODY, b"text"]]) == [[body, text]]
+    assert store.get(text) == b"text"
+
+
+def test_where_a_file_has_but_one_name_each_form_has_its_own(
+    store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "this file system knows no links")
+
+    monkeypatch.setattr(os, "link", refused)
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+
+    assert (store.get(body), store.get(text)) == (BODY, b"text")
+    assert len({path.stat().st_ino for path in files(tmp_path)}) == 2
+
+
+def test_a_symbolic_link_makes_room_for_a_form(store: ContentStore, tmp_path: Path) -> None:
+    place = tmp_path / "deep" / "content" / HASH[:2] / HASH[2:]
+    place.parent.mkdir(parents=True)
+    place.symlink_to(tmp_path / "elsewhere")
+
+    store.put_together([[BODY, b"text"]])
+
+    assert store.get(HASH) == BODY
+    assert not place.is_symlink()
 
 
 def test_an_object_that_was_written_with_zlib_is_still_read(

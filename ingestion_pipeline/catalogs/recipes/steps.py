@@ -121,7 +121,7 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
         return Followed(pages=_each_once(page, listed), beyond=beyond)
     if not level.follows_links:
         return Followed(pages=_each_once(page, listed), is_detail=True, beyond=beyond)
-    found = _each_once(page, [*listed, *_linked(step, page)])
+    found = _each_once(page, listed + _linked(step, page))
     if not found and not _may_lead_nowhere(step):
         raise _nothing_to_do(level)
     return Followed(pages=found, beyond=beyond)
@@ -194,7 +194,7 @@ def _next_page(chained: Chained, step: Step, page: SeenPage) -> tuple[list[Found
     return [_found(url, step.pages_key, position=position, is_sibling=is_sibling)], 0
 
 
-def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
+def _linked(step: Step, page: SeenPage) -> list[Found]:
     level, key = step.recipe, step.links_key
     within = level.rendering.content_selector
     if level.link_pattern is not None and level.link_selector is None:
@@ -205,9 +205,9 @@ def _linked(step: Step, page: SeenPage) -> Iterator[Found]:
             links = list(_matching(level.link_pattern, links, page))
     if level.page_type is PageType.EXPLORATORY:
         own = page.host  # and not that of where a redirect led
-        links = [link for link in links if link.split("/", 3)[2:3] == [own]]  # all are canonical
-    for link in links:
-        yield _linked_page(link, key)
+        ours = (f"http://{own}/", f"https://{own}/")  # all links are canonical
+        links = [link for link in links if link.startswith(ours)]
+    return [_linked_page(link, key) for link in links]
 
 
 def _matching(pattern: LinkPattern, links: Sequence[str], page: SeenPage) -> Iterator[str]:

@@ -1,0 +1,135 @@
+"""A host that a redirect borrows while the run writes: kept by whoever has it, free afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.tables import hosts
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import a_fetcher, changed, given_robots, given_sources, rows
+
+DELAY = 0.3
+THERE = "http://b.test/there"
+
+
+class Run:
+    """The hosts of one run that visits a.test, whose pages lead to b.test."""
+
+    def __init__(self, shop: Workshop, leased: LeasedHosts, source: Source, owner: str) -> None:
+        self._shop = shop
+        self.hosts = leased
+        self.owner = owner
+        own = leased.lease({"a.test": source})["a.test"]
+        assert isinstance(own, Visited)
+        self.own = leased.visited["a.test"] = own
+
+    async def follow(self, until: AsyncExitStack) -> Visited:
+        """A redirect to b.test, which is ours until the stack is left."""
+        await self.own.elsewhere.follow(THERE, honours_robots=True, until=until)
+        borrowed = self.hosts.known("b.test")
+        assert borrowed is not None
+        return borrowed
+
+    async def flush(self, meanwhile: asyncio.Event | None = None) -> set[str]:
+        """The hosts that were left are free; before that `meanwhile` is waited for."""
+        async with self.hosts.letting_go() as left:
+            if meanwhile is not None:
+                await meanwhile.wait()
+            await asyncio.to_thread(self._release, left)
+        return set(left)
+
+    def _release(self, left: dict[str, Visited]) -> None:
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            self.hosts.release(connection, left, next_allowed_at(left, now), now=now)
+
+
+@asynccontextmanager
+async def a_run(shop: Workshop, web: FakeWeb, now: datetime) -> AsyncGenerator[Run]:
+    shop = changed(shop, hosts__delay_seconds=str(DELAY))
+    given_sources(shop.store, a_definition(id="series:one", url="http://a.test/one"))
+    given_robots(shop.store, "a.test", "b.test")
+    with shop.store.read() as connection:
+        source = sources_by_id(connection, ["series:one"])["series:one"]
+    worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
+    # The database's clock stands still, and so does this one.
+    clock = SteadyClock(now, monotonic=lambda: 0.0)
+    async with a_fetcher(shop.settings, web.port) as fetcher:
+        yield Run(shop, LeasedHosts(shop, worker, fetcher, clock), source, worker.owner)
+
+
+def row_of(store: Store, host: str = "b.test") -> Any:
+    return next(row for row in rows(store, hosts) if row.host == host)
+
+
+def test_a_host_that_is_let_go_is_borrowed_only_when_it_is_free_and_then_anew(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    async def story() -> None:
+        async with a_run(shop, web, now) as run:
+            async with AsyncExitStack() as until:
+                first = await run.follow(until)
+            may_release = asyncio.Event()
+            flush = asyncio.create_task(run.flush(may_release))
+            async with AsyncExitStack() as until:
+                borrower = asyncio.create_task(run.follow(until))
+                _, waiting = await asyncio.wait({borrower}, timeout=2 * DELAY)
+                assert waiting, "the lease would have been lost under his feet"
+                may_release.set()
+                assert await borrower is not first
+                assert await flush == {"b.test"}
+                assert row_of(store).lease_owner == run.owner
+
+    asyncio.run(story())
+
+
+def test_a_borrowed_host_is_not_let_go_before_it_is_given_back(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    async def story() -> None:
+        async with a_run(shop, web, now) as run:
+            async with AsyncExitStack() as until:
+                await run.follow(until)
+            async with AsyncExitStack() as until:
+                await run.follow(until)  # it was left, and is borrowed again before the flush
+                assert await run.flush() == set()
+                assert row_of(store).lease_owner == run.owner
+            assert await run.flush() == {"b.test"}
+            assert row_of(store).lease_owner is None
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("is_released", [False, True], ids=["still ours", "released"])
+def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
+    shop: Workshop, web: FakeWeb, now: datetime, *, is_released: bool
+) -> None:
+    async def story() -> float:
+        async with a_run(shop, web, now) as run:
+            async with AsyncExitStack() as until:
+                borrowed = await run.follow(until)
+                assert borrowed.pacer.pace.delay_seconds == DELAY
+                asked_at = time.monotonic()
+            if is_released:
+                await run.flush()
+            async with AsyncExitStack() as until:
+                await run.follow(until)
+                return time.monotonic() - asked_at
+
+    assert asyncio.run(story()) >= DELAY - 0.01
