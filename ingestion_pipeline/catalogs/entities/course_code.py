@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.entities.credits import Credits, credit_ends, heading_credits
-from ingestion_pipeline.catalogs.entities.words import names_subject
+from ingestion_pipeline.catalogs.entities.words import names_subject, part_named
 
 MAX_TITLE_CHARACTERS = 200
 MAX_TITLE_WORDS = 25
@@ -15,7 +15,7 @@ LEAST_REST_WORDS = 4  # fewer say when a course is given, not what it is about
 # COMP SCI 400, CIS*1500, MATH& 151, BUS-A 100, EN.601.226, I&C SCI 31, A&EP 110
 _SUBJECT = r"[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
 _NUMBER = (
-    r"[A-Z]{0,2}[0-9]{1,5}(?:[A-Z][0-9]{1,3})?(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])"
+    r"[A-Z]{0,2}[0-9]{1,5}(?:[A-Z]{1,2}[0-9]{1,3})?(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])"
     r"(?:-[0-9A-Z]{1,3}\b)?"
 )
 _LETTERED = rf"{_SUBJECT}(?:\s{{0,3}}[-*.:_]?\s{{0,3}}){_NUMBER}"
@@ -30,10 +30,14 @@ _LOOSE_CODE = re.compile(
     rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}"
 )
 
-_CODE_LAST = re.compile(rf"(?P<title>.{{3,150}}?) ?[(\[] ?(?P<code>{_ONE}) ?[)\]]")
+_CODE_LAST = re.compile(
+    rf"(?P<title>.{{3,150}}?)(?: ?[(\[] ?(?P<code>{_ONE}) ?[)\]]"
+    rf"|(?: [-\u2013\u2014|/]|:|,) (?P<bare>{_ONE}))"
+)
 # Modern Languages 210: only with a sign after it, or with credits, is it more than a phrase.
 _WORDED_CODE = re.compile(
-    r"[A-Z][a-z]{1,14}(?: (?:[A-Z][a-z]{1,14}|and|of|&)){0,3} [0-9]{2,4}[A-Za-z]?(?![\w%])"
+    r"[A-Z][a-z]{1,14}(?: (?:[A-Z][a-z]{1,14}|and|of|&)){0,3}"
+    r" [0-9]{2,4}[A-Za-z]?(?:/[A-Z])?(?![\w%])"
 )
 _HOURS_OF = re.compile(
     r"(?:(?:credit|lecture|lab|laboratory|contact|clinical|studio|semester|quarter|other) )?"
@@ -41,9 +45,13 @@ _HOURS_OF = re.compile(
     re.IGNORECASE,
 )
 _MARKS = re.compile(r"^[\s*+†‡§#•·►▸▶▼»>\u2013\u2014-]+")
-_BETWEEN = re.compile(r"^[\s.:|,;*†‡\u2013\u2014-]+")
+_KIND = re.compile(  # Module LAWS20011: Law of the Sea
+    r"^(?i:course|module|unit|subject|paper|modul|kurs|asignatura|cours)(?i: code)?[:#]? "
+    r"(?=[A-Z]{2,9}[ -]?[0-9])"
+)
+_BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
 _HOURS = re.compile(r"\s*\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # of lectures and laboratory
-_AT_END = re.compile(r"[\s,:;|*†‡\u2013\u2014-]+$")
+_AT_END = re.compile(r"[\s,:;|*†‡·•\u2013\u2014-]+$")
 _TITLE_START = re.compile(r"[\"'\u201c\u2018(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))")
 # What goes on like a sentence about a course is no title.
 _SENTENCE = re.compile(
@@ -63,7 +71,7 @@ class Heading:
 
 def read_heading(line: str) -> Heading | None:
     """What a line says that begins with a course code; None if it says something else."""
-    line = _MARKS.sub("", " ".join(line.split()))
+    line = _KIND.sub("", _MARKS.sub("", " ".join(line.split())))
     code = CODE.match(line)
     is_worded = code is None
     code = code or _WORDED_CODE.match(line)
@@ -81,11 +89,13 @@ def read_heading(line: str) -> Heading | None:
 
 
 def turned_heading(line: str) -> str | None:
-    """A heading that ends with its code in brackets, Botany (BIO 101), the other way round."""
+    """A heading that ends with its code, Botany (BIO 101) or Botany - BIO 101, the other way round."""
     found = _CODE_LAST.fullmatch(" ".join(line.split()))
     if found is None or not is_title(found["title"]) or read_heading(line):
         return None
-    turned = f"{found['code']} {found['title']}"
+    if part_named(found["title"]):  # Prerequisite: BIO 101
+        return None
+    turned = f"{found['code'] or found['bare']} {found['title']}"
     return turned if read_heading(turned) else None
 
 

@@ -14,8 +14,13 @@ from ingestion_pipeline.catalogs.entities.words import Part, is_noise, part_name
 MAX_LABEL_CHARACTERS = 60
 MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description
 LEAST_PROSE_WORDS = 8
+MAX_UNNAMED_LABEL_WORDS = 6
+MAX_FACT_WORDS = 6
+UNNAMED = "\ue000"  # begins a line whose label no list of words knows; its value follows
 
-_LABELLED = re.compile(rf"([^:.\n]{{2,{MAX_LABEL_CHARACTERS}}}?)\s*:\s*(.*)", re.DOTALL)
+_LABELLED = re.compile(
+    rf"([^:\uff1a.\n]{{2,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL
+)
 _NO_COLON = re.compile(
     r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)",
     re.IGNORECASE | re.DOTALL,
@@ -24,6 +29,7 @@ _NO_COLON = re.compile(
 _INSIDE = re.compile(
     r"(?<=[.;!?)\]])\s+(?="
     r"(?:pre-?\s?(?:requisites?|reqs?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
+    r"|pre?rrequisitos?|requisitos(?: previos)?|pr[ée]alables?|voraussetzungen"
     r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|restrictions?"
     r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
     r"|cross-?listed (?:as|with)|same as)\s*:"
@@ -31,7 +37,9 @@ _INSIDE = re.compile(
     re.IGNORECASE,
 )
 _NOTHING = re.compile(
-    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no)\.?", re.IGNORECASE
+    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no|keine|ning[uú]n[oa]?"
+    r"|aucune?|nessuno|geen|なし|特になし|无|無|없음)\.?",
+    re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(
     r"(?<![A-Z]\.[A-Z])(?<!\b[A-Z])(?<!\b(?:Dr|Mr|St|vs|eg|ie|No))(?<=[.;])\s+(?=[A-Z][a-z]|[A-Z] )"
@@ -42,6 +50,10 @@ _OF_PREREQUISITES = re.compile(
     r"|or higher|credits? (?:of|in)|required|department)\b",
     re.IGNORECASE,
 )
+# Campus: North. A fact of the course beside its description, by whatever name.
+_FACT = re.compile(r"[^\W\d_][\w ()/&'\u2019-]{1,40} ?: \S.*[^.!?]")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
+_ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")
 _OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
 _HOURS_LINE = re.compile(
     r"[0-9.]+(?:\s*(?:to|or|-)\s*[0-9.]+)?\s*(?:lecture|lab|laboratory|other|contact|clinical|studio"
@@ -59,12 +71,26 @@ class Parts:
     credits: Credits | None = None
     title: str | None = None
     code: str | None = None
+    before: list[str] = field(default_factory=list[str])  # what stood above the description's label
+    _unnamed: list[list[str]] = field(default_factory=list[list[str]])
+    _early: int = 0  # lines of the description that stood above the credits
     _label: Part | None = None
     _is_open: bool = True
 
     def text(self) -> str | None:
         """The description as one paragraph."""
-        return " ".join(self.description).strip() or None
+        return " ".join(self._described()).strip() or None
+
+    def _described(self) -> list[str]:
+        late = self.description[self._early :]
+        if self._early and any(map(_is_prose, late)):  # above the credits stood a college's name
+            return late
+        return self.description or self._prose_by_other_names() or self.before
+
+    def _prose_by_other_names(self) -> list[str]:
+        """What is longest of all that unknown labels announce, if it is prose."""
+        groups = [[line for line in group if _is_prose(line)] for group in self._unnamed]
+        return max(groups, key=lambda group: max(map(len, group), default=0), default=[])
 
     def required_before(self) -> str | None:
         """The prerequisites; None if the course says that there are none."""
@@ -89,7 +115,9 @@ class Parts:
 
     def _begin(self, part: Part, rest: str) -> None:
         if part is Part.DESCRIPTION:  # what stood before was something else
-            self.description = []
+            self.before, self.description, self._early = self.description, [], 0
+        elif part is Part.UNNAMED:
+            self._unnamed.append([])
         self._is_open = not self.description
         self._label = None if rest else part
         if rest:
@@ -110,6 +138,8 @@ class Parts:
             case Part.CODE:
                 self.code = self.code or text
                 self._label = None
+            case Part.UNNAMED:
+                self._unnamed[-1].append(text)
             case Part.OTHER:
                 return
 
@@ -132,7 +162,10 @@ class Parts:
         stated = read_credits(line) if is_short and not _is_prose(line) else None
         if stated is not None:
             self.credits = self.credits or stated
-            self._is_open = not self.description
+            self._is_open = not any(map(_is_prose, self.description))
+            self._early = len(self.description) if self._is_open else self._early
+        elif _is_fact(line):
+            self._unnamed.append([line])
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
         elif self._is_open or _is_prose(line):
@@ -157,16 +190,36 @@ def stated_prerequisites(text: str | None) -> str | None:
 
 
 def labelled_text(line: Line) -> str:
-    """The line's text; a label that is only set in bold gets its colon."""
-    if not line.lead or not line.rest or ":" in line.lead or line.rest.startswith(":"):
+    """The line's text; a label that is only set in bold gets its colon.
+
+    What looks like a label and is none that we know becomes an unnamed one.
+    """
+    lead, rest = line.lead, line.rest
+    if line.is_term and (not rest or lead.endswith(":")):
+        return line.text if _is_known(line.text) else f"{UNNAMED}{rest}"
+    if not lead or not rest:
         return line.text
-    is_label = part_named(line.lead.strip(" .*")) is not None
-    return f"{line.lead.rstrip(' .')}: {line.rest}" if is_label else line.text
+    has_colon = lead.endswith(":") or rest.startswith(":")
+    if has_colon:
+        is_short = len(lead.split()) <= MAX_UNNAMED_LABEL_WORDS
+        is_unnamed = is_short and not _is_known(line.text)
+        return f"{UNNAMED}{rest.lstrip(': ')}" if is_unnamed else line.text
+    if ":" in lead:
+        return line.text
+    is_label = part_named(lead.strip(" .*")) is not None
+    return f"{lead.rstrip(' .')}: {rest}" if is_label else line.text
+
+
+def _is_known(text: str) -> bool:
+    """Whether the line says by itself what it is about."""
+    return label_of(text)[0] is not None or read_credits(text) is not None
 
 
 def label_of(line: str) -> tuple[Part | None, str]:
     """What the line announces and what it says of it; None where it is just a line."""
-    bare = line.strip(" :.*").strip()
+    if line.startswith(UNNAMED):
+        return Part.UNNAMED, line.removeprefix(UNNAMED).strip()
+    bare = line.strip(" :.*\uff1a").strip()
     if len(bare) <= MAX_LABEL_CHARACTERS and (part := part_named(bare)):
         return part, ""
     labelled = _LABELLED.fullmatch(line)
@@ -185,12 +238,15 @@ def _pieces(line: str) -> Iterator[str]:
         yield from (piece.strip() for piece in _INSIDE.split(one))
 
 
+def length_in_words(text: str) -> int:
+    """How many words the text has; of a script without blanks, two signs are one."""
+    words = len(text.split())
+    return words if text.isascii() else words + len(_UNSPACED.findall(text)) // 2
+
+
+def _is_fact(line: str) -> bool:
+    return bool(_FACT.fullmatch(line)) and len(line.partition(":")[2].split()) <= MAX_FACT_WORDS
+
+
 def _is_prose(line: str) -> bool:
-    return len(line.split()) >= LEAST_PROSE_WORDS and line.rstrip()[-1:] in {
-        ".",
-        "!",
-        "?",
-        ")",
-        '"',
-        "\u201d",
-    }
+    return line.rstrip().endswith(_ENDS) and length_in_words(line) >= LEAST_PROSE_WORDS

@@ -9,15 +9,19 @@ from decimal import Decimal
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
 MAX_UNITS = 400  # Chicago counts a course as 100 units
 
-_N = r"[0-9]{1,3}(?:\.[0-9]{1,3})?"
+# A comma counts as a point where half the world writes one: 7,5 and not 1,2.
+_N = r"[0-9]{1,3}(?:\.[0-9]{1,3}|,(?:0|00|5|50|25|75)(?![0-9]))?"
 _TO = r"\s*(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*"
 _RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
 _HOURS = r"(?:hours?|hrs?\.?)"
 _UNIT = (
     rf"(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
     rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
-    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\.|units?(?:\(s\))?"
-    r"|s\.h\.|sh\b|ects(?: credits?| points?)?|points?|pts\.?|u\b"
+    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\."
+    r"|units?(?:\(s\))?(?: of credit)?"
+    r"|s\.h\.|sh\b|ects(?:[ -](?:credits?|points?|punkte?))?|points?|pts\.?|u\b"
+    r"|(?-i:LP|CP|KP|CFU|EC|UOC)\b|hp\b|leistungspunkte?|kreditpunkte?|studiepunten|crediti"
+    r"|cr[ée]ditos?|cr[ée]dits?|högskolepoäng|studiepoeng|単位|学分|學分|학점"
 )
 _STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*-?\s*(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
 _LABELLED = re.compile(
@@ -111,7 +115,7 @@ def read_credits(text: str) -> Credits | None:
     return Credits(
         low=found.low if found else None,
         high=found.high if found else None,
-        ceu=Decimal(ceu["a"] or ceu["b"]) if ceu else None,
+        ceu=_number(ceu["a"] or ceu["b"]) if ceu else None,
         non_credit=bool(non_credit),
         kind=None if non_credit else found.kind if found else None,
         quote=non_credit[0] if non_credit else found.quote if found else ceu[0] if ceu else "",
@@ -148,8 +152,12 @@ def _start(found: re.Match[str]) -> int:
     return found.start()
 
 
+def _number(text: str) -> Decimal:
+    return Decimal(text.replace(",", "."))
+
+
 def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | None:
-    low, high = Decimal(found["low"]), Decimal(found["high"]) if found["high"] else None
+    low, high = _number(found["low"]), _number(found["high"]) if found["high"] else None
     most = MAX_UNITS if unit.lower().startswith("unit") else MAX_CREDITS
     if low > most or (high is not None and not low <= high <= most):
         return None
@@ -160,7 +168,7 @@ def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | Non
 def _unnamed(found: re.Match[str]) -> Credits | None:
     if "c" not in found.re.groupindex:
         return _range(found, found[0])
-    parts = [Decimal(found[name]) for name in ("a", "b", "c")]
+    parts = [_number(found[name]) for name in ("a", "b", "c")]
     value = sum(parts, Decimal(0)) if found["unit"] else parts[2]
     if value > MAX_CREDITS:
         return None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
 from ingestion_pipeline.catalogs.entities.course_code import (
     Heading,
     read_heading,
@@ -13,25 +14,13 @@ from ingestion_pipeline.catalogs.entities.course_code import (
 )
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
-from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
+from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.catalogs.entities.words import Part
 
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
-
 MAX_COURSES = 5_000
-MAX_LINES = 200_000
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75
-LEAST_DESCRIPTION_WORDS = 6
-# So many of them must be described, and state credits or prerequisites, or it is no catalogue.
-LEAST_STATED_SHARE = 0.5
-LEAST_DESCRIBED_SHARE = 0.5
-
-_ASIDE = (
-    "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], .breadcrumb"
-)
 
 
 @dataclass(slots=True)
@@ -40,22 +29,13 @@ class _Course:
     body: list[str]
 
 
-def courses_by_layout(tree: LexborHTMLParser) -> list[Found]:
-    """The courses that repeated lines show; none where the page does not look like a catalogue.
-
-    The tree is a cleaned one, and loses its navigation.
-    """
-    for node in tree.css(_ASIDE):
-        node.decompose()
-    if tree.body is None:
-        return []
-    found = [
-        one for course in _split(list(lines_of(tree.body))[:MAX_LINES]) if (one := _read(course))
-    ]
-    return found if _is_catalogue(found) else []
+def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
+    """The courses that repeated lines show; none where the page does not look like a catalogue."""
+    found = [one for course in _split(lines) if (one := _read(course))]
+    return found if is_catalogue(found) else []
 
 
-def _split(lines: list[Line]) -> list[_Course]:
+def _split(lines: Sequence[Line]) -> list[_Course]:
     courses: list[_Course] = []
     is_open = is_list = False
     for line in lines:
@@ -115,21 +95,3 @@ def _is_short(heading: Heading) -> bool:
 def _read(course: _Course) -> Found | None:
     found = course_found(Slots(heading=course.heading), course.body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
-
-
-def _is_catalogue(found: list[Found]) -> bool:
-    described = [one for one in found if _is_described(one)]
-    if not described or len(described) < LEAST_DESCRIBED_SHARE * len(found):
-        return False
-    stated = sum(_states_something(one) for one in described)
-    return stated >= LEAST_STATED_SHARE * len(described)
-
-
-def _is_described(found: Found) -> bool:
-    description = found.fields.get("course_description")
-    return isinstance(description, str) and len(description.split()) >= LEAST_DESCRIPTION_WORDS
-
-
-def _states_something(found: Found) -> bool:
-    names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
-    return any(found.fields.get(name) is not None for name in (*names, "course_prerequisites"))

@@ -11,6 +11,7 @@ from ingestion_pipeline.catalogs.entities.course_found import Slots, course_foun
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.words import Part, part_named
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:
@@ -33,6 +34,14 @@ _COLUMNS = {
         r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE
     ),
     "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
+}
+
+_NAMED = {
+    Part.CODE: "code",
+    Part.TITLE: "title",
+    Part.CREDITS: "credits",
+    Part.DESCRIPTION: "description",
+    Part.PREREQUISITES: "prerequisites",
 }
 
 
@@ -67,15 +76,18 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
     for number, cells in enumerate(rows[:3]):
         places: dict[str, int] = {}
         for place, text in enumerate(cells):
-            name = next(
-                (one for one, name in _COLUMNS.items() if name.fullmatch(text.strip(" :*"))), None
-            )
+            name = _column(text.strip(" :*"))
             if name and name not in places:
                 places[name] = place
         describes = "description" in places or any(len(row) == 1 for row in rows[number + 1 :])
         if "code" in places and describes and len(places) > 1:
             return number + 1, places
     return None
+
+
+def _column(text: str) -> str | None:
+    named = next((one for one, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
+    return named or _NAMED.get(part_named(text) or Part.OTHER)
 
 
 def _course(cells: list[str], places: dict[str, int], below: str | None) -> Found | None:
