@@ -83,13 +83,13 @@ class Parts:
 
     def _described(self) -> list[str]:
         late = self.description[self._early :]
-        if self._early and any(map(_is_prose, late)):  # above the credits stood a college's name
+        if self._early and any(map(is_prose, late)):  # above the credits stood a college's name
             return late
         return self.description or self._prose_by_other_names() or self.before
 
     def _prose_by_other_names(self) -> list[str]:
         """What is longest of all that unknown labels announce, if it is prose."""
-        groups = [[line for line in group if _is_prose(line)] for group in self._unnamed]
+        groups = [[line for line in group if is_prose(line)] for group in self._unnamed]
         return max(groups, key=lambda group: max(map(len, group), default=0), default=[])
 
     def required_before(self) -> str | None:
@@ -159,16 +159,16 @@ class Parts:
 
     def _unlabelled(self, line: str) -> None:
         is_short = len(line) <= MAX_CREDIT_LINE_CHARACTERS
-        stated = read_credits(line) if is_short and not _is_prose(line) else None
+        stated = read_credits(line) if is_short and not is_prose(line) else None
         if stated is not None:
             self.credits = self.credits or stated
-            self._is_open = not any(map(_is_prose, self.description))
+            self._is_open = not any(map(is_prose, self.description))
             self._early = len(self.description) if self._is_open else self._early
         elif _is_fact(line):
             self._unnamed.append([line])
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
-        elif self._is_open or _is_prose(line):
+        elif self._is_open or is_prose(line):
             self.description.append(line)
 
 
@@ -248,5 +248,6 @@ def _is_fact(line: str) -> bool:
     return bool(_FACT.fullmatch(line)) and len(line.partition(":")[2].split()) <= MAX_FACT_WORDS
 
 
-def _is_prose(line: str) -> bool:
+def is_prose(line: str) -> bool:
+    """Whether the line is long enough for a sentence, and ends like one."""
     return line.rstrip().endswith(_ENDS) and length_in_words(line) >= LEAST_PROSE_WORDS

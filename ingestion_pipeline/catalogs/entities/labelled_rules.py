@@ -11,6 +11,7 @@ from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
 from ingestion_pipeline.catalogs.entities.course_code import is_subject, is_title, read_code
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import UNNAMED, label_of, labelled_text
+from ingestion_pipeline.catalogs.entities.course_region import own_lines
 from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.catalogs.entities.words import Part, names_section
@@ -107,7 +108,7 @@ def _course(
         return None
     has_title = any(one.part is Part.TITLE and one.place in places for one in labels)
     heading = lines[title].text if title is not None and not has_title else None
-    body = [_text(lines[place]) for place in places]
+    body = [_text(line) for line in own_lines([lines[places.start : places.stop]])]
     found = course_found(Slots(code=code, heading=heading), body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -47,6 +47,7 @@ class Line:
     lead: str
     is_heading: bool
     is_term: bool = False
+    node: LexborNode | None = field(default=None, compare=False, repr=False)  # the text's parent
 
     @property
     def rest(self) -> str:
@@ -61,6 +62,7 @@ class _Gathering:
     is_lead: bool
     is_heading: bool
     is_term: bool
+    node: LexborNode | None = None
 
 
 @dataclass(slots=True)
@@ -115,6 +117,7 @@ def lines_of(
         node, is_end = waiting.pop()
         tag = node.tag or ""
         if tag == "-text":
+            line.node = line.node or node.parent
             yield from _read(line, node.text_content or "", depths)
             continue
         node_id = node.mem_id
@@ -166,6 +169,12 @@ def _finished(line: _Gathering) -> Iterator[Line]:
     text = readable("".join(line.pieces).replace("\n", " ")) if line.pieces else ""
     if text:
         lead = readable("".join(line.lead).replace("\n", " "))
-        yield Line(text=text, lead=lead, is_heading=line.is_heading, is_term=line.is_term)
-    line.pieces, line.lead, line.is_lead = [], [], True
+        yield Line(
+            text=text,
+            lead=lead,
+            is_heading=line.is_heading,
+            is_term=line.is_term,
+            node=line.node,
+        )
+    line.pieces, line.lead, line.is_lead, line.node = [], [], True, None
     line.is_heading = line.is_term = False

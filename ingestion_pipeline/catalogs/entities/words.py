@@ -84,4 +84,6 @@ def _sections() -> re.Pattern[str]:
 
 def _whole(labels: Sequence[str]) -> re.Pattern[str]:
     patterns = "|".join(f"(?:{one})" for one in labels)
-    return re.compile(rf"(?:course |class |module |unit |subject |paper )?(?:{patterns})", re.IGNORECASE)
+    return re.compile(
+        rf"(?:course |class |module |unit |subject |paper )?(?:{patterns})", re.IGNORECASE
+    )
