@@ -20,7 +20,8 @@ _NUMBER = (
 )
 _LETTERED = rf"{_SUBJECT}(?:\s{{0,3}}[-*.:_]?\s{{0,3}}){_NUMBER}"
 _FIGURES = (
-    r"[0-9]{1,2}\.[A-Z]{0,3}[0-9]{2,4}[A-Z]{0,2}|[0-9]{2}-[0-9]{3}|[A-Z]{2}\.[0-9]{3}\.[0-9]{3}"
+    r"[0-9]{1,2}\.[A-Z]{0,3}[0-9]{2,4}[A-Z]{0,2}|[0-9]{3}-[0-9]{4}-[0-9]{2}[A-Z]?|[0-9]{2}-[0-9]{3}"
+    r"|[A-Z]{2}\.[0-9]{3}\.[0-9]{3}|[0-9]{2}:[0-9]{3}:[0-9]{3}"
 )
 _ONE = rf"(?:{_FIGURES}|{_LETTERED})"
 _ALSO = rf"(?:\s*(?:/|,|&|and|or)\s*(?:{_ONE}|[0-9]{{3,5}}[A-Z]{{0,2}}\b))"
@@ -30,6 +31,7 @@ _LOOSE_CODE = re.compile(
     rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}"
 )
 
+_SIGN = re.compile(r"(?=(?:[^0-9]*[0-9]){3})[A-Z0-9][A-Z0-9.:/_*-]{2,19}")
 _CODE_LAST = re.compile(
     rf"(?P<title>.{{3,150}}?)(?: ?[(\[] ?(?P<code>{_ONE}) ?[)\]]"
     rf"|(?: [-\u2013\u2014|/]|:|,) (?P<bare>{_ONE}))"
@@ -110,11 +112,16 @@ def split_heading(line: str) -> tuple[str, str] | None:
     return None
 
 
-def read_code(text: str) -> str | None:
-    """The code that an element made for codes holds, in capitals or not."""
+def read_code(text: str, *, is_sure: bool = False) -> str | None:
+    """The code that an element made for codes holds, in capitals or not.
+
+    Where that is sure, any sign with figures in it is one: 61411, 2026/K-17.
+    """
     text = _MARKS.sub("", " ".join(text.split())).rstrip(" .:-\u2013\u2014|")
     found = CODE.match(text) or _LOOSE_CODE.match(text)
-    return clean_code(found[0]) if found and found.end() >= len(text) - 1 else None
+    if found and found.end() >= len(text) - 1:
+        return clean_code(found[0])
+    return text if is_sure and _SIGN.fullmatch(text) else None
 
 
 def clean_code(code: str) -> str:

@@ -93,7 +93,7 @@ def credit_quotes(stated: Credits | None) -> dict[str, str]:
 def _heading(slots: Slots, parts: Parts) -> Heading | None:
     read = read_heading(slots.heading) if slots.heading else None
     stated = slots.code or parts.code
-    if stated is not None and (code := read_code(stated)):
+    if stated is not None and (code := read_code(stated, is_sure=slots.code is not None)):
         title = clean_title(slots.title or parts.title or "")
         if not title and slots.heading:
             title = read.title if read else clean_title(slots.heading.replace(stated, "", 1))

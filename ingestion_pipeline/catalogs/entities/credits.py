@@ -42,6 +42,16 @@ _TRIPLE = re.compile(
     rf"[(\[]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?", re.IGNORECASE
 )
 _BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
+# CSE 142 First Programs (4) NSc, RSN: what a course counts for, in capitals after the credits.
+_BEFORE_MARKS = re.compile(
+    rf"[(\[]\s*{_RANGE}\s*[)\]](?-i:(?=.*[A-Z]{{2}})(?:[ ,/]+[A-Z][A-Za-z&]{{1,4}}){{1,6}})\s*$"
+)
+# GEOG 181 LAB,LEC 0.50
+_BY_COMPONENTS = re.compile(
+    r"^\s*(?:(?:LEC|LAB|TUT|TST|SEM|PRJ|STU|PRA|CLN|FLD|RDG|DIS|WRK|ENS|OLN|WSP)[, ]*)+"
+    rf"{_RANGE}\s*$",
+    re.IGNORECASE,
+)
 _BRACKETED_HOURS = re.compile(rf"[(\[]\s*{_RANGE}\s*(?:hours?|hrs?\.?)\s*[)\]]\s*$", re.IGNORECASE)
 _IN_BRACKETS = re.compile(rf"\(\s*{_RANGE}\s*(?:hours?|hrs?\.?)?\s*\)", re.IGNORECASE)
 _BARE_HOURS = re.compile(rf"(?<![\w.$]){_RANGE}\s*hours?\.?$", re.IGNORECASE)
@@ -57,6 +67,10 @@ _HOURS_BEFORE = re.compile(
     r"\s+(?:(?:class|lec(?:ture)?|lab|work|clinical|contact)(?: hours?)?\s*:\s*[0-9].*"
     r"|variable(?: credit)?)\s*$",
     re.IGNORECASE,
+)
+_AT_THE_END = (
+    *(_TRIPLE, _BEFORE_HOURS, _BARE, _BEFORE_MARKS, _BY_COMPONENTS, _BRACKETED_HOURS),
+    _BARE_HOURS,
 )
 _NOT_CREDITS = re.compile(r"(?:lecture|lab(?:oratory)?|contact|clock|clinical)\s+$", re.IGNORECASE)
 _TYPES = (
@@ -91,7 +105,7 @@ def heading_credits(text: str) -> tuple[Credits | None, str]:
     found = read_credits(text[min(one.start() for one in stated) :]) if stated else None
     if found is not None:
         return found, _HOURS_BEFORE.sub("", _without(text, min(one.start() for one in stated)))
-    for pattern in (_TRIPLE, _BEFORE_HOURS, _BARE, _BRACKETED_HOURS, _BARE_HOURS):
+    for pattern in _AT_THE_END:
         at_end = next((one for one in pattern.finditer(text) if _is_at_end(text, one)), None)
         found = _unnamed(at_end) if at_end else None
         if at_end and found:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,7 +9,12 @@ from dataclasses import dataclass
 from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
 from ingestion_pipeline.catalogs.entities.course_code import is_subject, is_title, read_code
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
-from ingestion_pipeline.catalogs.entities.course_parts import UNNAMED, label_of, labelled_text
+from ingestion_pipeline.catalogs.entities.course_parts import (
+    UNNAMED,
+    is_prose,
+    label_of,
+    labelled_text,
+)
 from ingestion_pipeline.catalogs.entities.course_region import own_lines
 from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.record import Found
@@ -21,49 +25,52 @@ MAX_BODY_LINES = 150  # of one course; what follows is another part of the page
 CONFIDENCE = 0.8
 
 _OPENING = frozenset({Part.CODE, Part.TITLE, Part.CREDITS, Part.DESCRIPTION})
-_FIGURES_ALONE = re.compile(r"[0-9]{4,8}")  # a code where a label says so, and nowhere else
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Label:
+class Label:
+    """A line that says what it, or the next one, is about."""
+
     place: int
     part: Part
     name: str
     value: str
 
 
-def courses_by_labels(lines: Sequence[Line]) -> list[Found]:
-    """The courses whose codes stand under a label for codes; none where that is no catalogue."""
-    labels = list(_labels(lines))
-    codes = {one.place: code for one in labels if (code := _code(one))}
+def courses_by_labels(
+    lines: Sequence[Line], labels: Sequence[Label], *, any_sign: bool = False
+) -> list[Found]:
+    """The courses whose codes stand under a label for codes; none where that is no catalogue.
+
+    With `any_sign` what stands there counts for a code whatever it looks like: 61411.
+    """
+    codes = {one.place: code for one in labels if (code := _code(one, any_sign=any_sign))}
     if not codes:
         return []
-    starts = _starts(labels, len(codes))
-    blocks = _blocks(lines, starts)
+    blocks = _blocks(lines, _starts(labels, len(codes)))
     found = [one for block in blocks if (one := _course(lines, block, labels, codes))]
     return found if is_catalogue(found) else []
 
 
-def _labels(lines: Sequence[Line]) -> Iterator[_Label]:
+def labels_of(lines: Sequence[Line]) -> Iterator[Label]:
+    """The labels for what makes a course, in page order."""
     for place, line in enumerate(lines):
         text = labelled_text(line)
         part, rest = label_of(text[:MAX_LABELLED_CHARACTERS])
         if part in _OPENING:
             below = lines[place + 1].text if place + 1 < len(lines) else ""
             name = text[: len(text) - len(rest)] if rest else text
-            yield _Label(place=place, part=part, name=name.casefold(), value=rest or below)
+            yield Label(place=place, part=part, name=name.casefold(), value=rest or below)
 
 
-def _code(label: _Label) -> str | None:
+def _code(label: Label, *, any_sign: bool) -> str | None:
     if label.part is not Part.CODE:
         return None
-    code = read_code(label.value)
-    if code is not None:
-        return code if is_subject(code.upper()) else None
-    return label.value if _FIGURES_ALONE.fullmatch(label.value) else None
+    code = read_code(label.value, is_sure=any_sign)
+    return code if code is not None and is_subject(code.upper()) else None
 
 
-def _starts(labels: Sequence[_Label], count: int) -> list[int]:
+def _starts(labels: Sequence[Label], count: int) -> list[int]:
     """Where the courses begin: at the first label that recurs as often as their codes."""
     counts = Counter(one.name for one in labels)
     first = next((one.name for one in labels if counts[one.name] == count), None)
@@ -71,7 +78,7 @@ def _starts(labels: Sequence[_Label], count: int) -> list[int]:
 
 
 def _blocks(lines: Sequence[Line], starts: Sequence[int]) -> Iterator[tuple[int | None, range]]:
-    """The place of each course's title, if it has one above its labels, and those of its lines."""
+    """The place of each course's title, if one stands above its labels, and those of its lines."""
     titles = [
         _title_above(lines, start, starts[number - 1] if number else -1)
         for number, start in enumerate(starts)
@@ -99,7 +106,7 @@ def _may_name(line: Line) -> bool:
 def _course(
     lines: Sequence[Line],
     block: tuple[int | None, range],
-    labels: Sequence[_Label],
+    labels: Sequence[Label],
     codes: dict[int, str],
 ) -> Found | None:
     title, places = block
@@ -108,8 +115,10 @@ def _course(
         return None
     has_title = any(one.part is Part.TITLE and one.place in places for one in labels)
     heading = lines[title].text if title is not None and not has_title else None
+    above = lines[title + 1 : places.start] if title is not None else ()
+    prose = [line.text for line in above if is_prose(line.text)]
     body = [_text(line) for line in own_lines([lines[places.start : places.stop]])]
-    found = course_found(Slots(code=code, heading=heading), body, confidence=CONFIDENCE)
+    found = course_found(Slots(code=code, heading=heading), prose + body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
 
 

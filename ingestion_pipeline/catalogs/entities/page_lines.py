@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from itertools import islice
@@ -33,6 +34,8 @@ _BOLD = frozenset(
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
 _TERMS = frozenset({"dt", "th"})
 _VERBATIM = frozenset({"pre", "listing", "plaintext"})
+_TOUCHING = frozenset({"span", "time", "strong", "a", "b", "em", "i"})
+_WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are an effect
 _MARKS = _BOLD | _TERMS | _VERBATIM
 
 
@@ -117,13 +120,14 @@ def lines_of(
         node, is_end = waiting.pop()
         tag = node.tag or ""
         if tag == "-text":
-            line.node = line.node or node.parent
-            yield from _read(line, node.text_content or "", depths)
+            yield from _read(line, node, depths)
             continue
         node_id = node.mem_id
         is_left_out, is_term = node_id in without, node_id in terms
         if tag not in _INLINE or is_left_out or is_term:
             yield from _finished(line)
+        elif is_end and tag == "span":
+            _part_from_next(line, node)
         if is_left_out:
             continue
         if is_term or tag in _MARKS:
@@ -141,28 +145,33 @@ def _is_plain_text(root: LexborNode) -> bool:
     return is_page and all(child.tag == "-text" for child in root.iter(include_text=True))
 
 
-def _read(line: _Gathering, text: str, depths: _Depths) -> Iterator[Line]:
+def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
     """Take in a text; where line ends count, the lines that it finishes."""
-    if not depths.verbatim:
-        _gather(line, text, depths)
-        return
-    first, *others = text.split("\n")
-    _gather(line, first, depths)
+    text, around = node.text_content or "", node.parent
+    first, *others = text.split("\n") if depths.verbatim else [text]
+    _gather(line, first, around, depths)
     for other in others:
         yield from _finished(line)
-        _gather(line, other, depths)
+        _gather(line, other, around, depths)
 
 
-def _gather(line: _Gathering, text: str, depths: _Depths) -> None:
+def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Depths) -> None:
     line.pieces.append(text)
     if not text.strip():
         line.lead.append(text if line.is_lead else "")
         return
+    line.node = line.node or around
     line.is_lead = line.is_lead and depths.bold > 0
     line.is_heading = line.is_heading or depths.heading > 0
     line.is_term = line.is_term or depths.term > 0
     if line.is_lead:
         line.lead.append(text)
+
+
+def _part_from_next(line: _Gathering, node: LexborNode) -> None:
+    """Set a blank between elements that only a style sheet keeps apart, as in the page's text."""
+    if line.pieces and _WHOLE.search(line.pieces[-1]) and (after := node.next) is not None:
+        line.pieces.append(" " if after.tag in _TOUCHING else "")
 
 
 def _finished(line: _Gathering) -> Iterator[Line]:
