@@ -32,7 +32,7 @@ _INSIDE = re.compile(
     r"|pre?rrequisitos?|requisitos(?: previos)?|pr[ée]alables?|voraussetzungen"
     r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|restrictions?"
     r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
-    r"|cross-?listed (?:as|with)|same as)\s*:"
+    r"|cross-?listed (?:as|with)|same as|instructors?|lecturers?|taught by)\s*:"
     r"|(?:pre|co)-?requisites?(?:\(s\))?\.?\s+[A-Z0-9(])",
     re.IGNORECASE,
 )
@@ -51,7 +51,7 @@ _OF_PREREQUISITES = re.compile(
     re.IGNORECASE,
 )
 # Campus: North. A fact of the course beside its description, by whatever name.
-_FACT = re.compile(r"[^\W\d_][\w ()/&'\u2019-]{1,40} ?: \S.*[^.!?]")
+_FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3} ?: \S.*[^.!?\])]")
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
 _ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")
 _OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
@@ -195,8 +195,8 @@ def labelled_text(line: Line) -> str:
     What looks like a label and is none that we know becomes an unnamed one.
     """
     lead, rest = line.lead, line.rest
-    if line.is_term and (not rest or lead.endswith(":")):
-        return line.text if _is_known(line.text) else f"{UNNAMED}{rest}"
+    if line.is_term and not (lead and rest):
+        return line.text if _is_known(line.text) else UNNAMED
     if not lead or not rest:
         return line.text
     has_colon = lead.endswith(":") or rest.startswith(":")

@@ -61,6 +61,8 @@ _BEFORE_HOURS = re.compile(
 _AT_START = re.compile(
     rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE
 )
+_BARE_AT_START = re.compile(rf"\s*\(\s*{_RANGE}\s*\)\s+(?=[^\W\d_])")  # CPSC 110 (4) Programs
+_SUMMED = re.compile(rf"units?\s*[:=]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})", re.IGNORECASE)
 # `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
 _TAIL = re.compile(rf"(?<=[0-9a-z.)])\s*\|\s*(?![^|]*(?:{_N}))[^|]*$", re.IGNORECASE)
 _HOURS_BEFORE = re.compile(
@@ -99,6 +101,8 @@ def heading_credits(text: str) -> tuple[Credits | None, str]:
     """The credits at the end of a course's first line, and the line without them."""
     if (first := _AT_START.match(text)) and (found := read_credits(first[0])):
         return found, text[first.end() :]
+    if (first := _BARE_AT_START.match(text)) and (found := _range(first, first[0].strip())):
+        return found, text[first.end() :]
     text = _TAIL.sub("", text)
     stated = [one for pattern in (_STATED, _CEU, _LABELLED) for one in pattern.finditer(text)]
     stated = [one for one in stated if _is_at_end(text, one)]
@@ -120,9 +124,8 @@ def read_credits(text: str) -> Credits | None:
     ceu = _CEU.search(text)
     rest = _CEU.sub(" ", text)
     found = next((one for one in _stated(rest)), None)
-    if found is None:
-        triple = _TRIPLE.fullmatch(rest.strip())
-        found = _unnamed(triple) if triple else None
+    if triple := _SUMMED.search(rest) or (found is None and _TRIPLE.fullmatch(rest.strip())):
+        found = _unnamed(triple)
     non_credit = _NON_CREDIT.search(text)
     if not (ceu or found or non_credit):
         return None
@@ -183,10 +186,11 @@ def _unnamed(found: re.Match[str]) -> Credits | None:
     if "c" not in found.re.groupindex:
         return _range(found, found[0])
     parts = [_number(found[name]) for name in ("a", "b", "c")]
-    value = sum(parts, Decimal(0)) if found["unit"] else parts[2]
+    is_sum = found.re is _SUMMED or bool(found["unit"])
+    value = sum(parts, Decimal(0)) if is_sum else parts[2]
     if value > MAX_CREDITS:
         return None
-    return Credits(low=value, quote=found[0].strip(), is_sum=bool(found["unit"]))
+    return Credits(low=value, quote=found[0].strip(), is_sum=is_sum)
 
 
 def _first_number(text: str) -> Credits | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
-from ingestion_pipeline.catalogs.entities.course_code import is_subject, is_title, read_code
+from ingestion_pipeline.catalogs.entities.course_code import is_title, read_code
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import (
     UNNAMED,
@@ -66,8 +66,7 @@ def labels_of(lines: Sequence[Line]) -> Iterator[Label]:
 def _code(label: Label, *, any_sign: bool) -> str | None:
     if label.part is not Part.CODE:
         return None
-    code = read_code(label.value, is_sure=any_sign)
-    return code if code is not None and is_subject(code.upper()) else None
+    return read_code(label.value, is_sure=any_sign)
 
 
 def _starts(labels: Sequence[Label], count: int) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.course_code import read_heading
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20_000
 CONFIDENCE = 0.85
+LEAST_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
 
 _COLUMNS = {
     "code": re.compile(
@@ -59,6 +61,8 @@ def _courses(table: LexborNode) -> Iterator[Found]:
     if columns is None:
         return
     start, places = columns
+    if "description" not in places and not _describes_below(rows[start:]):
+        return
     position = start
     while position < len(rows):
         cells = rows[position]
@@ -83,6 +87,13 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
         if "code" in places and describes and len(places) > 1:
             return number + 1, places
     return None
+
+
+def _describes_below(rows: list[list[str]]) -> bool:
+    """Whether most rows of a course have one below them that describes it."""
+    whole = [len(row) == 1 for row in rows]
+    described = sum(is_below and not is_above for is_above, is_below in pairwise(whole))
+    return described >= LEAST_DESCRIBED_SHARE * (len(rows) - sum(whole))
 
 
 def _column(text: str) -> str | None:
