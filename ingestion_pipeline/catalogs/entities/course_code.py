@@ -51,9 +51,16 @@ _KIND = re.compile(  # Module LAWS20011: Law of the Sea
     r"^(?i:course|module|unit|subject|paper|modul|kurs|asignatura|cours)(?i: code)?[:#]? "
     r"(?=[A-Z]{2,9}[ -]?[0-9])"
 )
+_KIND_OF_TITLE = re.compile(  # Postgraduate Course: Stories of Place (LLLG07031)
+    r"^(?:(?:under|post)?graduate )?(?:course|module|unit|subject|modul|kurs|cours"
+    r"|asignatura|disciplina): (?=\S)",
+    re.IGNORECASE,
+)
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
 _HOURS = re.compile(r"\s*\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # of lectures and laboratory
 _AT_END = re.compile(r"[\s,:;|*†‡·•\u2013\u2014-]+$")
+_STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
+_LONE_STOP = re.compile(r"^[^.]*[a-z]{4}\.$")  # of a whole word; Intro to Comp. Sci. has its own
 _TITLE_START = re.compile(r"[\"'\u201c\u2018(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))")
 # What goes on like a sentence about a course is no title.
 _SENTENCE = re.compile(
@@ -80,7 +87,8 @@ def read_heading(line: str) -> Heading | None:
     if code is None or not is_subject(code[0].upper() if is_worded else code[0]):
         return None
     rest = line[code.end() :]
-    has_sign, has_stop = bool(_BETWEEN.match(rest.lstrip())), rest.startswith(".")
+    has_sign = bool(_BETWEEN.match(rest.lstrip()))
+    has_stop = rest.startswith(".") or (rest.startswith(":") and bool(_LONE_STOP.search(rest)))
     stated, rest = heading_credits(rest)
     title = clean_title(rest, has_stop=has_stop or stated is not None)
     if not is_title(title) or (is_worded and not (title and (stated or has_sign))):
@@ -97,7 +105,8 @@ def turned_heading(line: str) -> str | None:
         return None
     if part_named(found["title"]):  # Prerequisite: BIO 101
         return None
-    turned = f"{found['code'] or found['bare']} {found['title']}"
+    title = _KIND_OF_TITLE.sub("", found["title"])
+    turned = f"{found['code'] or found['bare']} {title}"
     return turned if read_heading(turned) else None
 
 
@@ -132,8 +141,7 @@ def clean_code(code: str) -> str:
 def clean_title(text: str, *, has_stop: bool = True) -> str:
     """The title without the signs that part it from code and credits, a full stop among them."""
     text = _HOURS.sub("", _AT_END.sub("", _BETWEEN.sub("", text)).strip())
-    is_sign = has_stop and re.search(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$", text)
-    return text[:-1].rstrip() if is_sign else text
+    return text[:-1].rstrip() if has_stop and _STOP.search(text) else text
 
 
 def is_title(text: str) -> bool:

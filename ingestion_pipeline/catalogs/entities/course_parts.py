@@ -19,7 +19,7 @@ MAX_FACT_WORDS = 6
 UNNAMED = "\ue000"  # begins a line whose label no list of words knows; its value follows
 
 _LABELLED = re.compile(
-    rf"([^:\uff1a.\n]{{2,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL
+    rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL
 )
 _NO_COLON = re.compile(
     r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)",
@@ -30,7 +30,7 @@ _INSIDE = re.compile(
     r"(?<=[.;!?)\]])\s+(?="
     r"(?:pre-?\s?(?:requisites?|reqs?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
     r"|pre?rrequisitos?|requisitos(?: previos)?|pr[ée]alables?|voraussetzungen"
-    r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|restrictions?"
+    r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|requirements?|restrictions?"
     r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
     r"|cross-?listed (?:as|with)|same as|instructors?|lecturers?|taught by)\s*:"
     r"|(?:pre|co)-?requisites?(?:\(s\))?\.?\s+[A-Z0-9(])",
@@ -75,6 +75,8 @@ class Parts:
     _unnamed: list[list[str]] = field(default_factory=list[list[str]])
     _early: int = 0  # lines of the description that stood above the credits
     _label: Part | None = None
+    _has_value: bool = False  # the label that is open
+    _is_awaited: bool = False  # the description, which a label announced
     _is_open: bool = True
 
     def text(self) -> str | None:
@@ -109,9 +111,16 @@ class Parts:
         elif part is not None:
             self._begin(part, rest)
         elif self._label is not None:
-            self._add(self._label, line)
+            self._below(self._label, line)
         else:
             self._unlabelled(line)
+
+    def _below(self, part: Part, line: str) -> None:
+        """Take in a line under a label; facts may stand between the description and its own."""
+        is_value = part not in {Part.OTHER, Part.UNNAMED} or not self._has_value
+        is_awaited = self._is_awaited and not self.description and is_prose(line)
+        self._add(part if is_value or not is_awaited else Part.DESCRIPTION, line)
+        self._has_value = True
 
     def _begin(self, part: Part, rest: str) -> None:
         if part is Part.DESCRIPTION:  # what stood before was something else
@@ -119,7 +128,8 @@ class Parts:
         elif part is Part.UNNAMED:
             self._unnamed.append([])
         self._is_open = not self.description
-        self._label = None if rest else part
+        self._is_awaited = self._is_awaited or part is Part.DESCRIPTION
+        self._label, self._has_value = None if rest else part, False
         if rest:
             self._add(part, rest, is_inline=True)
 
@@ -159,7 +169,8 @@ class Parts:
 
     def _unlabelled(self, line: str) -> None:
         is_short = len(line) <= MAX_CREDIT_LINE_CHARACTERS
-        stated = read_credits(line) if is_short and not is_prose(line) else None
+        is_apart = not is_prose(line) or (line.startswith("(") and line.endswith(")"))
+        stated = read_credits(line) if is_short and is_apart else None
         if stated is not None:
             self.credits = self.credits or stated
             self._is_open = not any(map(is_prose, self.description))
