@@ -99,7 +99,7 @@ def read_heading(line: str) -> Heading | None:
 
 
 def turned_heading(line: str) -> str | None:
-    """A heading that ends with its code, Botany (BIO 101) or Botany - BIO 101, the other way round."""
+    """A heading that ends with its code, Botany (BIO 101) or Botany - BIO 101, turned round."""
     found = _CODE_LAST.fullmatch(" ".join(line.split()))
     if found is None or not is_title(found["title"]) or read_heading(line):
         return None

@@ -92,7 +92,8 @@ class Parts:
     def _prose_by_other_names(self) -> list[str]:
         """What is longest of all that unknown labels announce, if it is prose."""
         groups = [[line for line in group if is_prose(line)] for group in self._unnamed]
-        return max(groups, key=lambda group: max(map(len, group), default=0), default=[])
+        lengths = [max(map(len, group), default=0) for group in groups]
+        return groups[lengths.index(max(lengths))] if groups else []
 
     def required_before(self) -> str | None:
         """The prerequisites; None if the course says that there are none."""

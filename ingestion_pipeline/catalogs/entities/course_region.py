@@ -57,7 +57,7 @@ def _is_in(line: Line, around: int | None) -> bool:
 
 
 def _kind(line: Line, depth: int, shared: int | None) -> _Kind | None:
-    """The element around the line that is a child of the one around all courses; None if outside."""
+    """What the line stands in, of the children of the element around all courses; None: none."""
     path = _path(line)
     if shared is None or len(path) < depth or path[depth - 1].mem_id != shared:
         return None

@@ -101,9 +101,11 @@ def _terms(tree: LexborHTMLParser) -> Set[int]:
 
 
 def _term(row: LexborNode) -> LexborNode | None:
-    cells = [cell for cell in islice(row.iter(), 3) if cell.tag in {"td", "th"}]
-    is_pair = len(cells) == 2 and cells[0].next is not None
-    return cells[0] if is_pair and len(cells[0].text().strip()) <= MAX_TERM_CHARACTERS else None
+    match list(islice(row.iter(), 3)):
+        case [name, _] if len(name.text().strip()) <= MAX_TERM_CHARACTERS:
+            return name
+        case _:
+            return None
 
 
 def lines_of(
