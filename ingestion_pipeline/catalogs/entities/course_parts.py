@@ -7,7 +7,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ingestion_pipeline.catalogs.entities.course_code import ONE_CODE
-from ingestion_pipeline.catalogs.entities.credits import Credits, read_credits, slot_credits
+from ingestion_pipeline.catalogs.entities.credits import (
+    Credits,
+    leading_credits,
+    read_credits,
+    slot_credits,
+)
 from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.words import Part, is_noise, part_named
 
@@ -76,7 +81,6 @@ class Parts:
     _early: int = 0  # lines of the description that stood above the credits
     _label: Part | None = None
     _has_value: bool = False  # the label that is open
-    _is_awaited: bool = False  # the description, which a label announced
     _is_open: bool = True
 
     def text(self) -> str | None:
@@ -106,6 +110,8 @@ class Parts:
         if not line or is_noise(line):
             return
         part, rest = label_of(line)
+        if part is None and (leading := leading_credits(line)):
+            self.credits, line = self.credits or leading[0], leading[1]
         if part is Part.CREDITS and rest and (stated := read_credits(line)):
             self.credits = self.credits or stated
             self._begin(Part.OTHER, rest)
@@ -117,11 +123,12 @@ class Parts:
             self._unlabelled(line)
 
     def _below(self, part: Part, line: str) -> None:
-        """Take in a line under a label; facts may stand between the description and its own."""
-        is_value = part not in {Part.OTHER, Part.UNNAMED} or not self._has_value
-        is_awaited = self._is_awaited and not self.description and is_prose(line)
-        self._add(part if is_value or not is_awaited else Part.DESCRIPTION, line)
-        self._has_value = True
+        """Take in a line under a label; prose under a fact that has its value is a description."""
+        is_fact = part in {Part.OTHER, Part.UNNAMED} and self._has_value
+        is_described = is_fact and not self.description and is_prose(line)
+        self._add(Part.DESCRIPTION if is_described else part, line)
+        is_value = not line.endswith(":") and len(line.split()) <= MAX_FACT_WORDS
+        self._has_value = self._has_value or (is_value and not is_prose(line))
 
     def _begin(self, part: Part, rest: str) -> None:
         if part is Part.DESCRIPTION:  # what stood before was something else
@@ -129,7 +136,6 @@ class Parts:
         elif part is Part.UNNAMED:
             self._unnamed.append([])
         self._is_open = not self.description
-        self._is_awaited = self._is_awaited or part is Part.DESCRIPTION
         self._label, self._has_value = None if rest else part, False
         if rest:
             self._add(part, rest, is_inline=True)

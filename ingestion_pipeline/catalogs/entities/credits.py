@@ -61,6 +61,11 @@ _BEFORE_HOURS = re.compile(
 _AT_START = re.compile(
     rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE
 )
+_LEADING = re.compile(
+    rf"(?P<open>[(\[]\s*)?{_RANGE}\s*(?P<unit>{_UNIT})\s*(?(open)[)\]][.:;,]?|[.:;,])\s+"
+    r"(?-i:(?=[A-Z]))(?=(?:\S+\s+){3})",
+    re.IGNORECASE,
+)
 _BARE_AT_START = re.compile(rf"\s*\(\s*{_RANGE}\s*\)\s+(?=[^\W\d_])")  # CPSC 110 (4) Programs
 _SUMMED = re.compile(rf"units?\s*[:=]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})", re.IGNORECASE)
 # `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
@@ -140,6 +145,13 @@ def read_credits(text: str) -> Credits | None:
     )
 
 
+def leading_credits(text: str) -> tuple[Credits, str] | None:
+    """The credits that a paragraph begins with, and the rest of it: (3 cr.) Who draws maps."""
+    first = _LEADING.match(text)
+    found = _range(first, first[0].strip(" ().[]"), unit=first["unit"]) if first else None
+    return (found, text[first.end() :]) if first and found else None
+
+
 def credit_ends(text: str) -> list[int]:
     """Where credits end that the text states, with the bracket around them."""
     found = [one for pattern in (_STATED, _IN_BRACKETS) for one in pattern.finditer(text)]
@@ -203,7 +215,7 @@ def _is_at_end(text: str, found: re.Match[str]) -> bool:
     rest = text[found.end() :]
     rest = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", rest)
     rest = _CEU.sub("", _STATED.sub("", rest))
-    return bool(re.fullmatch(r"[\s.,;:|)\]/+*-]*", rest))
+    return bool(re.fullmatch(r"[\s.,;:|)\]/+*-]*(?:\s[A-Z]{1,3}\b[.,/]?){0,3}\s*", rest))
 
 
 def _without(text: str, end: int) -> str:

@@ -119,7 +119,8 @@ def _ends(line: Line, course: _Course) -> bool:
 def _opens_list(line: Line) -> bool:
     """Whether courses below the line are those that another one asks for."""
     part, rest = label_of(line.text)
-    return part in {Part.PREREQUISITES, Part.OTHER} and not rest
+    is_label = part in {Part.PREREQUISITES, Part.OTHER} and not rest
+    return is_label and not names_section(line.text)  # Course offerings
 
 
 def _begun(line: Line) -> _Course | None:
