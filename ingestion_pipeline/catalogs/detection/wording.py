@@ -20,7 +20,7 @@ _OTHER_WAYS = (
     "give the source the addresses that the page's script asks for its data (of Kuali"
     " https://HOST/api/v1/catalog/courses/CATALOG for the list and .../course/CATALOG/COURSE for"
     " each course, which are read without a model), with page_type DETAIL in config.recipe; or"
-    " another view of the catalogue whose links have no #, with config.render set to true"
+    " another view of the catalogue whose links have no #, with `render: true` in config.recipe"
 )
 
 
@@ -78,8 +78,8 @@ def by_script(page: LookedPage) -> str | None:
         )
     if page.is_shell and not page.is_rendered:
         return (
-            f"{page.url} shows nothing before its script has run. The cure: set config.render to"
-            f" true and look again with `ingest sources update ID --detect`, or {_OTHER_WAYS}"
+            f"{page.url} shows nothing before its script has run. The cure: write config.recipe by"
+            f" hand, with `render: true`; or {_OTHER_WAYS}"
         )
     return None
 
