@@ -15,6 +15,7 @@ FOLDER = Path(__file__).parent.parent / "fixtures" / "pages" / "catalogs"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in FOLDER.glob("*.expected.json"))
 WITHOUT = [name for name in NAMES if name.startswith("none_")]
 WITH = [name for name in NAMES if name not in WITHOUT]
+LAYOUTS = FOLDER.parent / "layouts"  # `built` with the rules at hand, `held` back from them
 CORE = ("course_name", "course_description", "course_credits_min", "course_credits_max")
 
 
@@ -39,6 +40,18 @@ def body(name: str) -> str:
 
 def expected(name: str) -> list[dict[str, Any]]:
     return json.loads((FOLDER / f"{name}.expected.json").read_text())["records"]
+
+
+def layouts(half: str) -> dict[str, tuple[str, list[dict[str, Any]]]]:
+    """The pages of one half and the courses on each, by name."""
+    suffix = ".expected.json"
+    return {
+        path.name.removesuffix(suffix): (
+            path.with_name(path.name.replace(suffix, ".html")).read_text(),
+            json.loads(path.read_text())["records"],
+        )
+        for path in sorted((LAYOUTS / half).glob(f"*{suffix}"))
+    }
 
 
 def courses(text: str) -> list[dict[str, Any]]:

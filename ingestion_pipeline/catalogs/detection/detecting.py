@@ -32,6 +32,7 @@ from ingestion_pipeline.catalogs.detection.platforms import (
 )
 from ingestion_pipeline.catalogs.detection.wording import (
     CURE,
+    by_script,
     counting,
     is_longer,
     mixed,
@@ -122,6 +123,8 @@ class Detective:
         if page.records is not None and page.records.complete:
             self.log.append(f"{where(depth)} is DETAIL: its links hold no more than it does")
             return {"page_type": PageType.DETAIL.value, **await self._list(page)}
+        if said := by_script(page):
+            raise NotDetected(said, code="by_script")
         return await self._voted(page, found, depth, known, tried)
 
     def _candidates(self, page: LookedPage, found: Judged) -> list[Cluster]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 MAX_ANCHORS = 20_000
+LEAST_WORDS = 30  # that a page shows; one with fewer, and no link, waits for its script
 _ASIDE_TAGS = frozenset({"nav", "header", "footer", "aside"})
 _ASIDE_NAME = re.compile(
     r"\b(?:nav(?:bar|igation)?|menu|breadcrumbs?|footer|header|sidebar|skip|social|toolbar|login)\b"
@@ -65,6 +66,8 @@ class LookedPage:
     records: SeenRecords | None
     has_form: bool = False
     is_rendered: bool = False
+    routes: tuple[str, ...] = ()  # links to places within the page that only its script knows
+    is_shell: bool = False  # it shows next to nothing before its script has run
 
     def without(self, urls: Collection[str]) -> LookedPage:
         """The same without the links to these: what two pages share is their site's menu."""
@@ -94,7 +97,24 @@ def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False)
         records=seen_records(html, kind),
         has_form=tree.css_first("form select, form[method='post' i]") is not None,
         is_rendered=is_rendered,
+        routes=_routes(tree),
+        is_shell=_is_shell(tree),
     )
+
+
+def _routes(tree: LexborHTMLParser) -> tuple[str, ...]:
+    """Links such as `#/courses?group=Welding`: to a server they are all the page itself."""
+    nodes = tree.css("a[href^='#/'], a[href^='#!'], a[href*='/#/'], a[href*='/#!']")[:MAX_ANCHORS]
+    return tuple(dict.fromkeys(str(node.attrs.get("href")) for node in nodes))
+
+
+def _is_shell(tree: LexborHTMLParser) -> bool:
+    if tree.css_first("script") is None or tree.body is None:
+        return False
+    kept = tree.body.clone()
+    for node in kept.css("script, style, noscript, template"):
+        node.decompose()
+    return len(kept.text().split()) < LEAST_WORDS and kept.css_first("a[href]") is None
 
 
 def seen_records(html: str, kind: EntityType) -> SeenRecords | None:

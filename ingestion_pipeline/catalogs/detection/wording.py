@@ -15,6 +15,14 @@ CURE = (
     " asked, and look again with `ingest sources update ID --detect`"
 )
 
+LEAST_ROUTES = 3
+_OTHER_WAYS = (
+    "give the source the addresses that the page's script asks for its data (of Kuali"
+    " https://HOST/api/v1/catalog/courses/CATALOG for the list and .../course/CATALOG/COURSE for"
+    " each course, which are read without a model), with page_type DETAIL in config.recipe; or"
+    " another view of the catalogue whose links have no #, with `render: true` in config.recipe"
+)
+
 
 def where(depth: int) -> str:
     """Which page is meant."""
@@ -58,6 +66,22 @@ def unsure(page: LookedPage, found: Judged, tried: Sequence[str], depth: int) ->
     if page.records is None:
         also += "; and records that no rules read, of this type"
     return f"rules cannot tell how to read it: {seen}{also}. The cure: {CURE}"
+
+
+def by_script(page: LookedPage) -> str | None:
+    """Why neither rules nor a model can follow a page that lives by its script, and the cure."""
+    if len(page.routes) >= LEAST_ROUTES:
+        return (
+            f"{len(page.routes)} links of {page.url} are routes within the page, such as"
+            f" {page.routes[0]}: to a server they are all one address, so that none of them can be"
+            f" fetched. The cure: {_OTHER_WAYS}"
+        )
+    if page.is_shell and not page.is_rendered:
+        return (
+            f"{page.url} shows nothing before its script has run. The cure: write config.recipe by"
+            f" hand, with `render: true`; or {_OTHER_WAYS}"
+        )
+    return None
 
 
 def summary(recipe: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ from ingestion_pipeline.catalogs.entities.course_code import (
     read_code,
     read_heading,
 )
-from ingestion_pipeline.catalogs.entities.course_parts import Parts, read_parts
+from ingestion_pipeline.catalogs.entities.course_parts import Parts, length_in_words, read_parts
 from ingestion_pipeline.catalogs.entities.credits import Credits
 from ingestion_pipeline.catalogs.entities.record import Found
 
@@ -45,11 +45,7 @@ def course_found(
     heading = _heading(slots, parts)
     if heading is None:
         return None
-    title = heading.title or parts.title
-    if not title and parts.description:  # code in one line, title in the next
-        first = parts.description[0]
-        if is_title(first) and not first.endswith("."):
-            title, parts.description = clean_title(first), parts.description[1:]
+    title = heading.title or parts.title or _title_below(parts)
     description = slots.description or parts.text()
     stated = slots.credits or heading.credits or parts.credits or otherwise
     return Found(
@@ -63,6 +59,14 @@ def course_found(
         quotes=credit_quotes(stated),
         confidence=confidence,
     )
+
+
+def _title_below(parts: Parts) -> str | None:
+    """The title where it stands in the line after the code's; the description goes without it."""
+    lines = parts.before or parts.description
+    if not lines or lines[0].endswith(".") or not is_title(lines[0]):
+        return None
+    return clean_title(lines.pop(0))
 
 
 def credit_fields(stated: Credits | None) -> dict[str, str | bool | Decimal | None]:
@@ -89,7 +93,7 @@ def credit_quotes(stated: Credits | None) -> dict[str, str]:
 def _heading(slots: Slots, parts: Parts) -> Heading | None:
     read = read_heading(slots.heading) if slots.heading else None
     stated = slots.code or parts.code
-    if stated is not None and (code := read_code(stated)):
+    if stated is not None and (code := read_code(stated, is_sure=slots.code is not None)):
         title = clean_title(slots.title or parts.title or "")
         if not title and slots.heading:
             title = read.title if read else clean_title(slots.heading.replace(stated, "", 1))
@@ -103,5 +107,5 @@ def _real(description: str | None) -> str | None:
     if description is None:
         return None
     is_sentence = description.endswith(".") and " " in description
-    is_long = len(description.split()) >= LEAST_DESCRIPTION_WORDS
+    is_long = length_in_words(description) >= LEAST_DESCRIPTION_WORDS
     return description if is_sentence or is_long else None

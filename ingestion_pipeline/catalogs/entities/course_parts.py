@@ -7,15 +7,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ingestion_pipeline.catalogs.entities.course_code import ONE_CODE
-from ingestion_pipeline.catalogs.entities.credits import Credits, read_credits, slot_credits
+from ingestion_pipeline.catalogs.entities.credits import (
+    Credits,
+    leading_credits,
+    read_credits,
+    slot_credits,
+)
 from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.words import Part, is_noise, part_named
 
 MAX_LABEL_CHARACTERS = 60
 MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description
 LEAST_PROSE_WORDS = 8
+MAX_UNNAMED_LABEL_WORDS = 6
+MAX_FACT_WORDS = 6
+UNNAMED = "\ue000"  # begins a line whose label no list of words knows; its value follows
 
-_LABELLED = re.compile(rf"([^:.\n]{{2,{MAX_LABEL_CHARACTERS}}}?)\s*:\s*(.*)", re.DOTALL)
+_LABELLED = re.compile(
+    rf"([^:\uff1a.\n]{{1,{MAX_LABEL_CHARACTERS}}}?)\s*[:\uff1a]\s*(.*)", re.DOTALL
+)
 _NO_COLON = re.compile(
     r"(pre-?\s?(?:requisites?|reqs?)(?:\(s\))?)[.,;\u2013\u2014-]?\s+(?=\S)(.*)",
     re.IGNORECASE | re.DOTALL,
@@ -24,14 +34,17 @@ _NO_COLON = re.compile(
 _INSIDE = re.compile(
     r"(?<=[.;!?)\]])\s+(?="
     r"(?:pre-?\s?(?:requisites?|reqs?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
-    r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|restrictions?"
+    r"|pre?rrequisitos?|requisitos(?: previos)?|pr[ée]alables?|voraussetzungen"
+    r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|requirements?|restrictions?"
     r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
-    r"|cross-?listed (?:as|with)|same as)\s*:"
+    r"|cross-?listed (?:as|with)|same as|instructors?|lecturers?|taught by)\s*:"
     r"|(?:pre|co)-?requisites?(?:\(s\))?\.?\s+[A-Z0-9(])",
     re.IGNORECASE,
 )
 _NOTHING = re.compile(
-    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no)\.?", re.IGNORECASE
+    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no|keine|ning[uú]n[oa]?"
+    r"|aucune?|nessuno|geen|なし|特になし|无|無|없음)\.?",
+    re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(
     r"(?<![A-Z]\.[A-Z])(?<!\b[A-Z])(?<!\b(?:Dr|Mr|St|vs|eg|ie|No))(?<=[.;])\s+(?=[A-Z][a-z]|[A-Z] )"
@@ -42,6 +55,10 @@ _OF_PREREQUISITES = re.compile(
     r"|or higher|credits? (?:of|in)|required|department)\b",
     re.IGNORECASE,
 )
+# Campus: North. A fact of the course beside its description, by whatever name.
+_FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3} ?: \S.*[^.!?\])]")
+_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
+_ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")
 _OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
 _HOURS_LINE = re.compile(
     r"[0-9.]+(?:\s*(?:to|or|-)\s*[0-9.]+)?\s*(?:lecture|lab|laboratory|other|contact|clinical|studio"
@@ -59,12 +76,28 @@ class Parts:
     credits: Credits | None = None
     title: str | None = None
     code: str | None = None
+    before: list[str] = field(default_factory=list[str])  # what stood above the description's label
+    _unnamed: list[list[str]] = field(default_factory=list[list[str]])
+    _early: int = 0  # lines of the description that stood above the credits
     _label: Part | None = None
+    _has_value: bool = False  # the label that is open
     _is_open: bool = True
 
     def text(self) -> str | None:
         """The description as one paragraph."""
-        return " ".join(self.description).strip() or None
+        return " ".join(self._described()).strip() or None
+
+    def _described(self) -> list[str]:
+        late = self.description[self._early :]
+        if self._early and any(map(is_prose, late)):  # above the credits stood a college's name
+            return late
+        return self.description or self._prose_by_other_names() or self.before
+
+    def _prose_by_other_names(self) -> list[str]:
+        """What is longest of all that unknown labels announce, if it is prose."""
+        groups = [[line for line in group if is_prose(line)] for group in self._unnamed]
+        lengths = [max(map(len, group), default=0) for group in groups]
+        return groups[lengths.index(max(lengths))] if groups else []
 
     def required_before(self) -> str | None:
         """The prerequisites; None if the course says that there are none."""
@@ -77,21 +110,33 @@ class Parts:
         if not line or is_noise(line):
             return
         part, rest = label_of(line)
+        if part is None and (leading := leading_credits(line)):
+            self.credits, line = self.credits or leading[0], leading[1]
         if part is Part.CREDITS and rest and (stated := read_credits(line)):
             self.credits = self.credits or stated
             self._begin(Part.OTHER, rest)
         elif part is not None:
             self._begin(part, rest)
         elif self._label is not None:
-            self._add(self._label, line)
+            self._below(self._label, line)
         else:
             self._unlabelled(line)
 
+    def _below(self, part: Part, line: str) -> None:
+        """Take in a line under a label; prose under a fact that has its value is a description."""
+        is_fact = part in {Part.OTHER, Part.UNNAMED} and self._has_value
+        is_described = is_fact and not self.description and is_prose(line)
+        self._add(Part.DESCRIPTION if is_described else part, line)
+        is_value = not line.endswith(":") and len(line.split()) <= MAX_FACT_WORDS
+        self._has_value = self._has_value or (is_value and not is_prose(line))
+
     def _begin(self, part: Part, rest: str) -> None:
         if part is Part.DESCRIPTION:  # what stood before was something else
-            self.description = []
+            self.before, self.description, self._early = self.description, [], 0
+        elif part is Part.UNNAMED:
+            self._unnamed.append([])
         self._is_open = not self.description
-        self._label = None if rest else part
+        self._label, self._has_value = None if rest else part, False
         if rest:
             self._add(part, rest, is_inline=True)
 
@@ -110,6 +155,8 @@ class Parts:
             case Part.CODE:
                 self.code = self.code or text
                 self._label = None
+            case Part.UNNAMED:
+                self._unnamed[-1].append(text)
             case Part.OTHER:
                 return
 
@@ -129,13 +176,17 @@ class Parts:
 
     def _unlabelled(self, line: str) -> None:
         is_short = len(line) <= MAX_CREDIT_LINE_CHARACTERS
-        stated = read_credits(line) if is_short and not _is_prose(line) else None
+        is_apart = not is_prose(line) or (line.startswith("(") and line.endswith(")"))
+        stated = read_credits(line) if is_short and is_apart else None
         if stated is not None:
             self.credits = self.credits or stated
-            self._is_open = not self.description
+            self._is_open = not any(map(is_prose, self.description))
+            self._early = len(self.description) if self._is_open else self._early
+        elif _is_fact(line):
+            self._unnamed.append([line])
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
-        elif self._is_open or _is_prose(line):
+        elif self._is_open or is_prose(line):
             self.description.append(line)
 
 
@@ -157,16 +208,36 @@ def stated_prerequisites(text: str | None) -> str | None:
 
 
 def labelled_text(line: Line) -> str:
-    """The line's text; a label that is only set in bold gets its colon."""
-    if not line.lead or not line.rest or ":" in line.lead or line.rest.startswith(":"):
+    """The line's text; a label that is only set in bold gets its colon.
+
+    What looks like a label and is none that we know becomes an unnamed one.
+    """
+    lead, rest = line.lead, line.rest
+    if line.is_term and not (lead and rest):
+        return line.text if _is_known(line.text) else UNNAMED
+    if not lead or not rest:
         return line.text
-    is_label = part_named(line.lead.strip(" .*")) is not None
-    return f"{line.lead.rstrip(' .')}: {line.rest}" if is_label else line.text
+    has_colon = lead.endswith(":") or rest.startswith(":")
+    if has_colon:
+        is_short = len(lead.split()) <= MAX_UNNAMED_LABEL_WORDS
+        is_unnamed = is_short and not _is_known(line.text)
+        return f"{UNNAMED}{rest.lstrip(': ')}" if is_unnamed else line.text
+    if ":" in lead:
+        return line.text
+    is_label = part_named(lead.strip(" .*")) is not None
+    return f"{lead.rstrip(' .')}: {rest}" if is_label else line.text
+
+
+def _is_known(text: str) -> bool:
+    """Whether the line says by itself what it is about."""
+    return label_of(text)[0] is not None or read_credits(text) is not None
 
 
 def label_of(line: str) -> tuple[Part | None, str]:
     """What the line announces and what it says of it; None where it is just a line."""
-    bare = line.strip(" :.*").strip()
+    if line.startswith(UNNAMED):
+        return Part.UNNAMED, line.removeprefix(UNNAMED).strip()
+    bare = line.strip(" :.*\uff1a").strip()
     if len(bare) <= MAX_LABEL_CHARACTERS and (part := part_named(bare)):
         return part, ""
     labelled = _LABELLED.fullmatch(line)
@@ -185,12 +256,16 @@ def _pieces(line: str) -> Iterator[str]:
         yield from (piece.strip() for piece in _INSIDE.split(one))
 
 
-def _is_prose(line: str) -> bool:
-    return len(line.split()) >= LEAST_PROSE_WORDS and line.rstrip()[-1:] in {
-        ".",
-        "!",
-        "?",
-        ")",
-        '"',
-        "\u201d",
-    }
+def length_in_words(text: str) -> int:
+    """How many words the text has; of a script without blanks, two signs are one."""
+    words = len(text.split())
+    return words if text.isascii() else words + len(_UNSPACED.findall(text)) // 2
+
+
+def _is_fact(line: str) -> bool:
+    return bool(_FACT.fullmatch(line)) and len(line.partition(":")[2].split()) <= MAX_FACT_WORDS
+
+
+def is_prose(line: str) -> bool:
+    """Whether the line is long enough for a sentence, and ends like one."""
+    return line.rstrip().endswith(_ENDS) and length_in_words(line) >= LEAST_PROSE_WORDS

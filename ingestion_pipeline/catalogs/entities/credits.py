@@ -9,15 +9,19 @@ from decimal import Decimal
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
 MAX_UNITS = 400  # Chicago counts a course as 100 units
 
-_N = r"[0-9]{1,3}(?:\.[0-9]{1,3})?"
+# A comma counts as a point where half the world writes one: 7,5 and not 1,2.
+_N = r"[0-9]{1,3}(?:\.[0-9]{1,3}|,(?:0|00|5|50|25|75)(?![0-9]))?"
 _TO = r"\s*(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*"
 _RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
 _HOURS = r"(?:hours?|hrs?\.?)"
 _UNIT = (
     rf"(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
     rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
-    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\.|units?(?:\(s\))?"
-    r"|s\.h\.|sh\b|ects(?: credits?| points?)?|points?|pts\.?|u\b"
+    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\."
+    r"|units?(?:\(s\))?(?: of credit)?"
+    r"|s\.h\.|sh\b|ects(?:[ -](?:credits?|points?|punkte?))?|points?|pts\.?|u\b"
+    r"|(?-i:LP|CP|KP|CFU|EC|UOC)\b|hp\b|leistungspunkte?|kreditpunkte?|studiepunten|crediti"
+    r"|cr[ée]ditos?|cr[ée]dits?|högskolepoäng|studiepoeng|単位|学分|學分|학점"
 )
 _STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*-?\s*(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
 _LABELLED = re.compile(
@@ -38,6 +42,16 @@ _TRIPLE = re.compile(
     rf"[(\[]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?", re.IGNORECASE
 )
 _BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
+# CSE 142 First Programs (4) NSc, RSN: what a course counts for, in capitals after the credits.
+_BEFORE_MARKS = re.compile(
+    rf"[(\[]\s*{_RANGE}\s*[)\]](?-i:(?=.*[A-Z]{{2}})(?:[ ,/]+[A-Z][A-Za-z&]{{1,4}}){{1,6}})\s*$"
+)
+# GEOG 181 LAB,LEC 0.50
+_BY_COMPONENTS = re.compile(
+    r"^\s*(?:(?:LEC|LAB|TUT|TST|SEM|PRJ|STU|PRA|CLN|FLD|RDG|DIS|WRK|ENS|OLN|WSP)[, ]*)+"
+    rf"{_RANGE}\s*$",
+    re.IGNORECASE,
+)
 _BRACKETED_HOURS = re.compile(rf"[(\[]\s*{_RANGE}\s*(?:hours?|hrs?\.?)\s*[)\]]\s*$", re.IGNORECASE)
 _IN_BRACKETS = re.compile(rf"\(\s*{_RANGE}\s*(?:hours?|hrs?\.?)?\s*\)", re.IGNORECASE)
 _BARE_HOURS = re.compile(rf"(?<![\w.$]){_RANGE}\s*hours?\.?$", re.IGNORECASE)
@@ -47,12 +61,23 @@ _BEFORE_HOURS = re.compile(
 _AT_START = re.compile(
     rf"\s*[(\[]\s*{_RANGE}\s*(?P<unit>{_UNIT})[^()\[\]]{{0,30}}[)\]]", re.IGNORECASE
 )
+_LEADING = re.compile(
+    rf"(?P<open>[(\[]\s*)?{_RANGE}\s*(?P<unit>{_UNIT})\s*(?(open)[)\]][.:;,]?|[.:;,])\s+"
+    r"(?-i:(?=[A-Z]))(?=(?:\S+\s+){3})",
+    re.IGNORECASE,
+)
+_BARE_AT_START = re.compile(rf"\s*\(\s*{_RANGE}\s*\)\s+(?=[^\W\d_])")  # CPSC 110 (4) Programs
+_SUMMED = re.compile(rf"units?\s*[:=]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})", re.IGNORECASE)
 # `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
 _TAIL = re.compile(rf"(?<=[0-9a-z.)])\s*\|\s*(?![^|]*(?:{_N}))[^|]*$", re.IGNORECASE)
 _HOURS_BEFORE = re.compile(
     r"\s+(?:(?:class|lec(?:ture)?|lab|work|clinical|contact)(?: hours?)?\s*:\s*[0-9].*"
     r"|variable(?: credit)?)\s*$",
     re.IGNORECASE,
+)
+_AT_THE_END = (
+    *(_TRIPLE, _BEFORE_HOURS, _BARE, _BEFORE_MARKS, _BY_COMPONENTS, _BRACKETED_HOURS),
+    _BARE_HOURS,
 )
 _NOT_CREDITS = re.compile(r"(?:lecture|lab(?:oratory)?|contact|clock|clinical)\s+$", re.IGNORECASE)
 _TYPES = (
@@ -81,13 +106,15 @@ def heading_credits(text: str) -> tuple[Credits | None, str]:
     """The credits at the end of a course's first line, and the line without them."""
     if (first := _AT_START.match(text)) and (found := read_credits(first[0])):
         return found, text[first.end() :]
+    if (first := _BARE_AT_START.match(text)) and (found := _range(first, first[0].strip())):
+        return found, text[first.end() :]
     text = _TAIL.sub("", text)
     stated = [one for pattern in (_STATED, _CEU, _LABELLED) for one in pattern.finditer(text)]
     stated = [one for one in stated if _is_at_end(text, one)]
     found = read_credits(text[min(one.start() for one in stated) :]) if stated else None
     if found is not None:
         return found, _HOURS_BEFORE.sub("", _without(text, min(one.start() for one in stated)))
-    for pattern in (_TRIPLE, _BEFORE_HOURS, _BARE, _BRACKETED_HOURS, _BARE_HOURS):
+    for pattern in _AT_THE_END:
         at_end = next((one for one in pattern.finditer(text) if _is_at_end(text, one)), None)
         found = _unnamed(at_end) if at_end else None
         if at_end and found:
@@ -102,21 +129,27 @@ def read_credits(text: str) -> Credits | None:
     ceu = _CEU.search(text)
     rest = _CEU.sub(" ", text)
     found = next((one for one in _stated(rest)), None)
-    if found is None:
-        triple = _TRIPLE.fullmatch(rest.strip())
-        found = _unnamed(triple) if triple else None
+    if triple := _SUMMED.search(rest) or (found is None and _TRIPLE.fullmatch(rest.strip())):
+        found = _unnamed(triple)
     non_credit = _NON_CREDIT.search(text)
     if not (ceu or found or non_credit):
         return None
     return Credits(
         low=found.low if found else None,
         high=found.high if found else None,
-        ceu=Decimal(ceu["a"] or ceu["b"]) if ceu else None,
+        ceu=_number(ceu["a"] or ceu["b"]) if ceu else None,
         non_credit=bool(non_credit),
         kind=None if non_credit else found.kind if found else None,
         quote=non_credit[0] if non_credit else found.quote if found else ceu[0] if ceu else "",
         is_sum=found is not None and found.is_sum,
     )
+
+
+def leading_credits(text: str) -> tuple[Credits, str] | None:
+    """The credits that a paragraph begins with, and the rest of it: (3 cr.) Who draws maps."""
+    first = _LEADING.match(text)
+    found = _range(first, first[0].strip(" ().[]"), unit=first["unit"]) if first else None
+    return (found, text[first.end() :]) if first and found else None
 
 
 def credit_ends(text: str) -> list[int]:
@@ -148,8 +181,12 @@ def _start(found: re.Match[str]) -> int:
     return found.start()
 
 
+def _number(text: str) -> Decimal:
+    return Decimal(text.replace(",", "."))
+
+
 def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | None:
-    low, high = Decimal(found["low"]), Decimal(found["high"]) if found["high"] else None
+    low, high = _number(found["low"]), _number(found["high"]) if found["high"] else None
     most = MAX_UNITS if unit.lower().startswith("unit") else MAX_CREDITS
     if low > most or (high is not None and not low <= high <= most):
         return None
@@ -160,11 +197,12 @@ def _range(found: re.Match[str], quote: str, *, unit: str = "") -> Credits | Non
 def _unnamed(found: re.Match[str]) -> Credits | None:
     if "c" not in found.re.groupindex:
         return _range(found, found[0])
-    parts = [Decimal(found[name]) for name in ("a", "b", "c")]
-    value = sum(parts, Decimal(0)) if found["unit"] else parts[2]
+    parts = [_number(found[name]) for name in ("a", "b", "c")]
+    is_sum = found.re is _SUMMED or bool(found["unit"])
+    value = sum(parts, Decimal(0)) if is_sum else parts[2]
     if value > MAX_CREDITS:
         return None
-    return Credits(low=value, quote=found[0].strip(), is_sum=bool(found["unit"]))
+    return Credits(low=value, quote=found[0].strip(), is_sum=is_sum)
 
 
 def _first_number(text: str) -> Credits | None:
@@ -177,7 +215,7 @@ def _is_at_end(text: str, found: re.Match[str]) -> bool:
     rest = text[found.end() :]
     rest = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", rest)
     rest = _CEU.sub("", _STATED.sub("", rest))
-    return bool(re.fullmatch(r"[\s.,;:|)\]/+*-]*", rest))
+    return bool(re.fullmatch(r"[\s.,;:|)\]/+*-]*(?:\s[A-Z]{1,3}\b[.,/]?){0,3}\s*", rest))
 
 
 def _without(text: str, end: int) -> str:

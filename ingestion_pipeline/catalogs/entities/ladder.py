@@ -10,10 +10,12 @@ from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api
 from ingestion_pipeline.catalogs.entities.embedded_courses import courses_by_embedded
 from ingestion_pipeline.catalogs.entities.embedded_things import things_by_embedded
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
+from ingestion_pipeline.catalogs.entities.labelled_rules import courses_by_labels, labels_of
 from ingestion_pipeline.catalogs.entities.layout_rules import courses_by_layout
 from ingestion_pipeline.catalogs.entities.learned_selectors import found_by_learned
 from ingestion_pipeline.catalogs.entities.listed_rules import items_by_list
 from ingestion_pipeline.catalogs.entities.orders import gives_orders
+from ingestion_pipeline.catalogs.entities.page_lines import content_lines
 from ingestion_pipeline.catalogs.entities.places import embedded, placed
 from ingestion_pipeline.catalogs.entities.record import (
     LEARNED,
@@ -159,10 +161,19 @@ def _learned(kind: EntityType, page: RulePage, learned: Selectors) -> Iterator[_
 
 
 def _course_layouts(page: RulePage) -> Iterator[_Answer]:
-    name, found = courses_by_vendor(visible_tree(page.body))
+    tree = visible_tree(page.body)
+    name, found = courses_by_vendor(tree)
     yield _Answer(rung=Rung.SELECTORS, by=name, found=found, text=page.text)
-    for by, rule in (("tables", courses_by_table), ("layout", courses_by_layout)):
-        yield _Answer(rung=Rung.LAYOUT, by=by, found=rule(visible_tree(page.body)), text=page.text)
+    yield _Answer(rung=Rung.LAYOUT, by="tables", found=courses_by_table(tree), text=page.text)
+    lines = content_lines(tree)  # the last to use the tree: it takes out what is no content
+    labels = list(labels_of(lines))
+    by_line = (
+        ("labels", courses_by_labels(lines, labels)),
+        ("layout", courses_by_layout(lines)),
+        ("labels", courses_by_labels(lines, labels, any_sign=True)),
+    )
+    for by, found in by_line:
+        yield _Answer(rung=Rung.LAYOUT, by=by, found=found, text=page.text)
 
 
 def _layouts(kind: EntityType, page: RulePage) -> Iterator[_Answer]:

@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
 from ingestion_pipeline.catalogs.entities.course_code import (
     Heading,
+    is_title,
     read_heading,
     split_heading,
     turned_heading,
 )
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
-from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
+from ingestion_pipeline.catalogs.entities.course_region import own_lines
+from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.record import Found
-from ingestion_pipeline.catalogs.entities.words import Part
-
-if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
+from ingestion_pipeline.catalogs.entities.words import Part, names_section
 
 MAX_COURSES = 5_000
-MAX_LINES = 200_000
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75
-LEAST_DESCRIPTION_WORDS = 6
-# So many of them must be described, and state credits or prerequisites, or it is no catalogue.
-LEAST_STATED_SHARE = 0.5
-LEAST_DESCRIBED_SHARE = 0.5
-
-_ASIDE = (
-    "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], .breadcrumb"
-)
+_FIGURE = re.compile("[0-9]")
 
 
 @dataclass(slots=True)
 class _Course:
-    heading: str
-    body: list[str]
+    """A course as its lines are gathered, the one that it begins with among them.
 
-
-def courses_by_layout(tree: LexborHTMLParser) -> list[Found]:
-    """The courses that repeated lines show; none where the page does not look like a catalogue.
-
-    The tree is a cleaned one, and loses its navigation.
+    Where that is no more than a code, the title may stand `above` it, or below it as a heading.
     """
-    for node in tree.css(_ASIDE):
-        node.decompose()
-    if tree.body is None:
-        return []
-    found = [
-        one for course in _split(list(lines_of(tree.body))[:MAX_LINES]) if (one := _read(course))
-    ]
-    return found if _is_catalogue(found) else []
+
+    heading: str
+    lines: list[Line]
+    rest: str = ""  # what else the first line says
+    has_title: bool = True
+    above: str | None = None
+    has_heading_below: bool = False
+    title: str | None = None
 
 
-def _split(lines: list[Line]) -> list[_Course]:
+def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
+    """The courses that repeated lines show; none where the page does not look like a catalogue."""
+    courses = _split(lines)
+    _give_titles(courses)
+    if courses:
+        courses[-1].lines = own_lines([course.lines for course in courses])
+    found = [one for course in courses if (one := _read(course))]
+    return found if is_catalogue(found) else []
+
+
+def _split(lines: Sequence[Line]) -> list[_Course]:
     courses: list[_Course] = []
     is_open = is_list = False
+    last: Line | None = None
     for line in lines:
-        course = _begun(line)
+        course, last, above = _begun(line), line, last
         is_marked = line.is_heading or bool(line.lead)
         if course is not None and (is_marked or not is_list):
             if len(courses) == MAX_COURSES:
                 break
+            course.above = _title_above(above)
             courses.append(course)
             is_open, is_list = True, False
             continue
@@ -71,37 +71,75 @@ def _split(lines: list[Line]) -> list[_Course]:
             is_list = _opens_list(line)
         is_open = is_open and not _ends(line, courses[-1])
         if is_open:
-            courses[-1].body.append(labelled_text(line))
+            course = courses[-1]
+            course.has_heading_below |= _is_heading_below(line, course)
+            course.lines.append(line)
     return courses
+
+
+def _is_heading_below(line: Line, course: _Course) -> bool:
+    is_next = line.is_heading and len(course.lines) == 1
+    return is_next and label_of(line.text)[0] is None
+
+
+def _title_above(line: Line | None) -> str | None:
+    """The line's text if it is set like a title and may name a course."""
+    if line is None or not (line.is_heading or line.lead == line.text) or line.is_term:
+        return None
+    is_section = names_section(line.text) or label_of(line.text)[0] is not None
+    return line.text if not is_section and is_title(line.text) else None
+
+
+def _give_titles(courses: Sequence[_Course]) -> None:
+    """Give codes that stand alone the titles over them, where every one of them has one.
+
+    A page's own title stands over the first course, too: one course with a heading below its code
+    is enough to tell that titles stand there.
+    """
+    alone = [number for number, course in enumerate(courses) if not course.has_title]
+    if any(courses[number].above is None or courses[number].has_heading_below for number in alone):
+        return
+    for number in alone:
+        course, before = courses[number], courses[number - 1].lines if number else []
+        if len(before) > 1 and before[-1].text == course.above:  # bold alone ends no course
+            before.pop()
+        course.title = course.above
 
 
 def _ends(line: Line, course: _Course) -> bool:
     """Whether another part of the page begins with the line."""
-    is_title = line.is_heading and label_of(line.text)[0] is None and bool(course.body)
-    return is_title or len(course.body) >= MAX_BODY_LINES
+    is_title = (
+        line.is_heading
+        and label_of(line.text)[0] is None
+        and (bool(course.rest) or len(course.lines) > 1)
+    )
+    return is_title or len(course.lines) > MAX_BODY_LINES
 
 
 def _opens_list(line: Line) -> bool:
     """Whether courses below the line are those that another one asks for."""
     part, rest = label_of(line.text)
-    return part in {Part.PREREQUISITES, Part.OTHER} and not rest
+    is_label = part in {Part.PREREQUISITES, Part.OTHER} and not rest
+    return is_label and not names_section(line.text)  # Course offerings
 
 
 def _begun(line: Line) -> _Course | None:
     """The course that the line begins, with what else the line says; None if it begins none."""
+    if not _FIGURE.search(line.text):
+        return None
     if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
-        return _Course(line.lead, [line.rest.lstrip(" .:\u2013\u2014-")])
+        return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
     if line.is_heading and (turned := turned_heading(line.text)):
-        return _Course(turned, [])
+        return _Course(turned, [line])
     heading = read_heading(line.text)
     has_credits = heading is not None and heading.credits is not None
     if not has_credits and (parts := split_heading(line.text)):
-        return _Course(parts[0], [parts[1]])
+        return _Course(parts[0], [line], rest=parts[1])
     if heading is None:
         return None
     has_place = line.is_heading or bool(line.lead) or has_credits
     is_one = has_place or _is_short(heading) or not heading.title
-    return _Course(line.text, []) if is_one else None
+    return _Course(line.text, [line], has_title=bool(heading.title)) if is_one else None
 
 
 def _names(heading: Heading | None) -> bool:
@@ -113,23 +151,11 @@ def _is_short(heading: Heading) -> bool:
 
 
 def _read(course: _Course) -> Found | None:
-    found = course_found(Slots(heading=course.heading), course.body, confidence=CONFIDENCE)
+    slots = Slots(heading=course.heading, title=course.title)
+    found = course_found(slots, _body(course), confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
 
 
-def _is_catalogue(found: list[Found]) -> bool:
-    described = [one for one in found if _is_described(one)]
-    if not described or len(described) < LEAST_DESCRIBED_SHARE * len(found):
-        return False
-    stated = sum(_states_something(one) for one in described)
-    return stated >= LEAST_STATED_SHARE * len(described)
-
-
-def _is_described(found: Found) -> bool:
-    description = found.fields.get("course_description")
-    return isinstance(description, str) and len(description.split()) >= LEAST_DESCRIPTION_WORDS
-
-
-def _states_something(found: Found) -> bool:
-    names = ("course_credits_min", "course_credits_max", "course_ceu_credits", "course_non_credit")
-    return any(found.fields.get(name) is not None for name in (*names, "course_prerequisites"))
+def _body(course: _Course) -> list[str]:
+    first = [course.rest] if course.rest else []
+    return first + [labelled_text(line) for line in course.lines[1:]]

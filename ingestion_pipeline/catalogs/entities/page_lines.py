@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.cleaning import readable
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborNode
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+MAX_LINES = 200_000
+MAX_TERM_CHARACTERS = 60
+
+_ASIDE = (
+    "nav, header:not(main header), footer, aside, [role=navigation], [role=banner],"
+    " [role=contentinfo], .breadcrumb, .breadcrumbs, .footer, .site-footer, .page-footer, #footer,"
+    " .copyright, .pager, .pagination"
+)
 _INLINE = frozenset(
     {
         *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn"),
@@ -22,15 +32,25 @@ _BOLD = frozenset(
     {"b", "strong", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "th", "caption", "summary"}
 )
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_TERMS = frozenset({"dt", "th"})
+_VERBATIM = frozenset({"pre", "listing", "plaintext"})
+_TOUCHING = frozenset({"span", "time", "strong", "a", "b", "em", "i"})
+_WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are an effect
+_MARKS = _BOLD | _TERMS | _VERBATIM
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A line of a page; `lead` is as much of it as is set in bold at its beginning."""
+    """A line of a page; `lead` is as much of it as is set in bold at its beginning.
+
+    `is_term` if it names what the next line says: `<dt>Credits</dt><dd>3</dd>`.
+    """
 
     text: str
     lead: str
     is_heading: bool
+    is_term: bool = False
+    node: LexborNode | None = field(default=None, compare=False, repr=False)  # the text's parent
 
     @property
     def rest(self) -> str:
@@ -44,29 +64,76 @@ class _Gathering:
     lead: list[str]
     is_lead: bool
     is_heading: bool
+    is_term: bool
+    node: LexborNode | None = None
 
 
-def lines_of(root: LexborNode, *, without: Set[int] = frozenset()) -> Iterator[Line]:
-    """The lines of a cleaned element, in page order, but not those of the nodes named by id."""
-    line = _Gathering([], [], is_lead=True, is_heading=False)
-    bold_depth = heading_depth = 0
+@dataclass(slots=True)
+class _Depths:
+    """In how many elements of a kind a text stands."""
+
+    bold: int = 0
+    heading: int = 0
+    term: int = 0
+    verbatim: int = 0
+
+    def change(self, tag: str, by: int, *, is_term: bool) -> None:
+        """Go into an element, or out of it."""
+        self.bold += by * (tag in _BOLD)
+        self.heading += by * (tag in _HEADINGS)
+        self.term += by * (is_term or tag in _TERMS)
+        self.verbatim += by * (tag in _VERBATIM)
+
+
+def content_lines(tree: LexborHTMLParser) -> list[Line]:
+    """The lines of a cleaned page that are neither navigation nor footer; the tree loses those."""
+    for node in tree.css(_ASIDE):
+        node.decompose()
+    if tree.body is None:
+        return []
+    return list(islice(lines_of(tree.body, terms=_terms(tree)), MAX_LINES))
+
+
+def _terms(tree: LexborHTMLParser) -> Set[int]:
+    """Nodes that name what follows them: by their class, or first of a row of two cells."""
+    named = {node.mem_id for node in tree.css("[class*='label' i]:not(:has(*))")}
+    return named | {cell.mem_id for row in tree.css("tr") if (cell := _term(row)) is not None}
+
+
+def _term(row: LexborNode) -> LexborNode | None:
+    match list(islice(row.iter(), 3)):
+        case [name, _] if len(name.text().strip()) <= MAX_TERM_CHARACTERS:
+            return name
+        case _:
+            return None
+
+
+def lines_of(
+    root: LexborNode, *, without: Set[int] = frozenset(), terms: Set[int] = frozenset()
+) -> Iterator[Line]:
+    """The lines of a cleaned element, in page order, but not those of the nodes named by id.
+
+    `terms` are the ids of nodes that name what follows them, beside `dt` and `th`.
+    """
+    line = _Gathering([], [], is_lead=True, is_heading=False, is_term=False)
+    depths = _Depths(verbatim=_is_plain_text(root))
     waiting: list[tuple[LexborNode, bool]] = [(root, False)]
     while waiting:
         node, is_end = waiting.pop()
         tag = node.tag or ""
         if tag == "-text":
-            _gather(
-                line, node.text_content or "", is_bold=bold_depth > 0, in_heading=heading_depth > 0
-            )
+            yield from _read(line, node, depths)
             continue
-        is_left_out = node.mem_id in without
-        if tag not in _INLINE or is_left_out:
+        node_id = node.mem_id
+        is_left_out, is_term = node_id in without, node_id in terms
+        if tag not in _INLINE or is_left_out or is_term:
             yield from _finished(line)
+        elif is_end and tag == "span":
+            _part_from_next(line, node)
         if is_left_out:
             continue
-        change = -1 if is_end else 1
-        bold_depth += change * (tag in _BOLD)
-        heading_depth += change * (tag in _HEADINGS)
+        if is_term or tag in _MARKS:
+            depths.change(tag, -1 if is_end else 1, is_term=is_term)
         if not is_end:
             waiting.append((node, True))
             children = list(node.iter(include_text=True))
@@ -74,20 +141,51 @@ def lines_of(root: LexborNode, *, without: Set[int] = frozenset()) -> Iterator[L
     yield from _finished(line)
 
 
-def _gather(line: _Gathering, text: str, *, is_bold: bool, in_heading: bool) -> None:
+def _is_plain_text(root: LexborNode) -> bool:
+    """Whether a page is nothing but text, whose line ends are all that there is of layout."""
+    is_page = root.tag == "body"
+    return is_page and all(child.tag == "-text" for child in root.iter(include_text=True))
+
+
+def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
+    """Take in a text; where line ends count, the lines that it finishes."""
+    text, around = node.text_content or "", node.parent
+    first, *others = text.split("\n") if depths.verbatim else [text]
+    _gather(line, first, around, depths)
+    for other in others:
+        yield from _finished(line)
+        _gather(line, other, around, depths)
+
+
+def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Depths) -> None:
     line.pieces.append(text)
     if not text.strip():
         line.lead.append(text if line.is_lead else "")
         return
-    line.is_lead = line.is_lead and is_bold
-    line.is_heading = line.is_heading or in_heading
+    line.node = line.node or around
+    line.is_lead = line.is_lead and depths.bold > 0
+    line.is_heading = line.is_heading or depths.heading > 0
+    line.is_term = line.is_term or depths.term > 0
     if line.is_lead:
         line.lead.append(text)
 
 
+def _part_from_next(line: _Gathering, node: LexborNode) -> None:
+    """Set a blank between elements that only a style sheet keeps apart, as in the page's text."""
+    if line.pieces and _WHOLE.search(line.pieces[-1]) and (after := node.next) is not None:
+        line.pieces.append(" " if after.tag in _TOUCHING else "")
+
+
 def _finished(line: _Gathering) -> Iterator[Line]:
-    text = readable("".join(line.pieces).replace("\n", " "))
+    text = readable("".join(line.pieces).replace("\n", " ")) if line.pieces else ""
     if text:
         lead = readable("".join(line.lead).replace("\n", " "))
-        yield Line(text=text, lead=lead, is_heading=line.is_heading)
-    line.pieces, line.lead, line.is_lead, line.is_heading = [], [], True, False
+        yield Line(
+            text=text,
+            lead=lead,
+            is_heading=line.is_heading,
+            is_term=line.is_term,
+            node=line.node,
+        )
+    line.pieces, line.lead, line.is_lead, line.node = [], [], True, None
+    line.is_heading = line.is_term = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.course_code import read_heading
@@ -11,6 +12,7 @@ from ingestion_pipeline.catalogs.entities.course_found import Slots, course_foun
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.words import Part, part_named
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 20_000
 CONFIDENCE = 0.85
+LEAST_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
 
 _COLUMNS = {
     "code": re.compile(
@@ -35,6 +38,14 @@ _COLUMNS = {
     "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
 }
 
+_NAMED = {
+    Part.CODE: "code",
+    Part.TITLE: "title",
+    Part.CREDITS: "credits",
+    Part.DESCRIPTION: "description",
+    Part.PREREQUISITES: "prerequisites",
+}
+
 
 def courses_by_table(tree: LexborHTMLParser) -> list[Found]:
     """The courses of every table that has codes and descriptions; the tree is a cleaned one.
@@ -50,6 +61,8 @@ def _courses(table: LexborNode) -> Iterator[Found]:
     if columns is None:
         return
     start, places = columns
+    if "description" not in places and not _describes_below(rows[start:]):
+        return
     position = start
     while position < len(rows):
         cells = rows[position]
@@ -67,15 +80,25 @@ def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
     for number, cells in enumerate(rows[:3]):
         places: dict[str, int] = {}
         for place, text in enumerate(cells):
-            name = next(
-                (one for one, name in _COLUMNS.items() if name.fullmatch(text.strip(" :*"))), None
-            )
+            name = _column(text.strip(" :*"))
             if name and name not in places:
                 places[name] = place
         describes = "description" in places or any(len(row) == 1 for row in rows[number + 1 :])
         if "code" in places and describes and len(places) > 1:
             return number + 1, places
     return None
+
+
+def _describes_below(rows: list[list[str]]) -> bool:
+    """Whether most rows of a course have one below them that describes it."""
+    whole = [len(row) == 1 for row in rows]
+    described = sum(is_below and not is_above for is_above, is_below in pairwise(whole))
+    return described >= LEAST_DESCRIBED_SHARE * (len(rows) - sum(whole))
+
+
+def _column(text: str) -> str | None:
+    named = next((one for one, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
+    return named or _NAMED.get(part_named(text) or Part.OTHER)
 
 
 def _course(cells: list[str], places: dict[str, int], below: str | None) -> Found | None:

@@ -21,6 +21,7 @@ class Part(Enum):
     TITLE = "title"
     CODE = "code"
     OTHER = "other"
+    UNNAMED = "unnamed"  # a label by its looks, and in no list of words
 
 
 class _Labels(BaseModel):
@@ -35,9 +36,11 @@ class _Words(BaseModel):
 
     labels: tuple[_Labels, ...]
     noise: tuple[str, ...]
+    section_titles: tuple[str, ...]
     no_subjects: frozenset[str]
 
 
+@lru_cache(maxsize=4_096)  # a catalogue has few labels, and many of each
 def part_named(label: str) -> Part | None:
     """What the label announces; None if it is none."""
     return next((part for part, pattern in _patterns() if pattern.fullmatch(label)), None)
@@ -46,6 +49,11 @@ def part_named(label: str) -> Part | None:
 def is_noise(line: str) -> bool:
     """Whether the line belongs to the page and not to a course."""
     return _noise().fullmatch(line) is not None
+
+
+def names_section(line: str) -> bool:
+    """Whether the line is the title of a page or of a part of it, and of no course."""
+    return _sections().fullmatch(line.strip(" :.")) is not None
 
 
 def names_subject(words: Sequence[str]) -> bool:
@@ -69,6 +77,13 @@ def _noise() -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{one})" for one in _words().noise), re.IGNORECASE)
 
 
+@lru_cache(maxsize=1)
+def _sections() -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{one})" for one in _words().section_titles), re.IGNORECASE)
+
+
 def _whole(labels: Sequence[str]) -> re.Pattern[str]:
     patterns = "|".join(f"(?:{one})" for one in labels)
-    return re.compile(rf"(?:course |class )?(?:{patterns})", re.IGNORECASE)
+    return re.compile(
+        rf"(?:course |class |module |unit |subject |paper )?(?:{patterns})", re.IGNORECASE
+    )

@@ -162,3 +162,24 @@ def test_a_list_that_shows_only_its_beginning_is_followed_page_by_page() -> None
     recipe = detect(SavedLook(site), "/courses").recipe
 
     assert recipe["pagination"] == {"next": "rel"}
+
+
+def test_routes_that_only_a_script_knows_are_named_with_the_cure() -> None:
+    links = {f"#/courses?group={name}": name for name in sites.DEPARTMENTS}
+
+    with pytest.raises(NotDetected, match=r"#/courses\?group=Biology") as told:
+        detect(SavedLook({"/catalog/": sites.page(sites.anchors(links))}), "/catalog/")
+
+    assert told.value.code == "by_script"
+    assert "api/v1/catalog/courses" in told.value.text
+    assert "render" in told.value.text
+
+
+def test_a_page_that_is_empty_before_its_script_ran_is_said_to_need_a_browser() -> None:
+    shell = "<title>Catalog</title><body><div id=app></div><script src=/catalog.js></script>"
+
+    with pytest.raises(NotDetected, match="before its script") as told:
+        detect(SavedLook({"/catalog/": shell}), "/catalog/")
+
+    assert told.value.code == "by_script"
+    assert "`render: true`" in told.value.text

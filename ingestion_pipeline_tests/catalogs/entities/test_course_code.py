@@ -8,6 +8,7 @@ from ingestion_pipeline.catalogs.entities.course_code import (
     read_code,
     read_heading,
     split_heading,
+    turned_heading,
 )
 
 
@@ -36,6 +37,13 @@ from ingestion_pipeline.catalogs.entities.course_code import (
             None,
         ),
         ("CSE 3. Fluency (4)", "CSE 3", "Fluency", "4", None),
+        ("CSE 130 First Programs (4) NSc, RSN", "CSE 130", "First Programs", "4", None),
+        ("CPSC 110 (4) Programs", "CPSC 110", "Programs", "4", None),
+        ("GEOG 181 LAB,LEC 0.50", "GEOG 181", "", "0.50", None),
+        ("EVRN 148. Prairie Life. 4 Credits. N", "EVRN 148", "Prairie Life", "4", None),
+        ("Module LAWS20011: Law of the Sea", "LAWS20011", "Law of the Sea", None, None),
+        ("COMPSCI 1MD3 - Making", "COMPSCI 1MD3", "Making", None, None),
+        ("01:730:105 Thinking Well (3)", "01:730:105", "Thinking Well", "3", None),
         ("CS 106A: Methodology (ENGR 70A)", "CS 106A", "Methodology (ENGR 70A)", None, None),
         ("15-122 Imperative Computation", "15-122", "Imperative Computation", None, None),
         ("6.100A Programming in Python", "6.100A", "Programming in Python", None, None),
@@ -117,3 +125,22 @@ def test_a_line_that_holds_all_is_cut_after_its_credits() -> None:
 )
 def test_an_element_for_codes_may_write_them_as_it_likes(text: str, code: str | None) -> None:
     assert read_code(text) == code
+
+
+@pytest.mark.parametrize(
+    ("line", "turned"),
+    [
+        ("Botany (BIO 101)", "BIO 101 Botany"),
+        ("Ceramics I - ART 171", "ART 171 Ceramics I"),
+        ("Postgraduate Course: Stories (LLLG07031)", "LLLG07031 Stories"),
+        ("Prerequisite: BIO 101", None),
+    ],
+)
+def test_a_code_may_end_a_heading(line: str, turned: str | None) -> None:
+    assert turned_heading(line) == turned
+
+
+def test_any_sign_is_a_code_only_where_that_is_sure() -> None:
+    assert read_code("005712") is None
+    assert read_code("005712", is_sure=True) == "005712"
+    assert read_code("Monday", is_sure=True) is None

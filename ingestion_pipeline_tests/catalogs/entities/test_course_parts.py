@@ -27,6 +27,9 @@ PROSE = "How programs are written and read."
         (["3 Credits", PROSE, "Restrictions: Majors only."], None),
         (["Course Attributes: Core", "Description", PROSE], None),
         (["Fall", "Description:", PROSE, "Typically Offered: Spring"], None),
+        ([PROSE, "Campus: North", "Module leader: Dr Quill"], None),
+        ([f"(3 cr.) {PROSE}"], None),
+        (["Inhalt", PROSE, "Voraussetzungen", "Keine"], None),
     ],
 )
 def test_only_prerequisites_are_prerequisites_and_only_prose_describes(

@@ -6,7 +6,11 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.credits import read_credits, slot_credits
+from ingestion_pipeline.catalogs.entities.credits import (
+    leading_credits,
+    read_credits,
+    slot_credits,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,6 +29,10 @@ from ingestion_pipeline.catalogs.entities.credits import read_credits, slot_cred
         ("Units: 3-5", "3", "5", None),
         ("3 credit(s) At least 1x fall or spring", "3", None, None),
         ("7.5 ECTS", "7.5", None, None),
+        ("7,5 LP", "7.5", None, None),
+        ("6 Units of Credit", "6", None, None),
+        ("4 単位", "4", None, None),
+        ("Units: 3-0-9", "12", None, None),
     ],
 )
 def test_a_line_states_credits(text: str, low: str, high: str | None, kind: str | None) -> None:
@@ -72,3 +80,16 @@ def test_continuing_education_and_no_credit_are_said_apart() -> None:
     assert none is not None
     assert none.non_credit
     assert none.low is None
+
+
+def test_a_paragraph_may_begin_with_its_credits() -> None:
+    found = leading_credits("(3 cr.) Who draws maps, and for whom.")
+
+    assert found is not None
+    assert found[0].low == 3
+    assert found[1] == "Who draws maps, and for whom."
+
+
+@pytest.mark.parametrize("text", ["(3 cr; A-F or Audit; offered Every Fall)", "3 Points of light"])
+def test_a_remark_or_a_phrase_is_no_paragraph_with_credits(text: str) -> None:
+    assert leading_credits(text) is None
