@@ -56,6 +56,7 @@ def write_pages(
     `stored` is what the archive has of each new page, by its task. The counts, and when those that
     are tried again are due.
     """
+    system.lock(connection, [one.work for one in results if not isinstance(one, PageGone)])
     mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
     kept = [one for one in results if one.task.id in mine]
     done = [one for one in kept if isinstance(one, PageDone)]

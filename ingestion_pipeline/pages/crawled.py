@@ -229,6 +229,13 @@ class CrawledSystem(Protocol):
         """Whether `follow` looks into the page; else an unchanged one is not read again."""
         ...
 
+    def lock(self, connection: Connection, works: Sequence[PageWork]) -> None:
+        """Nobody ends these pages' walks meanwhile; called before their tasks are locked.
+
+        In this order everywhere, so that no two transactions wait for each other.
+        """
+        ...
+
     def without_progress(
         self, connection: Connection, works: Sequence[PageWork], *, since: datetime
     ) -> set[int]:

@@ -6,6 +6,8 @@ completion · a failed root · a wall · a budget · an operator
                       v
  finalise: conditional update ─> dataset ─> source ─> audit ─> one notice     (one transaction)
 ```
+
+Whoever ends one has locked its row before any of its tasks: the order is that of `locking`.
 """
 
 from __future__ import annotations

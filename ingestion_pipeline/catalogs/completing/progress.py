@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, case, func, select, update
 
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
     UNFINISHED_PAGES,
@@ -183,9 +184,7 @@ def write_summaries(
     """These have changed since they were last looked at."""
     if not summaries:
         return
-    # In one order, as whoever adds to several locks them: no two wait for each other.
-    locked = select(extractions.c.id).where(extractions.c.id.in_(list(summaries)))
-    connection.execute(locked.order_by(extractions.c.id).with_for_update())
+    lock_rows(connection, summaries.keys())
     rows = [(id_, dict(summary)) for id_, summary in sorted(summaries.items())]
     given = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
     connection.execute(

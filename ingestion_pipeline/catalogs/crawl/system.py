@@ -25,6 +25,7 @@ from ingestion_pipeline.catalogs.crawl.writing import (
     write_visits,
 )
 from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.carrying import carry_over
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes.seen import SeenPage
@@ -86,6 +87,11 @@ class CatalogSystem:
         """A page of records alone leads nowhere, unchanged or not."""
         plan: PagePlan = work.plan
         return plan.step.recipe.leads_on
+
+    def lock(self, connection: Connection, works: Sequence[PageWork]) -> None:
+        """The pages' extractions, before their tasks: the order of `locking`."""
+        plans: Sequence[PagePlan] = [work.plan for work in works]
+        lock_rows(connection, {plan.extraction_id for plan in plans})
 
     def without_progress(
         self, connection: Connection, works: Sequence[PageWork], *, since: datetime

@@ -90,13 +90,13 @@ def cancel(
 
     That stops them at their next check, and nothing that they bring is written.
     """
-    _take_away(connection, extraction_id, now=now)  # tasks before extractions, as crawls lock them
     row = find(connection, extraction_id)
     if row.status not in CRAWLING_STATES:
         raise Unfit(
             f"extraction {extraction_id} is {row.status} already;"
             f" `ingest extractions resume {extraction_id}` would go on with it"
         )
+    _take_away(connection, row, now=now)
     said = f"cancelled by {actor}" + (f": {reason}" if reason else "")
     failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": said}
     ending = Ending(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
@@ -106,13 +106,7 @@ def cancel(
     return ended
 
 
-def _take_away(connection: Connection, extraction_id: int, *, now: datetime) -> None:
-    of_it = select(extractions.c.source_id, extractions.c.tracking_id).where(
-        extractions.c.id == extraction_id
-    )
-    row = connection.execute(of_it).one_or_none()
-    if row is None:
-        raise UnknownExtraction(extraction_id)
+def _take_away(connection: Connection, row: Row[Any], *, now: datetime) -> None:
     active = (
         select(tasks.c.id)
         .where(

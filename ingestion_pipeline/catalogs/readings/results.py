@@ -18,6 +18,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.catalogs.completing.ending import budget_ending, end_hopeless, finalise
 from ingestion_pipeline.catalogs.crawl.worth_following import explore
 from ingestion_pipeline.catalogs.crawl.writing import failure_reason, lock_extractions
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.carrying import GoingOn
 from ingestion_pipeline.catalogs.readings.dataset_rows import (
     FinishedPage,
@@ -115,6 +116,8 @@ class _Flush:
         self._given_back = 0
 
     def write(self, results: Sequence[ReadResult]) -> WrittenReadings:
+        works = [one.work for one in results if not isinstance(one, PageGone)]
+        lock_rows(self._connection, {work.extraction_id for work in works})
         mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
         kept = [one for one in results if one.task.id in mine]
         ids = {one.work.extraction_id for one in kept if not isinstance(one, PageGone)}
