@@ -110,6 +110,10 @@ def _why(one: Mapping[str, Any]) -> str:
         findings: list[dict[str, str]] = one["findings"] or []
         said = "; ".join(each["message"] for each in findings)
         return f"held back: {said}; `ingest extractions publish {one['id']}` shows it all the same"
+    summary: dict[str, Any] = one["summary"] or {}
+    if kept := summary.get("kept"):
+        cure = f"`ingest extractions retry {one['id']}` visits them again"
+        return f"{counted(kept, 'item')} kept of the time before, whose pages failed; {cure}"
     waiting: list[dict[str, Any]] = one["waiting"]
     return "; ".join(f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting)
 
@@ -197,11 +201,13 @@ def _disabled(connection: Connection, extraction_id: int) -> str:
 @extractions.command()
 @id_argument
 @click.option("--dry-run", is_flag=True, help="Only tell pages, model calls and cost.")
+@click.option("--publish", is_flag=True, help="Show it though a later crawl's dataset is shown.")
 @json_option
-def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
+def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) -> None:
     """Read the stored pages again into a new dataset.
 
-    Without a single request; the dataset that is shown stays until the new one is good.
+    Without a single request; the dataset that is shown stays until the new one is good. What is of
+    a later crawl stays shown, unless --publish says otherwise.
     """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs.operating import rerun_cost, rerunning
@@ -220,10 +226,12 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
             return
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
-            made = rerunning.rerun(connection, extraction_id, actor=actor(), now=now)
+            made = rerunning.rerun(
+                connection, extraction_id, actor=actor(), now=now, publish=publish
+            )
     read = counted(made.pages, "stored page")
     said = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
-    _say(asdict(made), f"{said}, into a new dataset", as_json=as_json)
+    _say(asdict(made), f"{said}, into a new dataset: {made.outlook}", as_json=as_json)
 
 
 @extractions.command()
@@ -231,11 +239,11 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
     """Show the dataset that the quality gates held back, all the same."""
-    from ingestion_pipeline.catalogs.operating import control
+    from ingestion_pipeline.catalogs.operating import accepting
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        version = control.publish(connection, extraction_id, actor=actor(), now=now)
+        version = accepting.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
     _say(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from threading import Barrier
 from typing import Any
 
@@ -147,10 +148,8 @@ def test_ends_at_the_same_moment_never_deadlock_and_each_is_told_once(some: Extr
         start = Barrier(3)
 
         with ThreadPoolExecutor(3) as pool:
-            each = [
-                pool.submit(at_once, start, one)
-                for one in (some.look, lambda: some.cancel(id_), lambda: some.end(id_, WALL))
-            ]
+            ends = (some.look, partial(some.cancel, id_), partial(some.end, id_, WALL))
+            each = [pool.submit(at_once, start, one) for one in ends]
             for one in each:
                 one.result(30)
 

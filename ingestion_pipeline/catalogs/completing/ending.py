@@ -186,7 +186,7 @@ def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
         kind=ExtractionKind(row.kind),
         status=ending.status,
         failure=ending.failure,
-        page_count=row.page_count,
+        page_count=row.page_count + (0 if dataset is None else dataset.unlisted),
         dataset=dataset,
     )
 

@@ -152,6 +152,7 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     """Failed pages are visited or read again, and pages without data are read again.
 
     An extraction that has ended is opened for it, and ends again; one that goes on stays as it is.
+    What it has published stays as it is, and shown: the retry builds a version after it.
     """
     row = find(connection, extraction_id)
     if not _reset(connection, row, _hopeless_pages(row)):
@@ -250,7 +251,7 @@ def _reopen(
             updated_at=now,
             # One that was merely confirmed belongs to another extraction: nothing is added to it.
             dataset_id=_own_dataset(row.id),
-            base_dataset_id=_kept_base(row.base_dataset_id),
+            base_dataset_id=_kept_base(_stand_on_published(connection, row)),
         )
     )
     connection.execute(
@@ -266,6 +267,28 @@ def _reopen(
     subject = f"extraction:{row.id}"
     audit(connection, actor=actor, action=action, subject=subject, now=now, detail=detail)
     return done
+
+
+def _stand_on_published(connection: Connection, row: Row[Any]) -> int | None:
+    """The dataset that pages which are not read again have their items from.
+
+    If its own was published, that one: its pages point at themselves, and the next version takes
+    their items from there.
+    """
+    newest = select(datasets.c.id, datasets.c.status).where(datasets.c.extraction_id == row.id)
+    own = connection.execute(newest.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
+    if own is None or own.status != DatasetStatus.PUBLISHED.value:
+        return row.base_dataset_id
+    has_items = exists().where(
+        data_items.c.dataset_id == own.id, data_items.c.page_id == pages.c.id
+    )
+    is_done = pages.c.status.in_([PageStatus.SUCCESS.value, PageStatus.ERROR.value])
+    connection.execute(
+        update(pages)
+        .where(pages.c.extraction_id == row.id, is_done, has_items)
+        .values(carried_from=pages.c.id)
+    )
+    return own.id
 
 
 def _own_dataset(extraction_id: int) -> Any:  # noqa: ANN401 - a SQL expression
@@ -290,32 +313,3 @@ def refuse_running(
                 f"extraction {id_} of {source_id} goes on, and a source has one at a time;"
                 f" wait for it, or `ingest extractions cancel {id_}`"
             )
-
-
-def publish(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> int:
-    """The extraction's quarantined dataset is shown all the same; its version."""
-    row = find(connection, extraction_id)
-    query = select(datasets).where(datasets.c.id == row.dataset_id)
-    found = connection.execute(query.with_for_update()).one_or_none()
-    if found is None or found.status != DatasetStatus.QUARANTINED.value:
-        state = "has no dataset" if found is None else f"has a dataset that is {found.status}"
-        raise Unfit(
-            f"extraction {extraction_id} {state}; only a quarantined one can be published, and"
-            " `ingest extractions list` shows which are"
-        )
-    connection.execute(
-        update(datasets)
-        .where(datasets.c.id == found.id)
-        .values(status=DatasetStatus.PUBLISHED.value, published_at=now)
-    )
-    detail = {"source": row.source_id, "version": found.version, "findings": found.findings}
-    subject = f"extraction:{extraction_id}"
-    audit(
-        connection,
-        actor=actor,
-        action="dataset.publish",
-        subject=subject,
-        now=now,
-        detail=detail,
-    )
-    return found.version

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, func, or_, select
+from sqlalchemy import Connection, Row, and_, exists, false, func, or_, select
 
+from ingestion_pipeline.catalogs.completing.keeping import UNCHANGED
 from ingestion_pipeline.catalogs.entities.record import Rung
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.reading.grounding import PROVED
@@ -170,7 +171,7 @@ def _grounded_share(connection: Connection, own: Row[Any] | None) -> float | Non
 
 def _saved_pages(connection: Connection, extraction_id: int) -> tuple[int, int]:
     """How many pages are as they were, and how many of the others rules have read."""
-    is_carried = pages.c.carried_from.is_not(None)
+    is_carried = func.coalesce(UNCHANGED, false())
     by_rules = and_(~is_carried, pages.c.rung.in_([one.value for one in _BY_RULES]))
     query = select(func.count().filter(is_carried), func.count().filter(by_rules)).where(
         pages.c.extraction_id == extraction_id
