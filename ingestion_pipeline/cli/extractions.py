@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
-
 STATES = ("WAITING", "IN_PROGRESS", "COMPLETE", "STALE", "CANCELLED")
+PAGE_STATES = (
+    *("WAITING", "IN_PROGRESS", "DOWNLOADED"),
+    *("SUCCESS", "EXTRACTED_NO_DATA", "ERROR"),
+)
 id_argument = click.argument("extraction_id", metavar="ID", type=int)
 
 
@@ -115,7 +117,10 @@ def _why(one: Mapping[str, Any]) -> str:
         cure = f"`ingest extractions retry {one['id']}` visits them again"
         return f"{counted(kept, 'item')} kept of the time before, whose pages failed; {cure}"
     waiting: list[dict[str, Any]] = one["waiting"]
-    return "; ".join(f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting)
+    empty: list[dict[str, Any]] = one["no_data"]
+    said = [f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting]
+    said += [f"{counted(each['pages'], 'page')} without data: {each['why']}" for each in empty]
+    return "; ".join(said)
 
 
 def _pages(one: Mapping[str, Any]) -> str:
@@ -126,6 +131,34 @@ def _pages(one: Mapping[str, Any]) -> str:
     counts: dict[str, int] = summary.get("pages", {})
     left = sum(count for state, count in counts.items() if state in UNFINISHED_PAGES)
     return f"{one['page_count'] - left} of {one['page_count']}" if left else str(one["page_count"])
+
+
+@extractions.command()
+@id_argument
+@click.option("--status", type=click.Choice(PAGE_STATES), help="Only those in this state.")
+@click.option("--limit", default=200, type=click.IntRange(1), show_default=True, help="At most.")
+@json_option
+def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
+    """Show its pages: state, items, and why one failed or gave no data."""
+    from ingestion_pipeline.catalogs.operating.control import UnknownExtraction
+    from ingestion_pipeline.catalogs.operating.listing import list_pages
+
+    with opened() as (_, store), store.read() as connection:
+        found = list_pages(connection, extraction_id, status=status, limit=limit)
+        if not found and not list_pages(connection, extraction_id, limit=1):
+            raise UnknownExtraction(extraction_id)
+    if as_json:
+        say_json(found)
+    elif not found:
+        say(f"no page of extraction {extraction_id} is {status}")
+    else:
+        columns = [Column("status"), Column("items", is_number=True), Column("url"), Column("why")]
+        say_table(columns, [_page_row(one) for one in found])
+
+
+def _page_row(one: Mapping[str, Any]) -> list[object]:
+    failure: dict[str, Any] = one["failure"] or {}
+    return [one["status"], one["item_count"], one["url"], failure.get("message")]
 
 
 @extractions.command()
@@ -179,23 +212,9 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         done = act(connection, extraction_id, actor=actor(), now=now)
-        disabled = _disabled(connection, extraction_id)
     said = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
     facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
-    _say(facts, f"extraction {extraction_id} goes on: {said}{disabled}", as_json=as_json)
-
-
-def _disabled(connection: Connection, extraction_id: int) -> str:
-    """A warning, where its pages will wait because nobody asks a disabled source for anything."""
-    from ingestion_pipeline.catalogs.operating.control import find, source_of
-    from ingestion_pipeline.sources import SourceStatus
-
-    source = source_of(connection, find(connection, extraction_id))
-    if source.status is not SourceStatus.DISABLED:
-        return ""
-    return (
-        f"; {source.id} is disabled: nothing is fetched before `ingest sources enable {source.id}`"
-    )
+    _say(facts, f"extraction {extraction_id} goes on: {said}", as_json=as_json)
 
 
 @extractions.command()

@@ -102,6 +102,7 @@ def dataset_materialization(
         "items": report.items,
         "new_items": report.new_items,
         "flagged": report.flagged,
+        "kept_of_failed_pages": report.kept,
         "input_tokens": report.input_tokens,
         "output_tokens": report.output_tokens,
         "saved_by_cache": report.saved_by_cache,
@@ -120,6 +121,8 @@ def dataset_materialization(
     metadata["status"] = dg.MetadataValue.text(report.status)
     said = f"{report.extraction_id}, {report.extraction_status}"
     metadata["extraction"] = dg.MetadataValue.text(said)
+    if report.no_data:
+        metadata["no_data"] = dg.MetadataValue.text("\n".join(report.no_data))
     metadata |= more or {}
     if report.version is not None:
         metadata["export"] = dg.MetadataValue.text(export_command(report))

@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
-from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.task import Task
@@ -197,6 +197,10 @@ class CrawledSystem(Protocol):
 
     def pace(self, source: Source, settings: Settings) -> Pace:
         """How fast a host may be asked for the source."""
+        ...
+
+    def retries(self, settings: Settings) -> Work:
+        """How often and how soon a page that failed is tried again."""
         ...
 
     def honours_robots(self, work: PageWork) -> bool:

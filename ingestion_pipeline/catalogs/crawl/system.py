@@ -42,7 +42,7 @@ from ingestion_pipeline.pages.crawled import (
     StoredPage,
 )
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.work.errors import BOT_WALL
 from ingestion_pipeline.work.task import Task
@@ -54,6 +54,10 @@ class CatalogSystem:
     def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
         """Our own floor; robots.txt may ask for more."""
         return Pace(delay_seconds=settings.crawl.delay_seconds)
+
+    def retries(self, settings: Settings) -> Work:
+        """As the documents have it: soon, and twice."""
+        return settings.catalog_work
 
     def honours_robots(self, work: PageWork) -> bool:
         """Always, but for a documented API, and where an operator decided otherwise."""

@@ -299,7 +299,7 @@ class DetectionSlice:
                 connection,
                 results,
                 now=now,
-                policy=self._shop.settings.work,
+                policy=self._shop.settings.catalog_work,
                 random=self._shop.random,
             )
             self._hosts.release(connection, left, free, now=now)

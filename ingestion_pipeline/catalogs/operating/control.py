@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.states import (
     PageStatus,
 )
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import (
@@ -74,6 +74,15 @@ def source_of(connection: Connection, row: Row[Any]) -> Source:
     if found is None:
         raise UnknownSource(row.source_id)
     return found
+
+
+def refuse_disabled(source: Source) -> None:
+    """Raise if nobody works for the source: what was begun for it would wait for ever."""
+    if source.status is SourceStatus.DISABLED:
+        raise Unfit(
+            f"{source.id} is disabled, and nothing is fetched or read for it;"
+            f" `ingest sources enable {source.id}` first"
+        )
 
 
 def cancel(
@@ -135,9 +144,11 @@ def _take_away(connection: Connection, row: Row[Any], *, now: datetime) -> None:
 def resume(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
     """A stale or cancelled extraction goes on: pages without a live task have one again."""
     row = find(connection, extraction_id)
+    source = source_of(connection, row)
+    refuse_disabled(source)
     if row.status in CRAWLING_STATES:
         return requeue(
-            connection, row.id, row.tracking_id, source_of(connection, row), now=now
+            connection, row.id, row.tracking_id, source, now=now
         )  # what was orphaned is found again, and the rest left as it is
     if row.status not in ENDED_STATES:
         raise Unfit(
@@ -155,6 +166,7 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     What it has published stays as it is, and shown: the retry builds a version after it.
     """
     row = find(connection, extraction_id)
+    refuse_disabled(source_of(connection, row))
     if not _reset(connection, row, _hopeless_pages(row)):
         raise Unfit(
             f"extraction {extraction_id} has no page that failed or gave no data;"

@@ -30,6 +30,7 @@ from ingestion_pipeline.catalogs.completing.age import RERUN, newer_version
 from ingestion_pipeline.catalogs.operating.control import (
     Unfit,
     find,
+    refuse_disabled,
     refuse_running,
     source_of,
 )
@@ -89,6 +90,7 @@ def rerun(
     old = find(connection, extraction_id)
     refuse_running(connection, old.source_id)
     source = source_of(connection, old)
+    refuse_disabled(source)
     if not count_stored(connection, old.id):
         raise nothing_stored(old.id)
     tracking_id = str(uuid4())

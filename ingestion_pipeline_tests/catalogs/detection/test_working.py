@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from ingestion_pipeline.catalogs.crawl.crawling import ask_for
 from ingestion_pipeline.catalogs.detection.outcomes import Failed, write_results
 from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
 from ingestion_pipeline.catalogs.recipes.stored import (
@@ -121,6 +122,38 @@ def test_a_failure_is_told_only_when_it_is_final(shop: Workshop, web: FakeWeb) -
     assert "500" in row.message
     assert told(shop.store) == [("recipe", "ERROR")]
     assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["detect_recipe"]
+
+
+def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, sites.single())
+    web.routes["/all"] = 500
+    given_sources(shop.store, a_found_catalog("/all"))
+    detect(shop, web)
+    assert detect(shop, web).found == 0  # not before a poll
+    assert recipe_row(shop.store).status == "ERROR"
+
+    serve(web, sites.single())
+    said = ask_for(shop, [SHOP])[SHOP]
+
+    assert said == "not crawled: detection of its recipe is waiting"
+    assert detect(shop, web).found == 1
+    assert told(shop.store) == [("recipe", "ERROR"), ("recipe", "SUCCESS")]
+
+
+def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["/courses"] = 404
+    given_sources(shop.store, a_found_catalog("/courses"))
+    detect(shop, web)
+    web.requests.clear()
+
+    ask_for(shop, [SHOP])
+    detect(shop, web)
+
+    assert (recipe_row(shop.store).status, web.paths) == ("ERROR", [])
 
 
 def test_a_failure_that_passes_is_never_told(shop: Workshop, web: FakeWeb) -> None:
