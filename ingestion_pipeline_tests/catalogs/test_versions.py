@@ -12,9 +12,9 @@ from ingestion_pipeline_tests.extracting import Extracting, some
 __all__ = ["some"]
 
 
-def a_crawl(some: Extracting, *keys: str, **more: object) -> int:
+def a_crawl(some: Extracting, *keys: str) -> int:
     """A crawl of two pages, one of which failed; the other states these keys."""
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"}, **more)
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"})
     some.read(id_, {"/c/1": keys})
     some.fail(id_, "/c/2", "http_404")
     some.end(id_)
