@@ -6,8 +6,14 @@ import pytest
 
 from ingestion_pipeline.catalogs.operating import accepting, control
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, outbox
+from ingestion_pipeline_tests.catalogs.courses import given_courses
+from ingestion_pipeline_tests.crawlers import a_catalog, conclude, crawl, crawl_all
 from ingestion_pipeline_tests.extracting import Extracting, some
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources, rows
 
 __all__ = ["some"]
 
@@ -63,6 +69,29 @@ def test_a_retry_that_is_cancelled_leaves_what_is_published(some: Extracting) ->
     some.act(control.resume, id_)
     some.end(id_)
     assert some.versions()[2] == ("published", ["a", "b"])
+
+
+def test_pages_that_a_retry_reads_go_into_a_version_of_their_own(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """On a real web, by the real readers: what is shown does not change under whoever reads it."""
+    given_courses(web, 101, 102)
+    web.routes["/c/102"] = 404
+    given_sources(store, a_catalog())
+    crawl_all(shop, web.port)
+    shown = rows(store, data_items)
+    given_courses(web, 101, 102)
+
+    with store.begin() as connection:
+        control.retry(connection, 1, actor="ann", now=store.clock.now(connection))
+    crawl(shop, web)
+    conclude(shop)
+
+    assert rows(store, data_items)[: len(shown)] == shown
+    versions = {row.id: row.version for row in rows(store, datasets)}
+    held = [(versions[row.dataset_id], row.data["course_id"]) for row in rows(store, data_items)]
+    assert sorted(held) == [(1, "MATH 101"), (2, "MATH 101"), (2, "MATH 102")]
+    assert [row.status for row in rows(store, datasets)] == ["published"] * 2
 
 
 def test_a_rerun_of_the_newest_crawl_is_shown(some: Extracting) -> None:

@@ -28,6 +28,7 @@ from sqlalchemy import (
     literal,
     or_,
     select,
+    true,
     update,
 )
 from sqlalchemy.sql.selectable import FromClause
@@ -100,6 +101,9 @@ def _keep_unlisted(
 ) -> int:
     """A row for each page that this extraction did not find, below a page of it that failed."""
     old, old_step = pages.alias("old"), crawl_steps.alias("old_step")
+    is_hidden = _is_hidden(connection, extraction_id, old_step)
+    if is_hidden is None:
+        return 0
     seen, new_step = pages.alias("seen"), crawl_steps.alias("new_step")
     copied = ("url", "key", "host", "page_type", "position", "snapshot_id")
     values: dict[str, ColumnElement[Any]] = {
@@ -122,7 +126,7 @@ def _keep_unlisted(
             new_step,
             and_(new_step.c.extraction_id == extraction_id, _is_nearest(new_step, old_step)),
         )
-        .where(~is_seen, _is_hidden(extraction_id, old_step))
+        .where(~is_seen, is_hidden)
         .order_by(old.c.id)
     )
     made = connection.execute(insert(pages).from_select(list(values), hidden)).rowcount
@@ -152,22 +156,29 @@ def _is_above(upper: FromClause, lower: FromClause) -> ColumnElement[bool]:
     return func.substr(lower.c.key + "/", 1, func.length(start)) == start
 
 
-def _is_hidden(extraction_id: int, old_step: FromClause) -> ColumnElement[bool]:
-    """Whether the extraction's lists above that step are incomplete: failed, or cut off."""
-    failed, step = pages.alias("failed"), crawl_steps.alias("step")
-    above = exists(
-        select(failed.c.id)
-        .join(step, step.c.id == failed.c.step_id)
-        .where(
-            failed.c.extraction_id == extraction_id,
-            _is_failed(failed),
-            failed.c.failure["code"].as_string() != UNLISTED["code"],
-            _is_above(step, old_step),
-            step.c.key != old_step.c.key,
-        )
+def _is_hidden(
+    connection: Connection, extraction_id: int, old_step: FromClause
+) -> ColumnElement[bool] | None:
+    """Whether lists above that step are incomplete: failed, or cut off; None if all are whole."""
+    cut_off = select(extractions.c.id).where(
+        extractions.c.id == extraction_id, extractions.c.over_budget > 0
     )
-    cut_off = exists().where(extractions.c.id == extraction_id, extractions.c.over_budget > 0)
-    return or_(above, cut_off)
+    if connection.execute(cut_off).first() is not None:
+        return true()
+    failed = (
+        select(crawl_steps.c.key)
+        .join(pages, pages.c.step_id == crawl_steps.c.id)
+        .where(
+            pages.c.extraction_id == extraction_id,
+            _is_failed(pages),
+            pages.c.failure["code"].as_string() != UNLISTED["code"],
+        )
+        .distinct()
+    )
+    # A handful of steps, whatever the number of pages: asked first, and not for each page.
+    starts = [f"{key}/" for key in connection.execute(failed).scalars()]
+    below = [func.substr(old_step.c.key, 1, len(start)) == start for start in starts]
+    return or_(*below) if below else None
 
 
 def is_unchanged(connection: Connection, extraction_id: int, dataset_id: int) -> bool:

@@ -186,13 +186,16 @@ def test_an_answer_that_is_cut_off_is_asked_for_in_halves_and_nothing_is_lost(
 def test_a_model_that_is_cut_off_whatever_it_is_shown_is_asked_so_often_and_no_more(
     store: Store, settings: Settings
 ) -> None:
-    page = a_page(plants(6))
+    lines = "".join(f"<p>Line {n} of a page about plants and their life.</p>" for n in range(60))
+    page = a_page(lines)
+    assert LONG_TOKENS * 0.8 < tokens_of(page.text) <= LONG_TOKENS
     with ScriptedModel(lambda _: Say(text="{", is_cut=True)) as model:
         leading = leading_to(model.base_url, settings)
         with pytest.raises(Permanent, match="no usable answer"):
             climb(store, leading, page)
 
-    assert 4 <= len(model.asked) <= 12
+    # The whole, a half, a quarter, and an eighth of it, which the strong model is asked about, too.
+    assert [one.model for one in model.asked] == ["cheap"] * 4 + ["strong"]
 
 
 def test_a_model_that_leaves_records_out_is_found_out_and_the_strong_one_asked(
