@@ -9,10 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, and_, case, delete, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.catalogs.completing.ending import EXTRACTION_TASKS
 from ingestion_pipeline.catalogs.operating import retention
+from ingestion_pipeline.catalogs.recipes.stored import DETECT
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.snapshots import objects_of_snapshots
 from ingestion_pipeline.pages.workshop import Workshop
@@ -36,6 +49,7 @@ from ingestion_pipeline.work.task import TaskStatus
 
 Sweep = Callable[[Connection, Settings, datetime], int]
 
+CATALOG_TASKS = (*EXTRACTION_TASKS, DETECT)
 COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
 
 FINISHED = [
@@ -93,16 +107,24 @@ def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -
 
 def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
     keep = settings.retention
+    failed, is_catalog = [TaskStatus.FAILED.value], tasks.c.kind.in_(CATALOG_TASKS)
     return _old_tasks(
-        connection, [TaskStatus.FAILED.value], keep.failed_seconds, keep.failed_rows, now
+        connection, failed, keep.failed_seconds, keep.failed_rows, now, ~is_catalog
+    ) + _old_tasks(
+        connection, failed, keep.failed_catalog_seconds, keep.failed_rows, now, is_catalog
     )
 
 
 def _old_tasks(
-    connection: Connection, statuses: Sequence[str], seconds: int, rows: int, now: datetime
+    connection: Connection,
+    statuses: Sequence[str],
+    seconds: int,
+    rows: int,
+    now: datetime,
+    *those: ColumnElement[bool],
 ) -> int:
     """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work."""
-    ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL)
+    ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL, *those)
     newest = (
         select(tasks.c.id)
         .where(*ended)

@@ -103,14 +103,16 @@ class Extracting:
     def read(self, id_: int, items: Mapping[str, Sequence[str]], **more: Any) -> int:
         """The pages state items of these keys, in the extraction's own dataset; its id."""
         [row] = self.rows(extractions, id=id_)
-        found = self.rows(datasets, extraction_id=id_)
-        dataset_id = found[0].id if found else self._dataset(row)
+        own = self.rows(datasets, extraction_id=id_)
+        found = [one.id for one in own if one.status != "published"]
+        dataset_id = found[0] if found else self._dataset(row)
         for path, keys in items.items():
             page = self.page_of(id_, path)
             for position, key in enumerate(keys):
                 self._insert(data_items, an_item(dataset_id, page.id, key, position) | more)
             state = "SUCCESS" if keys else "EXTRACTED_NO_DATA"
-            self.set(pages, page.id, status=state, item_count=len(keys), rung="layout")
+            values = {"item_count": len(keys), "rung": "layout", "read_as": "r1"}
+            self.set(pages, page.id, status=state, **values)
         return dataset_id
 
     def _dataset(self, row: Any) -> int:
@@ -187,10 +189,29 @@ class Extracting:
                 random=Random(7),
             )
 
-    def act(self, action: Any, id_: int) -> Any:
+    def act(self, action: Any, id_: int, **more: Any) -> Any:
         self.clock.advance(seconds=1)
         with self.shop.store.begin() as connection:
-            return action(connection, id_, actor="ann", now=self.clock.at)
+            return action(connection, id_, actor="ann", now=self.clock.at, **more)
+
+    def fail(self, id_: int, path: str, code: str = "http_500") -> None:
+        """The page failed for good."""
+        failure = {**FAILURE, "code": code}
+        self.set(pages, self.page_of(id_, path).id, status="ERROR", failure=failure)
+
+    def versions(self) -> dict[int, tuple[str, list[str]]]:
+        """State and keys of every version, each key once."""
+        return {
+            one.version: (
+                one.status,
+                sorted(
+                    row.item_key
+                    for row in self.rows(data_items, dataset_id=one.id)
+                    if not row.is_repeat
+                ),
+            )
+            for one in self.rows(datasets)
+        }
 
     def live(self, kind: str) -> list[str]:
         """The paths of the pages that have a live task of this kind."""

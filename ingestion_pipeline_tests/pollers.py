@@ -39,6 +39,7 @@ FAST = {
     "hosts.delay_seconds": "0",
     "crawl.delay_seconds": "0",
     "work.backoff_base_seconds": "0.05",
+    "crawl.backoff_base_seconds": "0.05",
     "extraction.quiet_seconds": "0",
 }
 

@@ -91,6 +91,16 @@ def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(shop: Work
     }
 
 
+def test_failed_tasks_of_catalogues_go_after_five_days(shop: Workshop) -> None:
+    for kind in ("fetch_page", "extract_page", "detect_recipe", "other"):
+        given_task(shop, kind, kind=kind, updated_at=NOON - 5 * DAY - SECOND, status="FAILED")
+    given_task(shop, "young", kind="fetch_page", updated_at=NOON - 5 * DAY, status="FAILED")
+
+    assert swept(shop).counts["failed_tasks"] == 3
+
+    assert left(shop, tasks.c.dedupe_key) == {"other", "young"}
+
+
 def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: Workshop) -> None:
     for status in ("FILTERED", "FAILED"):
         for number in range(5):

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from sqlalchemy import Connection
-
 STATES = ("WAITING", "IN_PROGRESS", "COMPLETE", "STALE", "CANCELLED")
+PAGE_STATES = (
+    *("WAITING", "IN_PROGRESS", "DOWNLOADED"),
+    *("SUCCESS", "EXTRACTED_NO_DATA", "ERROR"),
+)
 id_argument = click.argument("extraction_id", metavar="ID", type=int)
 
 
@@ -110,8 +112,15 @@ def _why(one: Mapping[str, Any]) -> str:
         findings: list[dict[str, str]] = one["findings"] or []
         said = "; ".join(each["message"] for each in findings)
         return f"held back: {said}; `ingest extractions publish {one['id']}` shows it all the same"
+    summary: dict[str, Any] = one["summary"] or {}
+    if kept := summary.get("kept"):
+        cure = f"`ingest extractions retry {one['id']}` visits them again"
+        return f"{counted(kept, 'item')} kept of the time before, whose pages failed; {cure}"
     waiting: list[dict[str, Any]] = one["waiting"]
-    return "; ".join(f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting)
+    empty: list[dict[str, Any]] = one["no_data"]
+    said = [f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting]
+    said += [f"{counted(each['pages'], 'page')} without data: {each['why']}" for each in empty]
+    return "; ".join(said)
 
 
 def _pages(one: Mapping[str, Any]) -> str:
@@ -122,6 +131,34 @@ def _pages(one: Mapping[str, Any]) -> str:
     counts: dict[str, int] = summary.get("pages", {})
     left = sum(count for state, count in counts.items() if state in UNFINISHED_PAGES)
     return f"{one['page_count'] - left} of {one['page_count']}" if left else str(one["page_count"])
+
+
+@extractions.command()
+@id_argument
+@click.option("--status", type=click.Choice(PAGE_STATES), help="Only those in this state.")
+@click.option("--limit", default=200, type=click.IntRange(1), show_default=True, help="At most.")
+@json_option
+def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
+    """Show its pages: state, items, and why one failed or gave no data."""
+    from ingestion_pipeline.catalogs.operating.control import UnknownExtraction
+    from ingestion_pipeline.catalogs.operating.listing import list_pages
+
+    with opened() as (_, store), store.read() as connection:
+        found = list_pages(connection, extraction_id, status=status, limit=limit)
+        if not found and not list_pages(connection, extraction_id, limit=1):
+            raise UnknownExtraction(extraction_id)
+    if as_json:
+        say_json(found)
+    elif not found:
+        say(f"no page of extraction {extraction_id} is {status}")
+    else:
+        columns = [Column("status"), Column("items", is_number=True), Column("url"), Column("why")]
+        say_table(columns, [_page_row(one) for one in found])
+
+
+def _page_row(one: Mapping[str, Any]) -> list[object]:
+    failure: dict[str, Any] = one["failure"] or {}
+    return [one["status"], one["item_count"], one["url"], failure.get("message")]
 
 
 @extractions.command()
@@ -175,33 +212,21 @@ def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         done = act(connection, extraction_id, actor=actor(), now=now)
-        disabled = _disabled(connection, extraction_id)
     said = f"{counted(done.fetched, 'page')} to fetch, {done.read} to read"
     facts = {"extraction": extraction_id, "to_fetch": done.fetched, "to_read": done.read}
-    _say(facts, f"extraction {extraction_id} goes on: {said}{disabled}", as_json=as_json)
-
-
-def _disabled(connection: Connection, extraction_id: int) -> str:
-    """A warning, where its pages will wait because nobody asks a disabled source for anything."""
-    from ingestion_pipeline.catalogs.operating.control import find, source_of
-    from ingestion_pipeline.sources import SourceStatus
-
-    source = source_of(connection, find(connection, extraction_id))
-    if source.status is not SourceStatus.DISABLED:
-        return ""
-    return (
-        f"; {source.id} is disabled: nothing is fetched before `ingest sources enable {source.id}`"
-    )
+    _say(facts, f"extraction {extraction_id} goes on: {said}", as_json=as_json)
 
 
 @extractions.command()
 @id_argument
 @click.option("--dry-run", is_flag=True, help="Only tell pages, model calls and cost.")
+@click.option("--publish", is_flag=True, help="Show it though a later crawl's dataset is shown.")
 @json_option
-def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
+def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) -> None:
     """Read the stored pages again into a new dataset.
 
-    Without a single request; the dataset that is shown stays until the new one is good.
+    Without a single request; the dataset that is shown stays until the new one is good. What is of
+    a later crawl stays shown, unless --publish says otherwise.
     """
     from ingestion_pipeline.assembly import open_workshop
     from ingestion_pipeline.catalogs.operating import rerun_cost, rerunning
@@ -220,10 +245,12 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
             return
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
-            made = rerunning.rerun(connection, extraction_id, actor=actor(), now=now)
+            made = rerunning.rerun(
+                connection, extraction_id, actor=actor(), now=now, publish=publish
+            )
     read = counted(made.pages, "stored page")
     said = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
-    _say(asdict(made), f"{said}, into a new dataset", as_json=as_json)
+    _say(asdict(made), f"{said}, into a new dataset: {made.outlook}", as_json=as_json)
 
 
 @extractions.command()
@@ -231,11 +258,11 @@ def rerun(*, extraction_id: int, dry_run: bool, as_json: bool) -> None:
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
     """Show the dataset that the quality gates held back, all the same."""
-    from ingestion_pipeline.catalogs.operating import control
+    from ingestion_pipeline.catalogs.operating import accepting
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        version = control.publish(connection, extraction_id, actor=actor(), now=now)
+        version = accepting.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
     _say(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
 

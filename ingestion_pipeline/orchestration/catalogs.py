@@ -18,6 +18,7 @@ from ingestion_pipeline.catalogs.crawl.reporting import (
     newest_picture,
 )
 from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import (
     TOLD_BY_COMPLETION,
@@ -25,13 +26,11 @@ from ingestion_pipeline.orchestration.checks import (
     changed_checks,
 )
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
-from ingestion_pipeline.orchestration.events import refuse_unusable
-from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 
@@ -45,7 +44,7 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
     It tells of both assets: its own output would be one event more, and so `datasets` of the same
     run is skipped, having been told of.
     """
-    keys = _asked_keys(context)
+    keys = asked_or_due(context, tags.CRAWL, "catalog")
     gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         since = shop.store.now()
@@ -94,36 +93,13 @@ async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> Worked:
         return await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
 
 
-def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
-    """The partitions the run was asked for; None for the job that walks on wherever pages wait."""
-    if context.has_partition_key:
-        return [context.partition_key]
-    if context.has_partition_key_range:
-        return list(context.partition_keys)
-    if tags.CRAWL in context.run.tags:
-        return None
-    raise dg.Failure(
-        f"{context.job_name} works on one source: name it with"
-        """ --tags '{"dagster/partition": "catalog:..."}'""",
-        allow_retries=False,
-    )
-
-
 def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> CrawlWanted:
     if keys is not None:
-        with shop.store.read() as connection:
-            known = sources_by_id(connection, keys)
-        refuse_unusable(keys, known)
-        for name in (SOURCES.name, CATALOGS.name):
-            register_keys(context.instance, name or "", keys)
+        admit(context, shop, keys, CATALOGS)
         for key, said in ask_for(shop, keys).items():
             context.log.info("%s: %s", key, said)
         return CrawlWanted(source_ids=keys)
-    shard = context.run.tags.get(tags.SHARD)
-    return CrawlWanted(
-        shard=None if shard is None else int(shard.rpartition(":")[2]),
-        shards=shop.settings.polling.shards,
-    )
+    return CrawlWanted(shard=shard_of(context), shards=shop.settings.polling.shards)
 
 
 def _preview(

@@ -14,14 +14,13 @@ from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, Enti
 from ingestion_pipeline.catalogs.readings.dataset_report import DatasetReport, dataset_report
 from ingestion_pipeline.catalogs.readings.loop import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
+from ingestion_pipeline.orchestration.asked import admit, asked_keys
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
-from ingestion_pipeline.orchestration.events import refuse_unusable
-from ingestion_pipeline.orchestration.partitions import CATALOGS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
 
 CELL_CHARS = 80
@@ -31,12 +30,9 @@ COLUMNS_SHOWN = 8
 @dg.op(ins={"pages": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "read"})
 def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
     """Read the downloaded pages of the partitions asked for, without a request; tell of it."""
-    keys = _asked(context)
+    keys = asked_keys(context, "catalog")
     with workshop.open() as shop:
-        with shop.store.read() as connection:
-            refuse_unusable(keys, sources_by_id(connection, keys))
-        for name in (SOURCES.name, CATALOGS.name):
-            register_keys(context.instance, name or "", keys)
+        admit(context, shop, keys, CATALOGS)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
             done = asyncio.run(_read(shop, worker, CrawlWanted(source_ids=keys)))
         heartbeat.end(shop.store, run_id=context.run_id)
@@ -51,18 +47,6 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
             f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",
             allow_retries=False,
         )
-
-
-def _asked(context: dg.OpExecutionContext) -> list[str]:
-    if context.has_partition_key:
-        return [context.partition_key]
-    if context.has_partition_key_range:
-        return list(context.partition_keys)
-    raise dg.Failure(
-        f"{context.job_name} works on one source: name it with"
-        """ --tags '{"dagster/partition": "catalog:..."}'""",
-        allow_retries=False,
-    )
 
 
 async def _read(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> ReadPages:
@@ -102,6 +86,7 @@ def dataset_materialization(
         "items": report.items,
         "new_items": report.new_items,
         "flagged": report.flagged,
+        "kept_of_failed_pages": report.kept,
         "input_tokens": report.input_tokens,
         "output_tokens": report.output_tokens,
         "saved_by_cache": report.saved_by_cache,
@@ -120,6 +105,8 @@ def dataset_materialization(
     metadata["status"] = dg.MetadataValue.text(report.status)
     said = f"{report.extraction_id}, {report.extraction_status}"
     metadata["extraction"] = dg.MetadataValue.text(said)
+    if report.no_data:
+        metadata["no_data"] = dg.MetadataValue.text("\n".join(report.no_data))
     metadata |= more or {}
     if report.version is not None:
         metadata["export"] = dg.MetadataValue.text(export_command(report))

@@ -10,7 +10,7 @@ from ingestion_pipeline.catalogs.completing.completion import update_completions
 from ingestion_pipeline.catalogs.completing.ending import Ended
 from ingestion_pipeline.catalogs.completing.progress import running
 from ingestion_pipeline.catalogs.crawl.crawling import ask_for
-from ingestion_pipeline.catalogs.operating import control
+from ingestion_pipeline.catalogs.operating import accepting, control
 from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
@@ -65,6 +65,7 @@ def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:
             "version": dg.MetadataValue.int(dataset.version),
             "status": dg.MetadataValue.text(dataset.status.value),
             "is_unchanged": dg.MetadataValue.bool(dataset.is_confirmed),
+            "kept_of_failed_pages": dg.MetadataValue.int(dataset.kept),
         }
         if dataset.findings:
             said = "\n".join(one["message"] for one in dataset.findings)
@@ -90,6 +91,9 @@ class Control(dg.Config):
     source: str | None = Field(default=None, description="for start: the source's id")
     dry_run: bool = Field(
         default=False, description="for rerun: only tell pages, model calls and cost"
+    )
+    publish: bool = Field(
+        default=False, description="for rerun: show it though a later crawl's dataset is shown"
     )
     actor: str = Field(default="dagster", description="who wants it, for the audit log")
 
@@ -163,14 +167,15 @@ def _rerun(shop: Workshop, config: Control, id_: int) -> str:
         return f"{one.pages} pages, {one.calls} model calls at most, {cost}. {one.note}".strip()
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        made = rerun(connection, id_, actor=config.actor, now=now)
-    return f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
+        made = rerun(connection, id_, actor=config.actor, now=now, publish=config.publish)
+    read = f"extraction {made.extraction_id} reads {made.pages} stored pages of {id_} again"
+    return f"{read}, into a new dataset: {made.outlook}"
 
 
 def _publish(shop: Workshop, config: Control, id_: int) -> str:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        version = control.publish(connection, id_, actor=config.actor, now=now)
+        version = accepting.publish(connection, id_, actor=config.actor, now=now)
     return f"version {version} of extraction {id_} is published"
 
 

@@ -16,15 +16,15 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.assembly import open_fetcher
 from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
 from ingestion_pipeline.orchestration.checks import TOLD_BY_POLLS, changed_checks
 from ingestion_pipeline.orchestration.events import (
     is_fresh,
     materialization,
-    refuse_unusable,
     run_numbers,
     why_late,
 )
-from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
@@ -53,7 +53,7 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
     Not an async op: Dagster drops the coroutine of one that is interrupted, and nothing that it
     holds would be given back. `asyncio.run` unwinds it.
     """
-    keys = asked_keys(context)
+    keys = asked_or_due(context, tags.TIER, "series")
     gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         started_at = shop.store.now()
@@ -125,34 +125,14 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
         yield dg.Output(None, metadata=numbers)
 
 
-def asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
-    """The partitions the run was asked for; None for a job that drains what is due."""
-    if context.has_partition_key:
-        return [context.partition_key]
-    if context.has_partition_key_range:
-        return list(context.partition_keys)
-    if tags.TIER in context.run.tags:
-        return None
-    raise dg.Failure(
-        f"{context.job_name} works on one source: name it with"
-        """ --tags '{"dagster/partition": "series:..."}'""",
-        allow_retries=False,
-    )
-
-
 def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> Wanted:
     if keys is not None:
-        with shop.store.read() as connection:
-            known = sources_by_id(connection, keys)
-        refuse_unusable(keys, known)
-        for name in (SOURCES.name, SERIES_SOURCES.name):
-            register_keys(context.instance, name or "", keys)
+        admit(context, shop, keys, SERIES_SOURCES)
         return Wanted(kind=POLL, source_ids=keys)
-    shard = context.run.tags.get(tags.SHARD)
     return Wanted(
         kind=POLL,
         priority=Tier(context.run.tags[tags.TIER]).priority,
-        shard=None if shard is None else int(shard.rpartition(":")[2]),
+        shard=shard_of(context),
         shards=shop.settings.polling.shards,
     )
 

@@ -22,6 +22,7 @@ from ingestion_pipeline.pages.crawled import (
 )
 from ingestion_pipeline.pages.page import SamePage
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Work
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
 from ingestion_pipeline.work.errors import Resource, WorkError
@@ -56,13 +57,14 @@ def write_pages(
     `stored` is what the archive has of each new page, by its task. The counts, and when those that
     are tried again are due.
     """
+    system.lock(connection, [one.work for one in results if not isinstance(one, PageGone)])
     mine = claims.held(connection, [(one.task.id, one.task.fence) for one in results])
     kept = [one for one in results if one.task.id in mine]
     done = [one for one in kept if isinstance(one, PageDone)]
     gone = [one for one in kept if isinstance(one, PageGone)]
     bad = [one for one in kept if isinstance(one, PageFailed)]
     hopeless = _hopeless(connection, shop, system, bad, now=now)
-    decided = _Decided(shop, bad, hopeless, now=now)
+    decided = _Decided(shop, bad, hopeless, policy=system.retries(shop.settings), now=now)
     outcomes = PageOutcomes(
         done=_with_snapshots(connection, done, stored, archive, now=now),
         waiting=decided.waiting,
@@ -141,6 +143,7 @@ class _Decided:
         pages: Sequence[PageFailed],
         hopeless: Collection[int],
         *,
+        policy: Work,
         now: datetime,
     ) -> None:
         self.moves: list[Move] = []
@@ -154,9 +157,7 @@ class _Decided:
                 self.left.append(one)
                 self.moves.append(_left(one))
                 continue
-            match after_failure(
-                one.task, one.error, now=now, policy=shop.settings.work, random=shop.random
-            ):
+            match after_failure(one.task, one.error, now=now, policy=policy, random=shop.random):
                 case Retry(not_before):
                     self.waiting.append(one)
                     self.retry_at.append(not_before)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from random import Random
 from typing import Any, Protocol
@@ -13,9 +13,9 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
-from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.results import Counts, FailedResult, Result
 from ingestion_pipeline.work.task import Task
 
 FETCH_PAGE = "fetch_page"
@@ -56,18 +56,12 @@ class StoredPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageDone:
+class PageDone(Result[PageWork]):
     """A page that was visited, and what follows from it, in the system's own words."""
 
-    work: PageWork
     answer: PageAnswer
     followed: Any
     elapsed_ms: int
-
-    @property
-    def task(self) -> Task:
-        """The claim."""
-        return self.work.task
 
     @property
     def is_new(self) -> bool:
@@ -81,17 +75,8 @@ class PageDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PageFailed:
+class PageFailed(FailedResult[PageWork]):
     """A page that was not got."""
-
-    work: PageWork
-    error: WorkError
-    stack: str | None = None
-
-    @property
-    def task(self) -> Task:
-        """The claim."""
-        return self.work.task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +91,7 @@ PageResult = PageDone | PageFailed | PageGone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrawlCounts:
+class CrawlCounts(Counts):
     """How many visits ended how; `lost` were taken over by another worker meanwhile."""
 
     new: int = 0
@@ -117,11 +102,6 @@ class CrawlCounts:
     skipped: int = 0
     lost: int = 0
     size_bytes: int = 0
-
-    def __add__(self, other: CrawlCounts) -> CrawlCounts:
-        """Counted together."""
-        names = [one.name for one in fields(CrawlCounts)]
-        return CrawlCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,6 +179,10 @@ class CrawledSystem(Protocol):
         """How fast a host may be asked for the source."""
         ...
 
+    def retries(self, settings: Settings) -> Work:
+        """How often and how soon a page that failed is tried again."""
+        ...
+
     def honours_robots(self, work: PageWork) -> bool:
         """Whether the host's robots.txt governs the page; not that of a documented API."""
         ...
@@ -227,6 +211,13 @@ class CrawledSystem(Protocol):
 
     def reads_content(self, work: PageWork) -> bool:
         """Whether `follow` looks into the page; else an unchanged one is not read again."""
+        ...
+
+    def lock(self, connection: Connection, works: Sequence[PageWork]) -> None:
+        """Nobody ends these pages' walks meanwhile; called before their tasks are locked.
+
+        In this order everywhere, so that no two transactions wait for each other.
+        """
         ...
 
     def without_progress(

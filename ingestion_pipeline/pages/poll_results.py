@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from random import Random
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
+from ingestion_pipeline.work.results import Counts
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ PollResult = PollSuccess | PollFailure | Missing | StoredListing | Begun
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollCounts:
+class PollCounts(Counts):
     """How many polls ended how; `lost` were taken over by another worker meanwhile."""
 
     changed: int = 0
@@ -85,11 +86,6 @@ class PollCounts:
     failed: int = 0
     skipped: int = 0
     lost: int = 0
-
-    def __add__(self, other: PollCounts) -> PollCounts:
-        """Counted together."""
-        names = [one.name for one in fields(PollCounts)]
-        return PollCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -127,6 +127,11 @@ class Crawl(Group):
     delay_seconds: float = Field(
         default=3.0, ge=0, le=3_600, description="between two requests to a catalogue's host"
     )
+    backoff_base_seconds: float = Field(
+        default=1,
+        gt=0,
+        description="first delay after a page, its reading or a detection failed; doubles",
+    )
     batch_size: int = Field(
         default=500, ge=1, le=5_000, description="pages a run holds at the most, of all sources"
     )
@@ -240,6 +245,9 @@ class Retention(Group):
 
     finished_seconds: int = Field(default=HOUR, ge=0, description="finished tasks")
     failed_seconds: int = Field(default=7 * DAY, ge=0, description="failed tasks")
+    failed_catalog_seconds: int = Field(
+        default=5 * DAY, ge=0, description="failed tasks of catalogues: pages, detections"
+    )
     finished_rows: int = Field(default=1_000, ge=0, description="finished tasks kept at the most")
     failed_rows: int = Field(default=5_000, ge=0, description="failed tasks kept at the most")
     dead_letters_seconds: int = Field(

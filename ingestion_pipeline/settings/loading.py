@@ -148,6 +148,12 @@ class Settings(Group):
         return bool(self.openai_api_key.get_secret_value() or self.openai_base_url)
 
     @property
+    def catalog_work(self) -> Work:
+        """The retries of a catalogue's tasks, which have a first delay of their own."""
+        base = {"backoff_base_seconds": self.crawl.backoff_base_seconds}
+        return self.work.model_copy(update=base)
+
+    @property
     def extraction_budget(self) -> Decimal | None:
         """Dollars that models may cost in one extraction; None for no limit."""
         return limit_usd(self.model_budget_usd)

@@ -141,7 +141,7 @@ def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goe
     found = {one.path: (one.status, (one.failure or {}).get("code")) for one in found_pages(store)}
     assert found == {
         "/": ("SUCCESS", None),
-        "/c/1": ("EXTRACTED_NO_DATA", None),
+        "/c/1": ("EXTRACTED_NO_DATA", "no_data"),
         "/c/2": ("ERROR", "http_500"),
         "/c/3": ("ERROR", "http_410"),
     }
@@ -278,7 +278,7 @@ def test_a_disabled_source_is_not_walked_on(shop: Workshop, store: Store, web: F
 def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
     shop: Workshop, store: Store, web: FakeWeb
 ) -> None:
-    shop = changed(shop, work__backoff_base_seconds="600")
+    shop = changed(shop, crawl__backoff_base_seconds="600")
     web.routes |= {"/": [503, a_page("/c/1")], "/c/1": a_page()}
     given_sources(store, a_catalog())
     begin(shop, web)

@@ -37,6 +37,28 @@ def test_the_pages_of_the_last_extraction_tell_what_the_next_may_cost(
     assert "USD, for 2 pages; a page that rules read, or that is unchanged, costs nothing" in said
 
 
+def test_pages_that_wait_for_a_model_are_counted_though_there_is_none(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page("/x"), "/c/2": a_page("/y")}
+    given_sources(store, a_catalog(LINKS, config={"recipe": dict(LINKS), "entity": "credential"}))
+    begin(shop, web)
+    crawl(shop, web)
+    bare = load_settings({"INGESTION_HOME": str(shop.settings.home)})
+
+    with store.read() as connection:
+        source = sources_by_id(connection, [SHOP])[SHOP]
+        shown = str(cost_facts(connection, source, bare)["predicted_cost"])
+        rerun = predict_rerun(connection, 1, settings=bare, content=shop.content)
+
+    assert shown.startswith("once there is a model: at most 4 calls, ")
+    assert "for 2 pages; no model configured (OPENAI_API_KEY" in shown
+    assert (rerun.pages, rerun.calls) == (2, 4)
+    assert rerun.cost_usd is not None
+    assert rerun.cost_usd > 0
+    assert "no model configured" in rerun.note
+
+
 def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_share(
     tmp_path: Path,
 ) -> None:

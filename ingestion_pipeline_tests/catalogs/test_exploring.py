@@ -38,13 +38,13 @@ from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
 @dataclass
 class ExploringReader:
-    """Finds one competency on each page that has a list item, and wants to see more pages."""
+    """Finds one record on each page that has a list item, and wants to see more pages."""
 
     explored: Mapping[str, tuple[str, ...]]
 
     async def read(self, wanted: Declared, page: PageContent, billing: Billing) -> PageReading:
         path = page.url.removeprefix("http://a.test")
-        found = Found(fields={"text": f"can do {path}"})
+        found = Found(fields=dict.fromkeys(wanted.kind.required, f"can do {path}"))
         has_list = "<li>" in page.body
         record = record_of(wanted.kind, found, rung=Rung.CHEAP_MODEL, model="m")
         records = (record,) if has_list else ()
@@ -59,9 +59,16 @@ def a_list(*links: str) -> str:
 ROOT = '<html><body><h1>Catalogue</h1><a href="/c/1">1</a></body></html>'
 
 
-def walk(shop: Workshop, web: FakeWeb, turns: int, **explored: tuple[str, ...]) -> None:
+def walk(
+    shop: Workshop,
+    web: FakeWeb,
+    turns: int,
+    entity: str = "competency",
+    /,
+    **explored: tuple[str, ...],
+) -> None:
     catalog = a_catalog()
-    config = {**catalog.config, "entity": "competency"}
+    config = {**catalog.config, "entity": entity}
     given_sources(shop.store, a_catalog(config=config))
     begin(shop, web)
     reader = ExploringReader({f"/{path.replace('_', '/')}": to for path, to in explored.items()})
@@ -117,6 +124,16 @@ def test_a_page_without_records_leads_nowhere(shop: Workshop, store: Store, web:
     walk(shop, web, 2, c_1=("http://a.test/d/2",))
 
     assert len(rows(store, pages)) == 2
+
+
+def test_only_a_type_that_says_so_explores(shop: Workshop, store: Store, web: FakeWeb) -> None:
+    """A15: a model that names links on a page of courses is not followed."""
+    web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
+
+    walk(shop, web, 2, "course", c_1=("http://a.test/d/2",))
+
+    assert [one.path for one in found_pages(store)] == ["/", "/c/1"]
+    assert len(rows(store, data_items)) == 1
 
 
 def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_again(

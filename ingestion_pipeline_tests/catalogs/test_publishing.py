@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.catalogs.completing.ending import Ending
-from ingestion_pipeline.catalogs.operating import control, retention
+from ingestion_pipeline.catalogs.operating import accepting, control, retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.store.tables import (
     audit_log,
@@ -101,9 +101,9 @@ def test_a_dataset_that_was_held_back_can_be_accepted_by_name(some: Extracting) 
     some.read(second, {"/c/1": ["a0"]})
     some.end(second)
 
-    assert some.act(control.publish, second) == 2
+    assert some.act(accepting.publish, second) == 2
     with pytest.raises(control.Unfit, match=f"extraction {second} has a dataset that is published"):
-        some.act(control.publish, second)
+        some.act(accepting.publish, second)
 
     assert [row.status for row in some.rows(datasets)] == ["published", "published"]
     [line] = some.rows(audit_log, action="dataset.publish")

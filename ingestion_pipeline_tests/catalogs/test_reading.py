@@ -102,6 +102,8 @@ def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
     assert [row.status for row in again] == ["SUCCESS", "SUCCESS", "EXTRACTED_NO_DATA"]
     assert [row.carried_from for row in again] == [None, before[1].id, before[2].id]
     assert [row.item_count for row in again] == [None, 1, 0]
+    note = "rules found no course; rules found no record"
+    assert [(row.failure or {}).get("message", "")[: len(note)] for row in again] == ["", "", note]
     assert Counter(row.kind for row in rows(store, tasks))[EXTRACT_PAGE] == 2
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 from decimal import Decimal
+from random import Random
 
 from sqlalchemy import update
 
@@ -13,6 +14,7 @@ from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import OverBudget
+from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     audit_log,
@@ -24,6 +26,7 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.systems import check_definition, replay
 from ingestion_pipeline.work.dead_letters import list_letters
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
+from ingestion_pipeline.work.retry import backoff
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.catalogs.courses import (
     ScriptedReader,
@@ -76,6 +79,22 @@ def test_errors_go_by_their_class(
     reading = [row for row in rows(store, tasks) if row.kind == EXTRACT_PAGE]
     [put_off] = [row for row in reading if row.url.endswith("/c/104")]
     assert (put_off.status, put_off.attempts, put_off.not_before) == ("PENDING", 0, later)
+
+
+def test_a_reading_is_tried_again_after_one_second_then_after_two(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """A23 and A-10, by the defaults: of the settings of tests only the first delay is shorter."""
+    policy = load_settings({}).catalog_work
+    bare = policy.model_copy(update={"backoff_jitter_share": 0.0})
+    assert [backoff(n, bare, Random(7)).total_seconds() for n in (1, 2)] == [1, 2]
+    assert (policy.max_attempts, load_settings({}).retention.failed_catalog_seconds) == (3, 432_000)
+
+    downloaded(shop, web, 101)
+    reader = ScriptedReader(shop, says={"/c/101": [Transient("a moment", code="busy")]})
+    counts = read_pages(changed(shop, crawl__backoff_base_seconds="600"), reader=reader)
+
+    assert (counts.retried, reader.read_paths) == (1, ["/c/101"])
 
 
 def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(

@@ -12,11 +12,11 @@ from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.crawled import CrawlCounts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import snapshots
+from ingestion_pipeline.store.tables import pages, snapshots
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.rendering import a_renderer
-from ingestion_pipeline_tests.pollers import a_fetcher, given_sources, names_of
+from ingestion_pipeline_tests.pollers import a_fetcher, given_sources, names_of, rows
 
 pytestmark = pytest.mark.browser
 
@@ -58,5 +58,9 @@ def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browse
         query = select(snapshots).where(snapshots.c.rendered_at.is_not(None))
         shown = connection.execute(query).one()
     assert shown.url == "http://a.test/c/ships"
+    of_it = [row.snapshot_id for row in rows(store, pages) if row.url == shown.url]
+    assert of_it == [shown.id] * 2
+    assert b"Drawing" in shop.content.get(shown.body_hash)
+    assert FILLED in shop.content.get(shown.markdown_hash).decode()
     assert FILLED in shop.content.get(shown.text_hash).decode()
     assert shop.content.get(shown.screenshot_hash).startswith(b"\xff\xd8\xff")

@@ -66,10 +66,47 @@ def test_a_rerun_is_predicted_and_then_made(ingest: Ingest, some: Extracting) ->
     made = ingest.json("extractions", "rerun", str(id_))
 
     assert (predicted["pages"], predicted["calls"], predicted["cost_usd"]) == (1, 0, "0")
-    assert made == {"extraction_id": id_ + 1, "pages": 1}
+    assert made == {"extraction_id": id_ + 1, "pages": 1, "newer": None}
 
 
-@pytest.mark.parametrize("action", ["cancel", "resume", "retry", "rerun", "publish"])
+def test_a_rerun_of_an_older_crawl_says_what_stays_shown_and_how_to_change_that(
+    ingest: Ingest, some: Extracting
+) -> None:
+    for _ in range(2):
+        id_ = some.begin({"/c/1": "SUCCESS"})
+        some.read(id_, {"/c/1": ["a"]})
+        some.end(id_, COMPLETE)
+        some.clock.advance(seconds=1)
+
+    said = ingest.done("extractions", "rerun", "1")
+
+    assert "held back, since version 2 is of a later crawl" in said
+    assert "`ingest extractions publish 3` shows it all the same" in said
+    ingest.done("extractions", "cancel", "3")
+    assert "shown if it is good" in ingest.done("extractions", "rerun", "1", "--publish")
+
+
+def test_pages_are_listed_with_why_one_failed_or_gave_no_data(
+    ingest: Ingest, some: Extracting
+) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})
+    why = {"class": "no_data", "code": "no_data", "message": "rules found no course"}
+    some.set(pages, some.page_of(id_, "/c/3").id, failure=why)
+
+    listed = ingest.done("extractions", "pages", str(id_))
+    empty = ingest.json("extractions", "pages", str(id_), "--status", "EXTRACTED_NO_DATA")
+
+    assert "it answered 404" in listed
+    assert [(one["url"][-4:], one["failure"]["message"]) for one in empty] == [
+        ("/c/3", "rules found no course")
+    ]
+    assert "1 page without data: rules found no course" in ingest.done("extractions", "list")
+    assert "is DOWNLOADED" in ingest.done(
+        "extractions", "pages", str(id_), "--status", "DOWNLOADED"
+    )
+
+
+@pytest.mark.parametrize("action", ["cancel", "resume", "retry", "rerun", "publish", "pages"])
 def test_an_unknown_extraction_is_refused_by_its_id(
     ingest: Ingest, some: Extracting, action: str
 ) -> None:
@@ -100,12 +137,17 @@ def test_what_is_no_catalogue_has_no_extraction(ingest: Ingest) -> None:
     assert "only catalogues are extracted; `ingest sources list --kind catalog`" in said
 
 
-def test_going_on_with_a_disabled_source_names_the_cure(ingest: Ingest, some: Extracting) -> None:
-    id_ = some.begin({"/c/1": "WAITING"})
+@pytest.mark.parametrize("action", ["resume", "retry", "rerun"])
+def test_what_nobody_would_work_on_is_refused_until_its_source_is_enabled(
+    ingest: Ingest, some: Extracting, action: str
+) -> None:
+    id_ = some.begin({"/c/1": "WAITING", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})
     ingest.done("extractions", "cancel", str(id_))
     ingest.done("sources", "disable", "catalog:shop")
 
-    said = ingest.done("extractions", "resume", str(id_))
+    said = ingest.refused("extractions", action, str(id_))
 
-    assert "1 page to fetch" in said
     assert "`ingest sources enable catalog:shop`" in said
+    assert some.status(id_) == "CANCELLED"
+    ingest.done("sources", "enable", "catalog:shop")
+    ingest.done("extractions", action, str(id_))

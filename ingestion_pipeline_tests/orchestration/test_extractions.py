@@ -85,6 +85,22 @@ def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(
     assert ("extraction.resume", "ann") in actions
 
 
+def test_an_extraction_is_begun_from_the_launchpad(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    id_ = an_extraction(house, 8)
+    run_job("complete_extractions", instance)
+
+    assert steered(instance, action="start", source=SHOP).success
+
+    assert [(row["id"], row["status"]) for row in house.rows("extractions")] == [
+        (id_, "COMPLETE"),
+        (id_ + 1, "WAITING"),
+    ]
+    [task] = [row for row in house.rows("tasks") if row["kind"] == "fetch_page"]
+    assert task["payload"]["extraction"] == id_ + 1
+
+
 @pytest.mark.parametrize(
     ("config", "cure"),
     [

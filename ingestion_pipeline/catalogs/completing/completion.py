@@ -33,11 +33,12 @@ from ingestion_pipeline.catalogs.completing.progress import (
     running,
     write_summaries,
 )
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings.catalogs import Extraction
-from ingestion_pipeline.store.tables import FRONTIER, extractions, tasks
+from ingestion_pipeline.store.tables import FRONTIER, tasks
 from ingestion_pipeline.work.errors import ErrorClass
 
 LOOKED_AT_ONCE = 200  # extractions whose pages one statement counts
@@ -113,9 +114,7 @@ def _finalise(shop: Workshop, extraction_id: int) -> list[Ended]:
     """It ends, if that is still so: something may have been added since it was looked at."""
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        # Whoever adds to it holds the row's lock.
-        locked = select(extractions.c.id).where(extractions.c.id == extraction_id)
-        connection.execute(locked.with_for_update())
+        lock_rows(connection, [extraction_id])
         look = _Look(connection, running(connection, extraction_id=extraction_id), now=now)
         look.write()
         endings = look.endings(shop.settings.extraction)

@@ -6,6 +6,8 @@ completion · a failed root · a wall · a budget · an operator
                       v
  finalise: conditional update ─> dataset ─> source ─> audit ─> one notice     (one transaction)
 ```
+
+Whoever ends one has locked its row before any of its tasks: the order is that of `locking`.
 """
 
 from __future__ import annotations
@@ -184,7 +186,7 @@ def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
         kind=ExtractionKind(row.kind),
         status=ending.status,
         failure=ending.failure,
-        page_count=row.page_count,
+        page_count=row.page_count + (0 if dataset is None else dataset.unlisted),
         dataset=dataset,
     )
 

@@ -101,7 +101,21 @@ class Unproved:
         return f"{self.flagged} of {self.items} items have a required field that is not proved"
 
 
-GateFinding = EmptyAfterFull | Dropped | FailedPages | LostField | Unproved
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outdated:
+    """Read from pages that are older than what is shown."""
+
+    newer: int
+
+    code = "outdated"
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"its pages are older than those of version {self.newer}, which stays shown"
+
+
+GateFinding = EmptyAfterFull | Dropped | FailedPages | LostField | Unproved | Outdated
 
 
 def judge(

@@ -13,6 +13,8 @@ from typing import Any
 
 from sqlalchemy import Connection, case, func, select, update
 
+from ingestion_pipeline.catalogs.completing.keeping import KEPT, UNCHANGED
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
     UNFINISHED_PAGES,
@@ -29,13 +31,15 @@ from ingestion_pipeline.store.types import Id, Json
 class Progress:
     """Of one extraction; a page that is being visited counts as waiting, for it may wait again.
 
-    Told apart, a page that is tried in vain for ever would look like a change each time.
+    Told apart, a page that is tried in vain for ever would look like a change each time. So many
+    items are `kept` of the time before, since their pages failed.
     """
 
     steps: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
     items: int = 0
     rungs: dict[str, int] = field(default_factory=dict[str, int])
     carried: int = 0
+    kept: int = 0
     costs: Sequence[CostLine] = ()
     saved: int = 0
 
@@ -61,6 +65,7 @@ class Progress:
             "items": self.items,
             "rungs": self.rungs,
             "carried": self.carried,
+            "kept": self.kept,
             "cost": _cost(self.costs, self.saved),
         }
 
@@ -108,6 +113,7 @@ def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[in
         states[row.state] = states.get(row.state, 0) + row.pages
         one.items += int(row.items or 0)
         one.carried += row.carried
+        one.kept += int(row.kept or 0)
         if row.rung is not None:
             one.rungs[row.rung] = one.rungs.get(row.rung, 0) + row.pages
     for id_, lines in costs_of(connection, ids).items():
@@ -128,7 +134,8 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
             pages.c.rung,
             func.count().label("pages"),
             func.sum(pages.c.item_count).label("items"),
-            func.count(pages.c.carried_from).label("carried"),
+            func.count().filter(UNCHANGED).label("carried"),
+            func.sum(pages.c.item_count).filter(KEPT).label("kept"),
         )
         .where(pages.c.extraction_id.in_(ids))
         .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.rung)
@@ -183,9 +190,7 @@ def write_summaries(
     """These have changed since they were last looked at."""
     if not summaries:
         return
-    # In one order, as whoever adds to several locks them: no two wait for each other.
-    locked = select(extractions.c.id).where(extractions.c.id.in_(list(summaries)))
-    connection.execute(locked.order_by(extractions.c.id).with_for_update())
+    lock_rows(connection, summaries.keys())
     rows = [(id_, dict(summary)) for id_, summary in sorted(summaries.items())]
     given = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
     connection.execute(

@@ -14,16 +14,29 @@ from typing import Any
 from sqlalchemy import (
     Connection,
     Row,
-    false,
     func,
     insert,
-    literal,
     null,
     select,
     update,
 )
 
-from ingestion_pipeline.catalogs.completing.gates import DatasetNumbers, as_stored, judge
+from ingestion_pipeline.catalogs.completing.age import is_wanted, newer_version
+from ingestion_pipeline.catalogs.completing.gates import (
+    DatasetNumbers,
+    GateFinding,
+    Outdated,
+    as_stored,
+    is_drop,
+    judge,
+)
+from ingestion_pipeline.catalogs.completing.keeping import (
+    Kept,
+    copy_carried,
+    is_unchanged,
+    keep_failed,
+)
+from ingestion_pipeline.catalogs.completing.published import published_dataset
 from ingestion_pipeline.catalogs.entities.declared import entity_folder
 from ingestion_pipeline.catalogs.entities.entity_type import (
     BadEntityType,
@@ -32,16 +45,18 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
 )
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
-from ingestion_pipeline.store.types import Id, UtcDateTime
 
 NEVER_READ = "-"  # of a dataset that no reader has added to: all its pages are gone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DatasetEnd:
-    """A dataset as an extraction left it; `is_confirmed` if it is the last one, unchanged."""
+    """A dataset as an extraction left it; `is_confirmed` if it is the last one, unchanged.
+
+    `kept` items are of the time before, since their pages failed; of these pages so many are
+    `unlisted`.
+    """
 
     id: int
     version: int
@@ -50,6 +65,8 @@ class DatasetEnd:
     flagged: int
     findings: Sequence[Mapping[str, str]] = ()
     is_confirmed: bool = False
+    kept: int = 0
+    unlisted: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,17 +84,37 @@ def end_dataset(
 ) -> DatasetEnd | None:
     """The complete extraction's dataset is published or held back; None if it found nothing ever.
 
-    Nothing was read anew, and every page with items is as it was: the base is confirmed.
+    Nothing was read anew, and every page with items is as it was, or failed: the base is confirmed,
+    unless too many failed.
     """
     own = _own(connection, built.extraction_id)
-    if own is None and built.base_id is not None and _is_unchanged(connection, built):
-        return _confirm(connection, built, now=now)
-    if own is None and built.base_id is None:
+    base = built.base_id if built.base_id is not None or own is None else _shown(connection, built)
+    kept = Kept()
+    if base is not None:
+        kept = keep_failed(connection, built.extraction_id, base, now=now)
+        if own is None and _still_holds(connection, built, base, settings=settings):
+            return _confirm(connection, built, base, kept, now=now)
+    if own is None and base is None:
         return None
     id_ = own.id if own is not None else _create(connection, built, now=now)
-    if built.base_id is not None:
-        _copy_carried(connection, id_, built, now=now)
-    return _settle(connection, id_, built, settings=settings, now=now)
+    if base is not None:
+        copy_carried(connection, built.extraction_id, from_id=base, to_id=id_, now=now)
+    return _settle(connection, id_, built, kept, settings=settings, now=now)
+
+
+def _shown(connection: Connection, built: Built) -> int | None:
+    """What a rerun takes the items of failed pages from: unchanged pages it has none."""
+    query = select(published_dataset(built.source_id, built.entity_type))
+    return connection.execute(query).scalar_one()
+
+
+def _still_holds(connection: Connection, built: Built, base_id: int, *, settings: Settings) -> bool:
+    """Whether the base says all that this extraction could say."""
+    if not is_unchanged(connection, built.extraction_id, base_id):
+        return False
+    before = numbers(connection, base_id, None).items
+    failed = _on_failed_pages(connection, base_id, built.extraction_id)
+    return not is_drop(before - failed, before, settings.extraction)
 
 
 def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
@@ -87,19 +124,20 @@ def leave_incomplete(connection: Connection, built: Built) -> DatasetEnd | None:
         return None
     _mark_repeats(connection, own.id)
     counts = numbers(connection, own.id, None)
-    # One that was published already, and opened again for a retry, stays published.
-    is_shown = own.status == DatasetStatus.PUBLISHED.value
-    status = DatasetStatus.PUBLISHED if is_shown else DatasetStatus.INCOMPLETE
     connection.execute(
         update(datasets)
         .where(datasets.c.id == own.id)
-        .values(status=status.value, item_count=counts.items, flagged_count=counts.flagged)
+        .values(
+            status=DatasetStatus.INCOMPLETE.value,
+            item_count=counts.items,
+            flagged_count=counts.flagged,
+        )
     )
     _point(connection, built.extraction_id, own.id)
     return DatasetEnd(
         id=own.id,
         version=own.version,
-        status=status,
+        status=DatasetStatus.INCOMPLETE,
         items=counts.items,
         flagged=counts.flagged,
     )
@@ -168,28 +206,21 @@ def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) ->
     )
 
 
-def _own(connection: Connection, extraction_id: int) -> Row[Any, Any, Any] | None:
-    query = select(datasets.c.id, datasets.c.version, datasets.c.status).where(
-        datasets.c.extraction_id == extraction_id
+def _own(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
+    """What the extraction is building; one that was published is nobody's to change."""
+    query = select(datasets.c.id, datasets.c.version).where(
+        datasets.c.extraction_id == extraction_id,
+        datasets.c.status != DatasetStatus.PUBLISHED.value,
     )
     return connection.execute(query.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
 
 
-def _is_unchanged(connection: Connection, built: Built) -> bool:
-    """Whether every page that the base has items of was found, unchanged, by this extraction."""
-    of_base = select(data_items.c.page_id).where(data_items.c.dataset_id == built.base_id)
-    found = select(pages.c.carried_from).where(
-        pages.c.extraction_id == built.extraction_id, pages.c.carried_from.is_not(None)
-    )
-    # As sets: looked up one by one, each item would walk through all pages.
-    lost = of_base.except_(found).limit(1)
-    return connection.execute(lost).first() is None
-
-
-def _confirm(connection: Connection, built: Built, *, now: datetime) -> DatasetEnd:
+def _confirm(
+    connection: Connection, built: Built, base_id: int, kept: Kept, *, now: datetime
+) -> DatasetEnd:
     statement = (
         update(datasets)
-        .where(datasets.c.id == built.base_id)
+        .where(datasets.c.id == base_id)
         .values(confirmed_at=now)
         .returning(
             datasets.c.id, datasets.c.version, datasets.c.item_count, datasets.c.flagged_count
@@ -204,6 +235,8 @@ def _confirm(connection: Connection, built: Built, *, now: datetime) -> DatasetE
         items=row.item_count,
         flagged=row.flagged_count,
         is_confirmed=True,
+        kept=kept.items,
+        unlisted=kept.unlisted,
     )
 
 
@@ -223,35 +256,6 @@ def _create(connection: Connection, built: Built, *, now: datetime) -> int:
         created_at=now,
     )
     return connection.execute(statement.returning(datasets.c.id)).scalar_one()
-
-
-_COPIED = (
-    *("snapshot_id", "entity_type", "item_key", "position", "data", "grounding"),
-    *("rung", "model", "confidence", "is_flagged"),
-)
-
-
-def _copy_carried(connection: Connection, dataset_id: int, built: Built, *, now: datetime) -> None:
-    """The items of unchanged pages are the new dataset's, too; one statement, once."""
-    values = {
-        "dataset_id": literal(dataset_id, Id),
-        "page_id": pages.c.id,
-        **{name: data_items.c[name] for name in _COPIED},
-        "is_repeat": false(),
-        "created_at": literal(now, UtcDateTime()),
-    }
-    carried = (
-        select(*(value.label(name) for name, value in values.items()))
-        .select_from(pages)
-        .join(data_items, data_items.c.page_id == pages.c.carried_from)
-        .where(
-            pages.c.extraction_id == built.extraction_id, data_items.c.dataset_id == built.base_id
-        )
-        .order_by(pages.c.key, data_items.c.position)
-    )
-    statement = insert_into(connection, data_items).from_select(list(values), carried)
-    once = statement.on_conflict_do_nothing(index_elements=["dataset_id", "page_id", "item_key"])
-    connection.execute(once)
 
 
 def _mark_repeats(connection: Connection, dataset_id: int) -> None:
@@ -275,7 +279,13 @@ def _mark_repeats(connection: Connection, dataset_id: int) -> None:
 
 
 def _settle(
-    connection: Connection, dataset_id: int, built: Built, *, settings: Settings, now: datetime
+    connection: Connection,
+    dataset_id: int,
+    built: Built,
+    kept: Kept,
+    *,
+    settings: Settings,
+    now: datetime,
 ) -> DatasetEnd:
     """Counted, judged against the last good one, and published or quarantined."""
     _mark_repeats(connection, dataset_id)
@@ -288,6 +298,7 @@ def _settle(
     required = kind.required if kind else ()
     failed = 0 if good is None else _on_failed_pages(connection, good, built.extraction_id)
     found = judge(new, before, required=required, limits=settings.extraction, failed=failed)
+    found += _age(connection, built)
     status = DatasetStatus.QUARANTINED if found else DatasetStatus.PUBLISHED
     findings = as_stored(found)
     connection.execute(
@@ -309,7 +320,17 @@ def _settle(
         items=new.items,
         flagged=new.flagged,
         findings=findings,
+        kept=kept.items,
+        unlisted=kept.unlisted,
     )
+
+
+def _age(connection: Connection, built: Built) -> list[GateFinding]:
+    """What is older than what is shown replaces it only if an operator wants that."""
+    newer = newer_version(connection, built.extraction_id, built.entity_type)
+    if newer is None or is_wanted(connection, built.extraction_id):
+        return []
+    return [Outdated(newer=newer)]
 
 
 def _point(connection: Connection, extraction_id: int, dataset_id: int) -> None:

@@ -64,6 +64,7 @@ def payload_of(facts: EndFacts, cost_usd: Decimal) -> dict[str, Any]:
     if dataset is not None:
         lines.append(_dataset_line(dataset))
         lines += [f"- {one['message']}" for one in dataset.findings]
+        lines += _kept_line(facts.extraction_id, dataset)
     if facts.reason is not None:
         lines.append(f"why: {facts.reason}")
     if cost_usd:
@@ -92,6 +93,13 @@ def _dataset_line(dataset: DatasetEnd) -> str:
     return f"version {dataset.version} of the dataset, {dataset.status}: {dataset.items} items"
 
 
+def _kept_line(extraction_id: int, dataset: DatasetEnd) -> list[str]:
+    if not dataset.kept:
+        return []
+    cure = f"`ingest extractions retry {extraction_id}` visits them again"
+    return [f"{dataset.kept} items are those of the time before: their pages failed; {cure}"]
+
+
 def _dataset_facts(dataset: DatasetEnd) -> dict[str, Any]:
     return {
         "id": dataset.id,
@@ -101,4 +109,5 @@ def _dataset_facts(dataset: DatasetEnd) -> dict[str, Any]:
         "flagged": dataset.flagged,
         "findings": [dict(one) for one in dataset.findings],
         "is_confirmed": dataset.is_confirmed,
+        "kept": dataset.kept,
     }

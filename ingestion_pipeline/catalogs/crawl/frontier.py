@@ -177,17 +177,9 @@ def explored_step(steps: Mapping[str, Step], key: str) -> Step:
 
 
 def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> None:
-    """Also the extraction, with its first page."""
+    """Also the extraction, with its first page; it comes first, as `locking` has it."""
     if not opened:
         return
-    connection.execute(
-        update(pages)
-        .where(
-            pages.c.id.in_([work.plan.page_id for work in opened]),
-            pages.c.status == PageStatus.WAITING.value,
-        )
-        .values(status=PageStatus.IN_PROGRESS.value)
-    )
     connection.execute(
         update(extractions)
         .where(
@@ -195,6 +187,14 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
             extractions.c.status == ExtractionStatus.WAITING.value,
         )
         .values(status=ExtractionStatus.IN_PROGRESS.value)
+    )
+    connection.execute(
+        update(pages)
+        .where(
+            pages.c.id.in_([work.plan.page_id for work in opened]),
+            pages.c.status == PageStatus.WAITING.value,
+        )
+        .values(status=PageStatus.IN_PROGRESS.value)
     )
 
 

@@ -25,6 +25,7 @@ from ingestion_pipeline.catalogs.crawl.writing import (
     write_visits,
 )
 from ingestion_pipeline.catalogs.extractions import start_extractions
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.carrying import carry_over
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
 from ingestion_pipeline.catalogs.recipes.seen import SeenPage
@@ -41,7 +42,7 @@ from ingestion_pipeline.pages.crawled import (
     StoredPage,
 )
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.work.errors import BOT_WALL
 from ingestion_pipeline.work.task import Task
@@ -53,6 +54,10 @@ class CatalogSystem:
     def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
         """Our own floor; robots.txt may ask for more."""
         return Pace(delay_seconds=settings.crawl.delay_seconds)
+
+    def retries(self, settings: Settings) -> Work:
+        """As the documents have it: soon, and twice."""
+        return settings.catalog_work
 
     def honours_robots(self, work: PageWork) -> bool:
         """Always, but for a documented API, and where an operator decided otherwise."""
@@ -86,6 +91,11 @@ class CatalogSystem:
         """A page of records alone leads nowhere, unchanged or not."""
         plan: PagePlan = work.plan
         return plan.step.recipe.leads_on
+
+    def lock(self, connection: Connection, works: Sequence[PageWork]) -> None:
+        """The pages' extractions, before their tasks: the order of `locking`."""
+        plans: Sequence[PagePlan] = [work.plan for work in works]
+        lock_rows(connection, {plan.extraction_id for plan in plans})
 
     def without_progress(
         self, connection: Connection, works: Sequence[PageWork], *, since: datetime

@@ -7,7 +7,7 @@ import json
 import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -55,6 +55,7 @@ from ingestion_pipeline.work.errors import (
     WorkError,
     classify,
 )
+from ingestion_pipeline.work.results import Counts
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
@@ -63,7 +64,7 @@ FORBIDDEN = "blocked_by_robots"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DetectionCounts:
+class DetectionCounts(Counts):
     """How many detections ended how."""
 
     found: int = 0
@@ -71,13 +72,6 @@ class DetectionCounts:
     retried: int = 0
     given_back: int = 0
     lost: int = 0
-
-    def __add__(self, other: DetectionCounts) -> DetectionCounts:
-        """Counted together."""
-        names = [one.name for one in fields(DetectionCounts)]
-        return DetectionCounts(
-            **{name: getattr(self, name) + getattr(other, name) for name in names}
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +293,7 @@ class DetectionSlice:
                 connection,
                 results,
                 now=now,
-                policy=self._shop.settings.work,
+                policy=self._shop.settings.catalog_work,
                 random=self._shop.random,
             )
             self._hosts.release(connection, left, free, now=now)

@@ -2,7 +2,8 @@
 
 A part is asked of the cheap model, and of the strong one if that gives no answer, no record, too
 few, or little that the page proves. A record whose required fields are not proved is asked about
-again, alone; what stays unproved is kept and flagged.
+again, alone; what stays unproved is kept and flagged. An answer that is cut off is asked for again
+in halves of the part.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ from ingestion_pipeline.catalogs.entities.splitting import (
     PART_TOKENS,
     Part,
     next_part,
+    tokens_of,
 )
-from ingestion_pipeline.reading.models import Answered, NoAnswer, PageText, Unanswered
+from ingestion_pipeline.reading.models import Answered, CutOff, NoAnswer, PageText, Unanswered
 from ingestion_pipeline.reading.reading import Problem
+
+MOST_HALVINGS = 3  # an eighth of a part is cut off again: then it is not its length
+LEAST_HALVED_TOKENS = 100  # below, a cut-off says that the model rambles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,13 +82,9 @@ class ModelReader:
         found = (
             await all_of(self._read_part(part) for part in parts)
             if parts
-            else await self._read_by_size()
+            else await self._read_by_size(Part(start=0, end=len(self._page.text)))
         )
-        return PartReading(
-            records=tuple(one for part in found for one in part.records),
-            explore=tuple(url for part in found for url in part.explore),
-            problems=tuple(problem for part in found for problem in part.problems),
-        )
+        return _merged(found)
 
     async def mended(self, placed: PlacedRecord) -> Record:
         """The record with its required fields proved, as far as asking about it alone helps."""
@@ -120,8 +121,8 @@ class ModelReader:
     def _faults(self, record: Record) -> int:
         return len(wanting(self._kind, record))
 
-    async def _read_part(self, part: Part) -> PartReading:
-        """What the best rung makes of the part.
+    async def _read_part(self, part: Part, halvings: int = 0) -> PartReading:
+        """What the best rung makes of the part; an answer that is cut off is asked for in halves.
 
         Raises:
             Permanent: no rung gave an answer.
@@ -132,6 +133,8 @@ class ModelReader:
         for rung in self._asker.rungs:
             answer = await self._asker.ask(question, rung)
             if isinstance(answer, Unanswered):
+                if halvings < MOST_HALVINGS and self._is_too_long(part, answer):
+                    return await self._halved(part, halvings + 1)
                 tries += answer.tries
                 continue
             readings.append(await asyncio.to_thread(self._judged, part, answer, rung, tries))
@@ -140,6 +143,23 @@ class ModelReader:
         if not readings:
             raise Unanswered(tries=tuple(tries)).as_error()
         return _with_problem(max(readings, key=self._worth), part)
+
+    def _is_too_long(self, part: Part, answer: Unanswered) -> bool:
+        """Whether the model had more to say of the part than it may; not of what is short."""
+        is_cut = any(isinstance(one, CutOff) for one in answer.tries)
+        return is_cut and tokens_of(self._page.text[part.start : part.end]) > LEAST_HALVED_TOKENS
+
+    async def _halved(self, part: Part, halvings: int) -> PartReading:
+        """The part's records, read in halves, and counted together."""
+        tokens = tokens_of(self._page.text[part.start : part.end])
+        found = await self._read_by_size(
+            part, tokens=tokens // 2, most=tokens * 3 // 4, halvings=halvings
+        )
+        merged = _merged(found)
+        count = len(merged.records)
+        is_wrong = part.expected is not None and not is_count(count, part.expected)
+        said = f"{count} records where {part.expected} are expected" if is_wrong else ""
+        return _with_problem(replace(merged, why_not=said), part)
 
     def _judged(
         self, part: Part, answer: Answered, rung: Rung, tries: Sequence[NoAnswer]
@@ -185,23 +205,39 @@ class ModelReader:
                 placed.append(PlacedRecord(record=sure, span=span))
         return placed
 
-    async def _read_by_size(self) -> list[PartReading]:
+    async def _read_by_size(
+        self,
+        whole: Part,
+        *,
+        tokens: int = PART_TOKENS,
+        most: int = ONE_QUESTION_TOKENS,
+        halvings: int = 0,
+    ) -> list[PartReading]:
         """Part after part, each beginning with the last record of the one before, read anew."""
-        text, start, tokens = self._page.text, 0, PART_TOKENS
+        text, start, first = self._page.text[: whole.end], whole.start, tokens
         found: list[PartReading] = []
         while start < len(text):
             part = next_part(text, start, tokens=tokens)
-            reading = await self._read_part(part)
+            reading = await self._read_part(part, halvings)
             last = reading.records[-1].span[0] if reading.records else part.end
             is_end, is_cut = part.end >= len(text), last <= part.start
-            if is_cut and not is_end and tokens < ONE_QUESTION_TOKENS:
-                tokens *= 2  # one record alone: it may go on where the part ends
+            if is_cut and not is_end and tokens < most:
+                tokens = min(tokens * 2, most)  # one record alone: it may go on behind the part
                 continue
             is_kept = is_end or is_cut or not reading.records
             records = reading.records if is_kept else reading.records[:-1]
             found.append(replace(reading, records=records))
-            start, tokens = part.end if is_kept else last, PART_TOKENS
+            start, tokens = part.end if is_kept else last, first
         return found
+
+
+def _merged(found: Sequence[PartReading]) -> PartReading:
+    """All of them as one."""
+    return PartReading(
+        records=tuple(one for part in found for one in part.records),
+        explore=tuple(url for part in found for url in part.explore),
+        problems=tuple(problem for part in found for problem in part.problems),
+    )
 
 
 def wanting(kind: EntityType, record: Record) -> tuple[str, ...]:

@@ -43,6 +43,11 @@ def predicted_cost(kind: EntityType, sizes: Iterable[int], settings: Settings) -
     """
     if not settings.has_model:
         return Prediction(calls=0, tokens=0, usd=Decimal(0))
+    return cost_with_models(kind, sizes, settings)
+
+
+def cost_with_models(kind: EntityType, sizes: Iterable[int], settings: Settings) -> Prediction:
+    """The same, if the models that the settings name were there."""
     usages = [one for size in sizes for one in _usages(kind, size, settings)]
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     prices = price_table(settings.models.prices)

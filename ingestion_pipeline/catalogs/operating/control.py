@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.states import (
     PageStatus,
 )
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import (
@@ -76,6 +76,15 @@ def source_of(connection: Connection, row: Row[Any]) -> Source:
     return found
 
 
+def refuse_disabled(source: Source) -> None:
+    """Raise if nobody works for the source: what was begun for it would wait for ever."""
+    if source.status is SourceStatus.DISABLED:
+        raise Unfit(
+            f"{source.id} is disabled, and nothing is fetched or read for it;"
+            f" `ingest sources enable {source.id}` first"
+        )
+
+
 def cancel(
     connection: Connection,
     extraction_id: int,
@@ -90,13 +99,13 @@ def cancel(
 
     That stops them at their next check, and nothing that they bring is written.
     """
-    _take_away(connection, extraction_id, now=now)  # tasks before extractions, as crawls lock them
     row = find(connection, extraction_id)
     if row.status not in CRAWLING_STATES:
         raise Unfit(
             f"extraction {extraction_id} is {row.status} already;"
             f" `ingest extractions resume {extraction_id}` would go on with it"
         )
+    _take_away(connection, row, now=now)
     said = f"cancelled by {actor}" + (f": {reason}" if reason else "")
     failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": said}
     ending = Ending(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
@@ -106,13 +115,7 @@ def cancel(
     return ended
 
 
-def _take_away(connection: Connection, extraction_id: int, *, now: datetime) -> None:
-    of_it = select(extractions.c.source_id, extractions.c.tracking_id).where(
-        extractions.c.id == extraction_id
-    )
-    row = connection.execute(of_it).one_or_none()
-    if row is None:
-        raise UnknownExtraction(extraction_id)
+def _take_away(connection: Connection, row: Row[Any], *, now: datetime) -> None:
     active = (
         select(tasks.c.id)
         .where(
@@ -141,9 +144,11 @@ def _take_away(connection: Connection, extraction_id: int, *, now: datetime) -> 
 def resume(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Requeued:
     """A stale or cancelled extraction goes on: pages without a live task have one again."""
     row = find(connection, extraction_id)
+    source = source_of(connection, row)
+    refuse_disabled(source)
     if row.status in CRAWLING_STATES:
         return requeue(
-            connection, row.id, row.tracking_id, source_of(connection, row), now=now
+            connection, row.id, row.tracking_id, source, now=now
         )  # what was orphaned is found again, and the rest left as it is
     if row.status not in ENDED_STATES:
         raise Unfit(
@@ -158,8 +163,10 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     """Failed pages are visited or read again, and pages without data are read again.
 
     An extraction that has ended is opened for it, and ends again; one that goes on stays as it is.
+    What it has published stays as it is, and shown: the retry builds a version after it.
     """
     row = find(connection, extraction_id)
+    refuse_disabled(source_of(connection, row))
     if not _reset(connection, row, _hopeless_pages(row)):
         raise Unfit(
             f"extraction {extraction_id} has no page that failed or gave no data;"
@@ -256,7 +263,7 @@ def _reopen(
             updated_at=now,
             # One that was merely confirmed belongs to another extraction: nothing is added to it.
             dataset_id=_own_dataset(row.id),
-            base_dataset_id=_kept_base(row.base_dataset_id),
+            base_dataset_id=_kept_base(_stand_on_published(connection, row)),
         )
     )
     connection.execute(
@@ -272,6 +279,28 @@ def _reopen(
     subject = f"extraction:{row.id}"
     audit(connection, actor=actor, action=action, subject=subject, now=now, detail=detail)
     return done
+
+
+def _stand_on_published(connection: Connection, row: Row[Any]) -> int | None:
+    """The dataset that pages which are not read again have their items from.
+
+    If its own was published, that one: its pages point at themselves, and the next version takes
+    their items from there.
+    """
+    newest = select(datasets.c.id, datasets.c.status).where(datasets.c.extraction_id == row.id)
+    own = connection.execute(newest.order_by(datasets.c.version.desc()).limit(1)).one_or_none()
+    if own is None or own.status != DatasetStatus.PUBLISHED.value:
+        return row.base_dataset_id
+    has_items = exists().where(
+        data_items.c.dataset_id == own.id, data_items.c.page_id == pages.c.id
+    )
+    is_done = pages.c.status.in_([PageStatus.SUCCESS.value, PageStatus.ERROR.value])
+    connection.execute(
+        update(pages)
+        .where(pages.c.extraction_id == row.id, is_done, has_items)
+        .values(carried_from=pages.c.id)
+    )
+    return own.id
 
 
 def _own_dataset(extraction_id: int) -> Any:  # noqa: ANN401 - a SQL expression
@@ -296,32 +325,3 @@ def refuse_running(
                 f"extraction {id_} of {source_id} goes on, and a source has one at a time;"
                 f" wait for it, or `ingest extractions cancel {id_}`"
             )
-
-
-def publish(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> int:
-    """The extraction's quarantined dataset is shown all the same; its version."""
-    row = find(connection, extraction_id)
-    query = select(datasets).where(datasets.c.id == row.dataset_id)
-    found = connection.execute(query.with_for_update()).one_or_none()
-    if found is None or found.status != DatasetStatus.QUARANTINED.value:
-        state = "has no dataset" if found is None else f"has a dataset that is {found.status}"
-        raise Unfit(
-            f"extraction {extraction_id} {state}; only a quarantined one can be published, and"
-            " `ingest extractions list` shows which are"
-        )
-    connection.execute(
-        update(datasets)
-        .where(datasets.c.id == found.id)
-        .values(status=DatasetStatus.PUBLISHED.value, published_at=now)
-    )
-    detail = {"source": row.source_id, "version": found.version, "findings": found.findings}
-    subject = f"extraction:{extraction_id}"
-    audit(
-        connection,
-        actor=actor,
-        action="dataset.publish",
-        subject=subject,
-        now=now,
-        detail=detail,
-    )
-    return found.version

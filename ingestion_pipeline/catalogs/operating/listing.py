@@ -7,11 +7,34 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.catalogs.states import UNFINISHED_PAGES, DatasetStatus, ExtractionStatus
+from ingestion_pipeline.catalogs.states import (
+    UNFINISHED_PAGES,
+    DatasetStatus,
+    ExtractionStatus,
+    PageStatus,
+)
 from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.store.tables import datasets, extractions, pages
+from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages
 
 LISTED = 200
+NO_DATA = PageStatus.EXTRACTED_NO_DATA.value
+
+
+def list_pages(
+    connection: Connection, extraction_id: int, *, status: str | None = None, limit: int = LISTED
+) -> list[dict[str, Any]]:
+    """The extraction's pages in the order of finding: state, items, and why not otherwise."""
+    columns = ("id", "url", "status", "page_type", "item_count", "rung", "failure", "visited_at")
+    query = (
+        select(*(pages.c[name] for name in columns), crawl_steps.c.key.label("step"))
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .where(pages.c.extraction_id == extraction_id)
+        .order_by(pages.c.id)
+        .limit(limit)
+    )
+    if status is not None:
+        query = query.where(pages.c.status == status)
+    return [dict(row) for row in connection.execute(query).mappings()]
 
 
 def list_extractions(
@@ -44,17 +67,24 @@ def list_extractions(
         {key: value for key, value in row.items() if key not in hidden}
         for row in connection.execute(query).mappings()
     ]
-    waiting = _waiting(connection, [one["id"] for one in found if one["finished_at"] is None])
-    return [one | {"waiting": waiting.get(one["id"], [])} for one in found]
+    going_on = [one["id"] for one in found if one["finished_at"] is None]
+    waiting = _reasons(connection, going_on, UNFINISHED_PAGES)
+    empty = _reasons(connection, [one["id"] for one in found], [NO_DATA])
+    return [
+        one | {"waiting": waiting.get(one["id"], []), "no_data": empty.get(one["id"], [])}
+        for one in found
+    ]
 
 
-def _waiting(connection: Connection, ids: Sequence[int]) -> dict[int, list[dict[str, Any]]]:
-    """Why pages of these go on later, and how many; the newest reason of each code."""
+def _reasons(
+    connection: Connection, ids: Sequence[int], statuses: Sequence[str]
+) -> dict[int, list[dict[str, Any]]]:
+    """Why pages of these are in such a state, and how many; one reason of each code."""
     code, said = pages.c.failure["code"].as_string(), pages.c.failure["message"].as_string()
     query = (
         select(pages.c.extraction_id, func.count().label("pages"), func.max(said).label("why"))
         .where(pages.c.extraction_id.in_(ids), pages.c.failure.is_not(None))
-        .where(pages.c.status.in_(UNFINISHED_PAGES))
+        .where(pages.c.status.in_(statuses))
         .group_by(pages.c.extraction_id, code)
         .order_by(pages.c.extraction_id, code)
     )

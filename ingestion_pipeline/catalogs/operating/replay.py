@@ -10,8 +10,6 @@ from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
 from ingestion_pipeline.store.tables import extractions, pages, tasks
 from ingestion_pipeline.work.dead_letters import revive_task
 
-ENDED = "its extraction has ended; crawl the source again"
-
 
 def revive_page(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """The page and its task wait; of an extraction that has ended, nothing is fetched any more."""
@@ -23,12 +21,20 @@ def revive_reading(connection: Connection, letter: RowMapping, now: datetime) ->
     return _revive(connection, letter, PageStatus.DOWNLOADED, now)
 
 
+def ended(extraction_id: int) -> str:
+    """What is said of a page whose extraction is over, with the command that opens it again."""
+    return (
+        f"its extraction has ended; `ingest extractions retry {extraction_id}` tries all its failed"
+        " pages again"
+    )
+
+
 def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now: datetime) -> str:
     payload = letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked: it does not end meanwhile.
     if connection.execute(query.with_for_update()).scalar() not in CRAWLING_STATES:
-        return ENDED
+        return ended(payload["extraction"])
     outcome = revive_task(connection, letter, now)
     if outcome == "queued":
         connection.execute(

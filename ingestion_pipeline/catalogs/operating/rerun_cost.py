@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -10,13 +11,18 @@ from typing import Any
 from sqlalchemy import Connection, Row, Select, and_, exists, select
 
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
-from ingestion_pipeline.catalogs.entities.ladder import COURSE, has_rules
-from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
+from ingestion_pipeline.catalogs.entities.ladder import has_rules
+from ingestion_pipeline.catalogs.entities.predicting import Prediction, cost_with_models
 from ingestion_pipeline.catalogs.entities.record import Rung
 from ingestion_pipeline.catalogs.entities.rule_reading import rule_reading
 from ingestion_pipeline.catalogs.operating.control import UnknownExtraction
 from ingestion_pipeline.catalogs.operating.rerunning import count_stored, is_stored, nothing_stored
-from ingestion_pipeline.catalogs.readings.expected_cost import DetailPage, text_sizes
+from ingestion_pipeline.catalogs.readings.expected_cost import (
+    NO_MODEL,
+    DetailPage,
+    could_tell,
+    text_sizes,
+)
 from ingestion_pipeline.catalogs.readings.work import FORMS, forms_of, stored_content
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.settings import Settings
@@ -61,25 +67,27 @@ def predict_rerun(
     if not total:
         raise nothing_stored(extraction_id)
     wanted = declared(row.config, settings, entity=row.entity_type)
-    if not settings.has_model:
-        return RerunCost(pages=total, calls=0, cost_usd=Decimal(0), note=_without_model(wanted))
+    if not settings.has_model and could_tell(wanted):
+        return RerunCost(pages=total, calls=0, cost_usd=Decimal(0))
     unanswered = connection.execute(_unanswered(extraction_id, wanted.read_as(settings))).all()
     tried = unanswered[:: max(1, len(unanswered) // TRIED)]
     asked = [one for one in tried if _asks(one, wanted, settings, content)]
     sizes = text_sizes([DetailPage(one.size_bytes, one.text_hash) for one in asked], content)
-    found = predicted_cost(wanted.kind, sizes, settings)
+    found = cost_with_models(wanted.kind, sizes, settings)
     share = len(unanswered) / len(tried) if tried else 1
     return RerunCost(
         pages=total,
         calls=math.ceil(found.calls * share),
         cost_usd=None if found.usd is None else found.usd * Decimal(share),
-        note="" if found.usd is not None else "a model has no price; set models.prices",
+        note="; ".join(_notes(found, settings)),
     )
 
 
-def _without_model(wanted: Declared) -> str:
-    could_tell = wanted.kind.name == COURSE or wanted.selectors is not None
-    return "" if could_tell else "no model configured: what rules see nothing on is postponed"
+def _notes(found: Prediction, settings: Settings) -> Iterator[str]:
+    if found.usd is None:
+        yield "a model has no price; set models.prices"
+    if found.calls and not settings.has_model:
+        yield f"{NO_MODEL}: what needs one waits until it is there"
 
 
 def _unanswered(extraction_id: int, read_as: str) -> Select[Any]:

@@ -26,9 +26,11 @@ from sqlalchemy import (
     update,
 )
 
+from ingestion_pipeline.catalogs.completing.age import RERUN, newer_version
 from ingestion_pipeline.catalogs.operating.control import (
     Unfit,
     find,
+    refuse_disabled,
     refuse_running,
     source_of,
 )
@@ -52,17 +54,43 @@ RECORD_PAGES = ("DETAIL", "API_REQUEST")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rerun:
-    """The new extraction, and how many stored pages it reads."""
+    """The new extraction, and how many stored pages it reads.
+
+    `newer` is the version of a later crawl that stays shown.
+    """
 
     extraction_id: int
     pages: int
+    newer: int | None = None
+
+    @property
+    def outlook(self) -> str:
+        """What becomes of its dataset, for people."""
+        if self.newer is None:
+            return "shown if it is good"
+        return (
+            f"held back, since version {self.newer} is of a later crawl;"
+            f" `ingest extractions publish {self.extraction_id}` shows it all the same"
+        )
 
 
-def rerun(connection: Connection, extraction_id: int, *, actor: str, now: datetime) -> Rerun:
-    """A new extraction over the pages that this one stored, read again into a new dataset."""
+def rerun(
+    connection: Connection,
+    extraction_id: int,
+    *,
+    actor: str,
+    now: datetime,
+    publish: bool = False,
+) -> Rerun:
+    """A new extraction over the pages that this one stored, read again into a new dataset.
+
+    If a later crawl's dataset is shown, the new one is shown in its place only if `publish` says
+    so; else it is held back, and can be published by name.
+    """
     old = find(connection, extraction_id)
     refuse_running(connection, old.source_id)
     source = source_of(connection, old)
+    refuse_disabled(source)
     if not count_stored(connection, old.id):
         raise nothing_stored(old.id)
     tracking_id = str(uuid4())
@@ -73,12 +101,18 @@ def rerun(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     audit(
         connection,
         actor=actor,
-        action="extraction.rerun",
+        action=RERUN,
         subject=f"extraction:{new_id}",
         now=now,
-        detail={"source": old.source_id, "of": old.id, "pages": queued.read},
+        detail={
+            "source": old.source_id,
+            "of": old.id,
+            "pages": queued.read,
+            "publish": publish,
+        },
     )
-    return Rerun(extraction_id=new_id, pages=queued.read)
+    newer = None if publish else newer_version(connection, new_id, old.entity_type)
+    return Rerun(extraction_id=new_id, pages=queued.read, newer=newer)
 
 
 def nothing_stored(extraction_id: int) -> Unfit:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, func, or_, select
+from sqlalchemy import Connection, Row, and_, exists, false, func, or_, select
 
+from ingestion_pipeline.catalogs.completing.keeping import KEPT, UNCHANGED
 from ingestion_pipeline.catalogs.entities.record import Rung
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.reading.grounding import PROVED
@@ -30,7 +31,9 @@ _BY_RULES = [Rung.API, Rung.EMBEDDED, Rung.SELECTORS, Rung.LAYOUT]
 class DatasetReport:
     """A source's last extraction as a dataset: its own, or the one it was found equal to so far.
 
-    `saved` counts what no model was asked for: kept answers, unchanged pages, pages read by rules.
+    `no_data` names pages without records, and why; `kept` items are of the time before, since their
+    pages failed. `saved` counts what no model was asked for: kept answers, unchanged pages, pages
+    read by rules.
     """
 
     source_id: str
@@ -52,6 +55,8 @@ class DatasetReport:
     saved_by_unchanged: int
     saved_by_rules: int
     preview: Sequence[Mapping[str, Any]]
+    no_data: Sequence[str] = ()
+    kept: int = 0
 
     @property
     def read(self) -> int:
@@ -92,7 +97,31 @@ def dataset_report(connection: Connection, source_id: str) -> DatasetReport | No
         saved_by_unchanged=carried,
         saved_by_rules=by_rules,
         preview=_preview(connection, own),
+        no_data=_empty_pages(connection, last.id),
+        kept=_kept_items(connection, last.id),
     )
+
+
+def _empty_pages(connection: Connection, extraction_id: int) -> list[str]:
+    """The first pages that gave no data, each with why."""
+    query = (
+        select(pages.c.url, pages.c.failure["message"].as_string().label("why"))
+        .where(
+            pages.c.extraction_id == extraction_id,
+            pages.c.status == PageStatus.EXTRACTED_NO_DATA.value,
+            pages.c.failure.is_not(None),
+        )
+        .order_by(pages.c.id)
+        .limit(SHOWN)
+    )
+    return [f"{row.url}: {row.why}" for row in connection.execute(query)]
+
+
+def _kept_items(connection: Connection, extraction_id: int) -> int:
+    query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(
+        pages.c.extraction_id == extraction_id, KEPT
+    )
+    return int(connection.execute(query).scalar_one())
 
 
 def _dataset(connection: Connection, last: Row[Any]) -> Row[Any] | None:
@@ -170,7 +199,7 @@ def _grounded_share(connection: Connection, own: Row[Any] | None) -> float | Non
 
 def _saved_pages(connection: Connection, extraction_id: int) -> tuple[int, int]:
     """How many pages are as they were, and how many of the others rules have read."""
-    is_carried = pages.c.carried_from.is_not(None)
+    is_carried = func.coalesce(UNCHANGED, false())
     by_rules = and_(~is_carried, pages.c.rung.in_([one.value for one in _BY_RULES]))
     query = select(func.count().filter(is_carried), func.count().filter(by_rules)).where(
         pages.c.extraction_id == extraction_id

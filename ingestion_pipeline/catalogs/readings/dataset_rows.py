@@ -92,11 +92,15 @@ def write_pages(
 def ensure_dataset(
     connection: Connection, extraction: GoingOn, read_as: str, *, now: datetime
 ) -> int:
-    """The extraction's own dataset, made with the source's next version if there is none yet.
+    """The extraction's own dataset, made with the source's next version if it builds none yet.
 
-    Its row is locked, and of a source only one extraction goes on: no other makes one meanwhile.
+    One that was published stays as it is. The extraction's row is locked, and of a source only one
+    goes on: no other makes a version meanwhile.
     """
-    known = select(datasets.c.id).where(datasets.c.extraction_id == extraction.id)
+    known = select(datasets.c.id).where(
+        datasets.c.extraction_id == extraction.id,
+        datasets.c.status != DatasetStatus.PUBLISHED.value,
+    )
     newest = connection.execute(known.order_by(datasets.c.id.desc()).limit(1)).scalar_one_or_none()
     if newest is not None:
         return newest

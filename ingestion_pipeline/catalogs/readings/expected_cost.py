@@ -8,9 +8,9 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.catalogs.crawl.reporting import crawl_facts
-from ingestion_pipeline.catalogs.entities.declared import declared
-from ingestion_pipeline.catalogs.entities.ladder import has_rules
-from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
+from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.ladder import COURSE, has_rules
+from ingestion_pipeline.catalogs.entities.predicting import cost_with_models, predicted_cost
 from ingestion_pipeline.catalogs.readings.learned import learned_facts
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content import ContentStore
@@ -19,6 +19,7 @@ from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.tables import extractions, pages, snapshots
 from ingestion_pipeline.work.errors import WorkError
 
+NO_MODEL = "no model configured (OPENAI_API_KEY or OPENAI_BASE_URL)"
 SAMPLED = 25  # texts that are measured; of the others only the size of the body is known
 
 
@@ -51,11 +52,20 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     sizes = text_sizes(_last_pages(connection, source.id), content)
     if not sizes:
         return {"predicted_cost": "not known before pages were visited"}
+    if not settings.has_model and not could_tell(wanted):
+        found = cost_with_models(wanted.kind, sizes, settings)
+        said = f"once there is a model: {found}, for {len(sizes)} pages; {NO_MODEL}"
+        return {"predicted_cost": said}
     found = predicted_cost(wanted.kind, sizes, settings)
     said = f"{found}, for {len(sizes)} pages"
     if found.calls and has_rules(wanted.kind, wanted.selectors):
         said += "; a page that rules read, or that is unchanged, costs nothing"
     return {"predicted_cost": said}
+
+
+def could_tell(wanted: Declared) -> bool:
+    """Whether rules may have the last word where no model is: else its pages wait for one."""
+    return wanted.kind.name == COURSE or wanted.selectors is not None
 
 
 def text_sizes(rows: Sequence[DetailPage], content: ContentStore) -> list[int]:

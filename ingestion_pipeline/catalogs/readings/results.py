@@ -18,6 +18,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.catalogs.completing.ending import budget_ending, end_hopeless, finalise
 from ingestion_pipeline.catalogs.crawl.worth_following import explore
 from ingestion_pipeline.catalogs.crawl.writing import failure_reason, lock_extractions
+from ingestion_pipeline.catalogs.entities.page_reading import PageReading
+from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.carrying import GoingOn
 from ingestion_pipeline.catalogs.readings.dataset_rows import (
     FinishedPage,
@@ -39,7 +41,7 @@ from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import Fatal, Permanent, classify
+from ingestion_pipeline.work.errors import Fatal, Permanent, classify, storable
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
@@ -115,6 +117,8 @@ class _Flush:
         self._given_back = 0
 
     def write(self, results: Sequence[ReadResult]) -> WrittenReadings:
+        works = [one.work for one in results if not isinstance(one, PageGone)]
+        lock_rows(self._connection, {work.extraction_id for work in works})
         mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
         kept = [one for one in results if one.task.id in mine]
         ids = {one.work.extraction_id for one in kept if not isinstance(one, PageGone)}
@@ -211,7 +215,7 @@ class _Flush:
             one.task,
             one.error,
             now=self._now,
-            policy=self._shop.settings.work,
+            policy=self._shop.settings.catalog_work,
             random=self._shop.random,
         ):
             case Retry(not_before):
@@ -237,6 +241,8 @@ class _Flush:
         return {one.id for one in ended}
 
 
+NO_DATA = "no_data"
+NOTE_LENGTH = 500
 OF_THE_RUN = frozenset({"stopped", "slice_over"})  # says nothing of the page
 
 
@@ -248,7 +254,17 @@ def _read_page(one: ReadDone, items: Sequence[Item], name: str) -> FinishedPage:
         item_count=len(items),
         rung=None if rung is None else rung.value,
         read_as=name,
+        failure=None if items else no_data(one.reading, one.wanted.kind.name),
     )
+
+
+def no_data(reading: PageReading, entity: str) -> dict[str, str]:
+    """Why a page that was read has no item: who looked, and what was missing; for people."""
+    looked = "rules" if reading.model is None else f"rules and {reading.model}"
+    said = [one.message for one in reading.problems]
+    why = dict.fromkeys(filter(None, (reading.reason, *reading.notes, *said)))
+    text = "; ".join([f"{looked} found no {entity}", *why])
+    return {"class": NO_DATA, "code": NO_DATA, "message": storable(text[:NOTE_LENGTH])}
 
 
 def _page_items(

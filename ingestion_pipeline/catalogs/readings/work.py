@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -27,7 +27,8 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     sources,
 )
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.work.results import Counts, FailedResult, Result
 from ingestion_pipeline.work.task import Task
 
 FORMS = ("body_hash", "text_hash", "final_url", "content_type")  # of a page, in its snapshot
@@ -97,51 +98,30 @@ def gone(url: str, why: str) -> Permanent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadDone:
+class ReadDone(Result[ReadWork]):
     """A page that was read."""
 
-    work: ReadWork
     wanted: Declared
     reading: PageReading
 
-    @property
-    def task(self) -> Task:
-        """The claim."""
-        return self.work.task
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFailed(FailedResult[ReadWork]):
+    """A page that was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadFailed:
-    """A page that was not read: this time, or for good."""
-
-    work: ReadWork
-    error: WorkError
-    stack: str | None = None
-
-    @property
-    def task(self) -> Task:
-        """The claim."""
-        return self.work.task
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOver:
+class ReadOver(Result[ReadWork]):
     """A page that its extraction cannot pay for: the extraction ends here."""
 
-    work: ReadWork
     why: OverBudget
-
-    @property
-    def task(self) -> Task:
-        """The claim."""
-        return self.work.task
 
 
 ReadResult = ReadDone | ReadFailed | ReadOver | PageGone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadCounts:
+class ReadCounts(Counts):
     """How many readings ended how, and how many records they found.
 
     `lost` were taken over by another worker meanwhile, `skipped` nobody wants any more.
@@ -156,11 +136,6 @@ class ReadCounts:
     failed: int = 0
     skipped: int = 0
     lost: int = 0
-
-    def __add__(self, other: ReadCounts) -> ReadCounts:
-        """Counted together."""
-        names = [one.name for one in fields(ReadCounts)]
-        return ReadCounts(**{name: getattr(self, name) + getattr(other, name) for name in names})
 
 
 _COLUMNS = (

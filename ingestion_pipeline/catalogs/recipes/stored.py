@@ -6,6 +6,7 @@ WAITING ──> IN_PROGRESS ──> SUCCESS: the recipe is followed from now on
    └─ retried ───┴────────> ERROR, with a reason that people can read
 ```
 
+Of what failed for a passing reason the next poll, or whoever starts an extraction, tries again.
 A detected recipe holds for the URL and the configuration it was detected for; another URL is
 another catalogue. The last good one is kept while it is looked for again.
 """
@@ -27,6 +28,7 @@ from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import ACTIVE, recipes, tasks
+from ingestion_pipeline.work.errors import ErrorClass
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask, TaskStatus
 
@@ -85,7 +87,8 @@ def ready_recipes(
 ) -> dict[str, Mapping[str, Any] | str]:
     """Each source's recipe as it is written or detected, or why there is none yet.
 
-    What has never been looked for is looked for from now on.
+    What has never been looked for is looked for from now on, and what was not found for a reason
+    that may have passed is looked for once more.
     """
     ready: dict[str, Mapping[str, Any] | str] = {
         one.id: one.config[BY_HAND] for one in sources if is_by_hand(one)
@@ -94,8 +97,17 @@ def ready_recipes(
     if others:
         ensure_detection(connection, others, now=now)
         known = detected(connection, [one.id for one in others])
+        hopeful = [one for one in others if one.id in known and _may_have_passed(known[one.id])]
+        if ensure_detection(connection, hopeful, now=now, again=True):
+            known = detected(connection, [one.id for one in others])
         ready |= {one.id: _usable(one, known.get(one.id)) for one in others}
     return ready
+
+
+def _may_have_passed(known: DetectedRecipe) -> bool:
+    """Whether its detection failed at a host that was down, and not at what the page is."""
+    said = (known.evidence or {}).get("class")
+    return known.status is RecipeStatus.ERROR and said == ErrorClass.TRANSIENT.value
 
 
 def _usable(source: Source, known: DetectedRecipe | None) -> Mapping[str, Any] | str:

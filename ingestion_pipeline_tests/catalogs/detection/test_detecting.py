@@ -140,6 +140,28 @@ def test_a_vendor_with_an_api_is_read_by_it_once_the_api_knows_the_school() -> N
     }
 
 
+SCRIPT = '<script src="https://static.coursedog.com/catalog/app.js"></script>'
+
+
+@pytest.mark.parametrize(
+    "says",
+    [
+        '<script>window.__NUXT__={config:{schoolId:"demo_school"}}</script>',
+        '<div data-page="{&quot;schoolId&quot;:&quot;demo_school&quot;}"></div>',
+        r'<script>self.push("{\"schoolId\":\"demo_school\"}")</script>',
+        '<meta name="school-id" content="demo_school">',
+        '<link rel="preload" href="https://app.coursedog.com/api/v1/cm/demo_school/theme">',
+    ],
+    ids=["state", "attribute", "text in a script", "meta", "address"],
+)
+def test_a_catalogue_on_a_domain_of_its_own_is_told_by_what_its_page_loads(says: str) -> None:
+    """No name server is asked: the vendor's scripts are on the page, whatever its address is."""
+    html = sites.page(f"<p>{sites.described(1)}</p>{SCRIPT}{says}", title="Catalogue")
+    look = SavedLook({"/": html}, {CATALOGS: [{"id": "c1"}]})
+
+    assert detect(look, "/").recipe["api"]["school_id"] == "demo_school"
+
+
 @pytest.mark.parametrize(
     ("api", "entity"),
     [({CATALOGS: []}, "course"), ({}, "course"), ({CATALOGS: [{"id": "c1"}]}, "credential")],

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from sqlalchemy import select
 
+from ingestion_pipeline.catalogs.crawl.crawling import ask_for
 from ingestion_pipeline.catalogs.detection.outcomes import Failed, write_results
-from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
+from ingestion_pipeline.catalogs.detection.working import DetectionCounts
 from ingestion_pipeline.catalogs.recipes.stored import (
     DETECT,
     detected,
@@ -23,55 +22,29 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes, tasks
+from ingestion_pipeline.store.tables import dead_letters, extractions, recipes, tasks
 from ingestion_pipeline.systems import declared
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.catalogs.detection import sites
+from ingestion_pipeline_tests.catalogs.detection.finding import (
+    a_found_catalog,
+    detect,
+    recipe_row,
+    serve,
+    told,
+)
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, crawl_all, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import (
-    a_fetcher,
     changed,
     given_sources,
     rows,
     source_row,
 )
-
-
-def a_found_catalog(path: str, **config: Any) -> Definition:
-    """A catalogue whose recipe nobody wrote."""
-    return a_catalog(url=f"http://a.test{path}", config=config)
-
-
-def serve(web: FakeWeb, site: Mapping[str, str]) -> None:
-    web.routes |= dict(site)
-
-
-def detect(shop: Workshop, web: FakeWeb) -> DetectionCounts:
-    async def run() -> DetectionCounts:
-        worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
-        async with a_fetcher(shop.settings, web.port) as fetcher:
-            return await detect_slice(shop, worker, fetcher)
-
-    return asyncio.run(run())
-
-
-def recipe_row(store: Store) -> Any:
-    [row] = rows(store, recipes)
-    return row
-
-
-def told(store: Store) -> list[tuple[str, str]]:
-    return [
-        (row.subject_kind, row.payload["status"])
-        for row in rows(store, outbox)
-        if row.subject_kind == "recipe"
-    ]
 
 
 def test_a_recipe_is_detected_told_and_followed(shop: Workshop, web: FakeWeb) -> None:
@@ -121,6 +94,58 @@ def test_a_failure_is_told_only_when_it_is_final(shop: Workshop, web: FakeWeb) -
     assert "500" in row.message
     assert told(shop.store) == [("recipe", "ERROR")]
     assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["detect_recipe"]
+
+
+def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, sites.single())
+    web.routes["/all"] = 500
+    given_sources(shop.store, a_found_catalog("/all"))
+    detect(shop, web)
+    assert detect(shop, web).found == 0  # not before a poll
+    assert recipe_row(shop.store).status == "ERROR"
+
+    serve(web, sites.single())
+    said = ask_for(shop, [SHOP])[SHOP]
+
+    assert said == "not crawled: detection of its recipe is waiting"
+    assert detect(shop, web).found == 1
+    assert told(shop.store) == [("recipe", "ERROR"), ("recipe", "SUCCESS")]
+
+
+def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["/courses"] = 404
+    given_sources(shop.store, a_found_catalog("/courses"))
+    detect(shop, web)
+    web.requests.clear()
+
+    ask_for(shop, [SHOP])
+    detect(shop, web)
+
+    assert (recipe_row(shop.store).status, web.paths) == ("ERROR", [])
+
+
+def test_a_detection_in_progress_says_so_and_waits_for_its_own_backoff(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    """A05, A23: looked at from within the request, and after an attempt that came to nothing."""
+    seen: list[str] = []
+
+    async def looked_at(writer: asyncio.StreamWriter) -> None:
+        seen.append((await asyncio.to_thread(recipe_row, shop.store)).status)
+        writer.close()
+
+    web.routes["/courses"] = looked_at
+    slow = changed(shop, crawl__backoff_base_seconds="600")
+    given_sources(slow.store, a_found_catalog("/courses"))
+
+    counts = detect(slow, web)
+
+    assert (counts.retried, counts.failed, seen) == (1, 0, ["IN_PROGRESS"])
+    assert recipe_row(shop.store).status == "WAITING"
 
 
 def test_a_failure_that_passes_is_never_told(shop: Workshop, web: FakeWeb) -> None:
@@ -222,66 +247,6 @@ def test_a_disabled_source_is_not_looked_at(shop: Workshop, web: FakeWeb) -> Non
 
     assert detect(shop, web) == DetectionCounts()
     assert web.paths == []
-
-
-API = "/api/cm/demo_school/courses/search/$filters"
-
-
-def api_routes(count: int) -> dict[str, Any]:
-    first = {"/api/ca/demo_school/catalogs": '[{"id": "c1"}]', "/": sites.coursedog_page()}
-    lists = {
-        f"{API}?catalogId=c1&limit=20&orderBy=code&skip={skip}": sites.coursedog_courses(
-            count, skip
-        )
-        for skip in range(0, count, 20)
-    }
-    return first | lists
-
-
-def test_a_vendors_api_is_found_and_read_to_its_reported_length(
-    shop: Workshop, web: FakeWeb
-) -> None:
-    """Whose robots.txt does not govern it: it is an API, and not a page."""
-    web.routes |= api_routes(45)
-    web.routes["api.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
-
-    detect(shop, web)
-    crawl_all(shop, web.port)
-
-    assert recipe_row(shop.store).recipe["page_type"] == "API_REQUEST"
-    with shop.store.read() as connection:
-        found = connection.execute(select(extractions.c.kind)).scalars().all()
-    assert found == ["api"]
-    assert [(one.status, one.step) for one in found_pages(shop.store)] == [("SUCCESS", "root")] * 3
-
-
-def test_an_unchanged_api_still_leads_to_its_further_pages(shop: Workshop, web: FakeWeb) -> None:
-    web.routes |= api_routes(45)
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
-    detect(shop, web)
-
-    first = crawl_all(shop, web.port)
-    again = crawl_all(shop, web.port)
-
-    assert (first.new, again.new, again.same) == (3, 0, 3)
-
-
-def test_an_api_that_breaks_off_is_an_error_after_its_attempts(
-    shop: Workshop, web: FakeWeb
-) -> None:
-    web.routes |= api_routes(45)
-    broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"
-    web.routes[broken] = '{"listLength": 45, "data": [{'
-    given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
-    detect(shop, web)
-
-    crawl_all(shop, web.port)
-
-    [bad] = [one for one in found_pages(shop.store) if one.status == "ERROR"]
-    assert bad.failure is not None
-    assert bad.failure["code"] == "not_json"
-    assert len([path for path in web.paths if path == broken]) == 3
 
 
 def test_a_host_is_asked_at_its_pace(shop: Workshop, web: FakeWeb) -> None:

@@ -15,12 +15,12 @@ from ingestion_pipeline.catalogs.entities.splitting import (
     parts_of,
     tokens_of,
 )
-from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel, in_turn
 from ingestion_pipeline.reading.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.work.errors import Permanent, Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     COURSE,
     a_page,
@@ -163,6 +163,39 @@ def test_without_headings_a_long_page_is_split_by_size_and_no_record_is_cut(
     assert all(text.endswith("good shoes.") for text in described)
     assert len(asked) > 3
     assert reading.problems == ()
+
+
+@pytest.mark.parametrize("tag", ["h2", "div"])
+def test_an_answer_that_is_cut_off_is_asked_for_in_halves_and_nothing_is_lost(
+    store: Store, settings: Settings, tag: str
+) -> None:
+    def short_of_breath(asked: Asked) -> Reply:
+        said = gardener(asked)
+        is_much = len(SHOWN.findall(asked.told)) > 2
+        return Say(text="{", is_cut=True) if is_much else said
+
+    page = a_page(f"<p>24 courses</p>{plants(24, tag=tag)}")
+    reading, asked = climb_with(store, settings, page, short_of_breath)
+
+    assert values(reading, "course_id") == [f"G-{n}" for n in range(1, 25)]
+    assert all(text.endswith("good shoes.") for text in values(reading, "course_description"))
+    assert reading.problems == ()
+    assert {one.model for one in asked} == {"cheap"}
+
+
+def test_a_model_that_is_cut_off_whatever_it_is_shown_is_asked_so_often_and_no_more(
+    store: Store, settings: Settings
+) -> None:
+    lines = "".join(f"<p>Line {n} of a page about plants and their life.</p>" for n in range(60))
+    page = a_page(lines)
+    assert LONG_TOKENS * 0.8 < tokens_of(page.text) <= LONG_TOKENS
+    with ScriptedModel(lambda _: Say(text="{", is_cut=True)) as model:
+        leading = leading_to(model.base_url, settings)
+        with pytest.raises(Permanent, match="no usable answer"):
+            climb(store, leading, page)
+
+    # The whole, a half, a quarter, and an eighth of it, which the strong model is asked about, too.
+    assert [one.model for one in model.asked] == ["cheap"] * 4 + ["strong"]
 
 
 def test_a_model_that_leaves_records_out_is_found_out_and_the_strong_one_asked(

@@ -1,0 +1,221 @@
+"""What a new dataset takes over from the last good one: of unchanged pages, and of failed ones.
+
+| the page, this time | its items of the last good dataset |
+|---|---|
+| is as it was | are the new one's (`carried_from`, written when it was fetched) |
+| failed, to be fetched or to be read | are kept: nobody has seen that they are gone |
+| was not found, and a list above it failed | are kept: whoever did not see the list knows nothing |
+| answered 404 or 410, or no list names it | are gone |
+
+A kept page is in ERROR and says where its items come from; a retry visits it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Subquery,
+    and_,
+    exists,
+    false,
+    func,
+    insert,
+    literal,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.sql.selectable import FromClause
+
+from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import crawl_steps, data_items, extractions, pages
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+
+GONE = ("http_404", "http_410")  # whoever answers so has seen that there is no such page
+UNLISTED = {
+    "class": "transient",
+    "code": "unlisted",
+    "message": "a list that may lead to it was not got; its items are those of the time before",
+}
+# As another extraction's page has it; one that points at itself was merely not read again.
+UNCHANGED = and_(pages.c.status != PageStatus.ERROR.value, pages.c.carried_from != pages.c.id)
+KEPT = and_(pages.c.status == PageStatus.ERROR.value, pages.c.carried_from.is_not(None))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How many items stay although their pages failed, and how many of those pages are unlisted."""
+
+    items: int = 0
+    unlisted: int = 0
+
+
+def keep_failed(
+    connection: Connection, extraction_id: int, dataset_id: int, *, now: datetime
+) -> Kept:
+    """Pages that failed, or that a failed list hides, point at their items in the last good one."""
+    stated = (
+        select(data_items.c.page_id, func.count().label("held"))
+        .where(data_items.c.dataset_id == dataset_id)
+        .group_by(data_items.c.page_id)
+        .subquery("stated")
+    )
+    _keep_found(connection, extraction_id, stated)
+    unlisted = _keep_unlisted(connection, extraction_id, stated, now=now)
+    query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(
+        pages.c.extraction_id == extraction_id, KEPT
+    )
+    return Kept(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
+
+
+def _is_failed(page: FromClause) -> ColumnElement[bool]:
+    code = func.coalesce(page.c.failure["code"].as_string(), "")
+    return and_(page.c.status == PageStatus.ERROR.value, code.not_in(GONE))
+
+
+def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) -> None:
+    new, old = pages.alias("new"), pages.alias("old")
+    found = (
+        select(new.c.id.label("page_id"), old.c.id.label("old_id"), stated.c.held)
+        .join_from(stated, old, old.c.id == stated.c.page_id)
+        .join(new, new.c.key == old.c.key)
+        .where(new.c.extraction_id == extraction_id, _is_failed(new))
+        .cte("found")
+    )
+    connection.execute(
+        update(pages)
+        .where(pages.c.id == found.c.page_id)
+        .values(carried_from=found.c.old_id, item_count=found.c.held)
+    )
+
+
+def _keep_unlisted(
+    connection: Connection, extraction_id: int, stated: Subquery, *, now: datetime
+) -> int:
+    """A row for each page that this extraction did not find, below a page of it that failed."""
+    old, old_step = pages.alias("old"), crawl_steps.alias("old_step")
+    is_hidden = _is_hidden(connection, extraction_id, old_step)
+    if is_hidden is None:
+        return 0
+    seen, new_step = pages.alias("seen"), crawl_steps.alias("new_step")
+    copied = ("url", "key", "host", "page_type", "position", "snapshot_id")
+    values: dict[str, ColumnElement[Any]] = {
+        "extraction_id": literal(extraction_id, Id),
+        "step_id": new_step.c.id,
+        **{name: old.c[name] for name in copied},
+        "status": literal(PageStatus.ERROR.value),
+        "failure": literal(UNLISTED, Json),
+        "item_count": stated.c.held,
+        "carried_from": old.c.id,
+        "created_at": literal(now, UtcDateTime()),
+    }
+    is_seen = exists().where(seen.c.extraction_id == extraction_id, seen.c.key == old.c.key)
+    hidden = (
+        select(*(value.label(name) for name, value in values.items()))
+        .join_from(stated, old, old.c.id == stated.c.page_id)
+        .join(old_step, old_step.c.id == old.c.step_id)
+        # A step that exploring would have made is not there: its parent has pages of records, too.
+        .join(
+            new_step,
+            and_(new_step.c.extraction_id == extraction_id, _is_nearest(new_step, old_step)),
+        )
+        .where(~is_seen, is_hidden)
+        .order_by(old.c.id)
+    )
+    made = connection.execute(insert(pages).from_select(list(values), hidden)).rowcount
+    if made:
+        connection.execute(
+            update(extractions)
+            .where(extractions.c.id == extraction_id)
+            .values(page_count=extractions.c.page_count + made)
+        )
+    return made
+
+
+def _is_nearest(new_step: FromClause, old_step: FromClause) -> ColumnElement[bool]:
+    """The step of the same name, else the deepest above it."""
+    other = crawl_steps.alias("other")
+    nearer = exists().where(
+        other.c.extraction_id == new_step.c.extraction_id,
+        _is_above(other, old_step),
+        func.length(other.c.key) > func.length(new_step.c.key),
+    )
+    return and_(_is_above(new_step, old_step), ~nearer)
+
+
+def _is_above(upper: FromClause, lower: FromClause) -> ColumnElement[bool]:
+    """Whether one step leads to the other by the way that their keys name, or is of its name."""
+    start = upper.c.key + "/"
+    return func.substr(lower.c.key + "/", 1, func.length(start)) == start
+
+
+def _is_hidden(
+    connection: Connection, extraction_id: int, old_step: FromClause
+) -> ColumnElement[bool] | None:
+    """Whether lists above that step are incomplete: failed, or cut off; None if all are whole."""
+    cut_off = select(extractions.c.id).where(
+        extractions.c.id == extraction_id, extractions.c.over_budget > 0
+    )
+    if connection.execute(cut_off).first() is not None:
+        return true()
+    failed = (
+        select(crawl_steps.c.key)
+        .join(pages, pages.c.step_id == crawl_steps.c.id)
+        .where(
+            pages.c.extraction_id == extraction_id,
+            _is_failed(pages),
+            pages.c.failure["code"].as_string() != UNLISTED["code"],
+        )
+        .distinct()
+    )
+    # A handful of steps, whatever the number of pages: asked first, and not for each page.
+    starts = [f"{key}/" for key in connection.execute(failed).scalars()]
+    below = [func.substr(old_step.c.key, 1, len(start)) == start for start in starts]
+    return or_(*below) if below else None
+
+
+def is_unchanged(connection: Connection, extraction_id: int, dataset_id: int) -> bool:
+    """Whether every page that the dataset has items of is as it was, or kept."""
+    of_base = select(data_items.c.page_id).where(data_items.c.dataset_id == dataset_id)
+    found = select(pages.c.carried_from).where(
+        pages.c.extraction_id == extraction_id, pages.c.carried_from.is_not(None)
+    )
+    # As sets: looked up one by one, each item would walk through all pages.
+    lost = of_base.except_(found).limit(1)
+    return connection.execute(lost).first() is None
+
+
+_COPIED = (
+    *("snapshot_id", "entity_type", "item_key", "position", "data", "grounding"),
+    *("rung", "model", "confidence", "is_flagged"),
+)
+
+
+def copy_carried(
+    connection: Connection, extraction_id: int, *, from_id: int, to_id: int, now: datetime
+) -> None:
+    """The items of pages that point at others are the new dataset's, too; one statement, once."""
+    values: dict[str, ColumnElement[Any]] = {
+        "dataset_id": literal(to_id, Id),
+        "page_id": pages.c.id,
+        **{name: data_items.c[name] for name in _COPIED},
+        "is_repeat": false(),
+        "created_at": literal(now, UtcDateTime()),
+    }
+    carried = (
+        select(*(value.label(name) for name, value in values.items()))
+        .select_from(pages)
+        .join(data_items, data_items.c.page_id == pages.c.carried_from)
+        .where(pages.c.extraction_id == extraction_id, data_items.c.dataset_id == from_id)
+        .order_by(pages.c.key, data_items.c.position)
+    )
+    statement = insert_into(connection, data_items).from_select(list(values), carried)
+    once = statement.on_conflict_do_nothing(index_elements=["dataset_id", "page_id", "item_key"])
+    connection.execute(once)

@@ -1,0 +1,50 @@
+"""What a run was asked for: partitions by key, or whatever is due of a shard."""
+
+import dagster as dg
+
+from ingestion_pipeline.orchestration import tags
+from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitions import SOURCES, register_keys
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+
+
+def asked_keys(context: dg.OpExecutionContext, example: str) -> list[str]:
+    """The partitions the run was asked for; it fails, with how to name one, if there is none."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    if context.has_partition_key_range:
+        return list(context.partition_keys)
+    wanted = '{"dagster/partition": "' + example + ':..."}'
+    raise dg.Failure(
+        f"{context.job_name} works on one source: name it with --tags '{wanted}'",
+        allow_retries=False,
+    )
+
+
+def asked_or_due(context: dg.OpExecutionContext, drains: str, example: str) -> list[str] | None:
+    """The same; None for a job that drains what is due, which has the tag `drains`."""
+    has_none = not context.has_partition_key and not context.has_partition_key_range
+    if has_none and drains in context.run.tags:
+        return None
+    return asked_keys(context, example)
+
+
+def admit(
+    context: dg.OpExecutionContext,
+    shop: Workshop,
+    keys: list[str],
+    partitions: dg.DynamicPartitionsDefinition,
+) -> None:
+    """What was asked for is known, can be worked on, and has its partitions; or the run fails."""
+    with shop.store.read() as connection:
+        known = sources_by_id(connection, keys)
+    refuse_unusable(keys, known)
+    for name in (SOURCES.name, partitions.name):
+        register_keys(context.instance, name or "", keys)
+
+
+def shard_of(context: dg.OpExecutionContext) -> int | None:
+    """The shard that the run drains; None for all of them."""
+    shard = context.run.tags.get(tags.SHARD)
+    return None if shard is None else int(shard.rpartition(":")[2])
