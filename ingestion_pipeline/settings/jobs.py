@@ -79,3 +79,6 @@ class Match(Group):
     company_waits: int = Field(
         default=3, ge=0, le=10, description="how often a listing waits for its company's data"
     )
+    company_wait_seconds: float = Field(
+        default=60, ge=0, description="how long it waits each time for its company's data"
+    )

@@ -66,6 +66,7 @@ job_listings = Table(
     Column("source_id", String(120), nullable=False, comment="the board that listed it first"),
     Column("company_id", String(120), comment="null until the company is known"),
     Column("company_name", Text, comment="as listed"),
+    Column("company_website", Text, comment="as listed"),
     Column("url", Text),
     Column("url_key", String(64), comment="sha256 of the canonical URL"),
     Column("fingerprint", String(64), nullable=False, comment="of title, company, beginning"),

@@ -72,6 +72,7 @@ def _create_job_listings() -> None:
         ),
         sa.Column("company_id", sa.String(120), comment="null until the company is known"),
         sa.Column("company_name", sa.Text(), comment="as listed"),
+        sa.Column("company_website", sa.Text(), comment="as listed"),
         sa.Column("url", sa.Text()),
         sa.Column("url_key", sa.String(64), comment="sha256 of the canonical URL"),
         sa.Column(
