@@ -103,6 +103,7 @@ class ListingSlice:
         self._results: list[Result] = []
         self._again_at: list[datetime] = []
         self._counts = MatchCounts()
+        self.boards: set[str] = set()  # of which listings were judged
         self._fatal: Fatal | None = None
         self._visits: HostVisits[_Item] = HostVisits(
             self._hosts,
@@ -270,7 +271,9 @@ class ListingSlice:
     def _settle(self, result: Judged | NotJudged) -> None:
         self._open.pop(result.task.id, None)
         self._results.append(result)
-        if isinstance(result, NotJudged) and isinstance(result.error, Fatal):
+        if isinstance(result, Judged):
+            self.boards.add(result.work.source_id)
+        elif isinstance(result.error, Fatal):
             self._fatal = result.error
 
     async def _flush(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ingestion_pipeline.companies.matching.analysing import Analyst
@@ -35,9 +35,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchedSlice:
-    """What a run over listings came to; `problem` is what is wrong with the profile, if so."""
+    """What a run over listings came to; `problem` is what is wrong with the profile, if so.
+
+    `boards` are those of which listings were judged.
+    """
 
     counts: MatchCounts
+    boards: frozenset[str] = frozenset()
     rejudged: int = 0
     problem: str | None = None
 
@@ -77,12 +81,11 @@ async def match_slice(
     rejudged = await asyncio.to_thread(_prepare, shop, rules, source_ids, lacking)
     run = _Run(shop, worker, fetcher, rules, lacking, seconds)
     if lacking is not None or not shop.settings.has_model:
-        counts = await run.judge(source_ids)
+        done = await run.judge(source_ids)
     else:
         async with ModelClient(shop.store, shop.settings) as client:
-            counts = await run.judge(source_ids, client)
-    problem = None if lacking is None else str(lacking)
-    return MatchedSlice(counts=counts, rejudged=rejudged, problem=problem)
+            done = await run.judge(source_ids, client)
+    return replace(done, rejudged=rejudged, problem=None if lacking is None else str(lacking))
 
 
 def _prepare(
@@ -113,7 +116,7 @@ class _Run:
 
     async def judge(
         self, source_ids: Sequence[str] | None, client: ModelClient | None = None
-    ) -> MatchCounts:
+    ) -> MatchedSlice:
         clock = SteadyClock(await asyncio.to_thread(self.shop.store.now))
         scorer = client and ModelScorer(client, self.rules.profile)
         analyst = Analyst(self.rules, clock=clock, scorer=scorer, lacking=self.lacking)
@@ -127,4 +130,5 @@ class _Run:
             asker=client and DetailAsker(client),
             seconds=self.seconds,
         )
-        return await loop.run(source_ids)
+        counts = await loop.run(source_ids)
+        return MatchedSlice(counts=counts, boards=frozenset(loop.boards))

@@ -24,9 +24,7 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def some(
-    store: Store, database_url: str, tmp_path: Path, now: datetime, web: FakeWeb
-) -> Listings:
+def some(store: Store, database_url: str, tmp_path: Path, now: datetime, web: FakeWeb) -> Listings:
     """A board without listings, and a profile; the time goes on from noon."""
     store.clock = GoingClock(now)
     profile = tmp_path / "profile.yaml"

@@ -1,4 +1,4 @@
-"""Listings as polls of boards leave them, rows and tasks written by hand, and runs that judge them."""
+"""Listings as polls of boards leave them, written by hand, and runs that judge them."""
 
 from __future__ import annotations
 
