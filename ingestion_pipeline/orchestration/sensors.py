@@ -185,14 +185,9 @@ def pending_work(
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):
             yield request
-    if is_recipe_waiting and not _is_queued(context.instance, DETECT_SHARD, *WORKING):
-        yield dg.RunRequest(
-            job_name=detect_recipes.name, run_key=f"{DETECT_SHARD}:{now:%Y%m%dT%H%M%S}"
-        )
-    if is_listing_waiting and not _is_queued(context.instance, LISTINGS_SHARD, *WORKING):
-        yield dg.RunRequest(
-            job_name=process_listings.name, run_key=f"{LISTINGS_SHARD}:{now:%Y%m%dT%H%M%S}"
-        )
+    drained = [(detect_recipes, DETECT_SHARD)] if is_recipe_waiting else []
+    drained += [(process_listings, LISTINGS_SHARD)] if is_listing_waiting else []
+    yield from _single_runs(context.instance, drained, now)
     for shard in crawl_shards:
         request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD], *WORKING):
@@ -202,6 +197,15 @@ def pending_work(
         yield dg.RunRequest(
             job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now)
         )
+
+
+def _single_runs(
+    instance: dg.DagsterInstance, jobs: list[tuple[dg.JobDefinition, str]], now: datetime
+) -> Iterator[dg.RunRequest]:
+    """One run each that finds all there is, unless one is under way."""
+    for job, shard in jobs:
+        if not _is_queued(instance, shard, *WORKING):
+            yield dg.RunRequest(job_name=job.name, run_key=f"{shard}:{now:%Y%m%dT%H%M%S}")
 
 
 def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:

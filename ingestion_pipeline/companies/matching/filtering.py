@@ -35,7 +35,7 @@ _ROLE_WORD = re.compile(
 )
 _YEARS = re.compile(
     r"(?<![\w.])([0-9]{1,2})\s*(?:\+|(?:-|\u2013|to)\s*[0-9]{1,2}\s*\+?)?\s*(?:or more\s+)?"
-    r"(?:years?|yrs?)\b(.{0,60})",
+    r"(?:years?|yrs?)\b(?=(.{0,60}))",
     re.IGNORECASE | re.DOTALL,
 )
 _EXPERIENCE = re.compile(r"experience|hands-on|background|expertise", re.IGNORECASE)

@@ -11,19 +11,26 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-# Names that are words of every day, too: they count where the spelling is the name's own, and what
-# stands beside them is a list, a slash or a word of the trade.
-_EVERYDAY = frozenset({"go", "r", "c", "d", "swift", "rust", "dart", "express", "spring", "julia"})
-_BEFORE = re.compile(
-    r"(?:[,/(;:|&+•*]|^\s*[-\u2013]|\b(?:in|with|and|or|using|like|know|knowledge of|experience of"
-    r"|proficien\w+ in|e\.g\.|write|writing|code))\s*\**$",
+# Names that are words of every day, too, as is every single letter: they count where the spelling
+# is the name's own and what stands around them is a list, or speaks of the trade.
+_EVERYDAY = frozenset({"go", "swift", "rust", "dart", "express", "spring", "julia"})
+_LISTED = re.compile(
+    r"(?:[,/(;:|&+\u2022*]|^\s*[-\u2013]|\b(?:in|with|and|or|using|like|know|of|write|e\.g\.))\s*\**$",
     re.IGNORECASE | re.MULTILINE,
 )
-_AFTER = re.compile(
-    r"\**\s*(?:[,/);|]|\.(?:\s|$)|$|(?:and|or|developer|engineer|programm\w+|lang\w*|code|codebase"
-    r"|services?|microservices?|backend|experience|stack|boot|framework)\b)",
+_LINE_BEGINS = re.compile(r"^[\s#>*]*$", re.MULTILINE)
+_GOES_ON = re.compile(
+    r"\s*(?:to|beyond|above|the|for|on|ahead|through|into|with|where|home|live|out|back|over|along"
+    r"|all|further|deep|big|far|an?|your|our)\b",
+    re.IGNORECASE,
+)
+_TRADE = re.compile(
+    r"\**\s*(?:[,/);|]|$|(?:and|or|developer|engineer|programm|lang|code|service|microservice"
+    r"|backend|experience|stack|boot|framework|is)\w*)",
     re.IGNORECASE | re.MULTILINE,
 )
+_TARGET = re.compile(r"\]\([^)\s]*\)")
+_JOINED = re.compile(r"[^\s,/;|)*]\w")  # as in C•CURE
 _AROUND = 30  # characters that say whether an everyday word is a name
 _ALSO = {
     "go": ("golang",),
@@ -44,7 +51,7 @@ _ALSO = {
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A text and its small letters, made once for many terms."""
+    """A text and its small letters, made once for many terms; targets of links are not words."""
 
     text: str
     lower: str
@@ -54,15 +61,18 @@ class Text:
         """The parts that are there, a line each."""
         text = "\n".join(part for part in parts if part)
         lower = text.lower()
-        # A few letters (İ) are two in lower case: places would not be the same.
-        return cls(text, lower if len(lower) == len(text) else text)
+        if len(lower) != len(text):  # a few letters (İ) are two: places would not be the same
+            lower = text
+        if "](" in text:
+            lower = _TARGET.sub(lambda link: " " * len(link[0]), lower)
+        return cls(text, lower)
 
 
 def find(term: str, text: Text) -> tuple[int, int] | None:
     """Where the term or another name of it first stands as a word of its own."""
     wanted = term.lower()
     for one in (wanted, *_ALSO.get(wanted, ())):
-        if one in text.lower and (found := next(_places(one, term, text), None)):
+        if _may_hold(one, text) and (found := next(_places(one, text), None)):
             return found
     return None
 
@@ -81,14 +91,22 @@ def find_phrase(keyword: str, text: Text) -> bool:
 def places(term: str, text: Text) -> Iterator[tuple[int, int]]:
     """Everywhere that the term itself stands as a word of its own."""
     wanted = term.lower()
-    if wanted in text.lower:
-        yield from _places(wanted, term, text)
+    if _may_hold(wanted, text):
+        yield from _places(wanted, text)
 
 
-def _places(wanted: str, term: str, text: Text) -> Iterator[tuple[int, int]]:
+def _may_hold(wanted: str, text: Text) -> bool:
+    """Cheaply; several words may stand on two lines."""
+    return wanted in text.lower or (
+        " " in wanted and all(one in text.lower for one in wanted.split())
+    )
+
+
+def _places(wanted: str, text: Text) -> Iterator[tuple[int, int]]:
     for found in _pattern(wanted).finditer(text.lower):
         start, end = found.span()
-        if wanted not in _EVERYDAY or _is_a_name(term, text.text, start, end):
+        is_everyday = len(wanted) == 1 or wanted in _EVERYDAY
+        if not is_everyday or _is_a_name(text.text, start, end):
             yield start, end
 
 
@@ -100,11 +118,15 @@ def _pattern(wanted: str) -> re.Pattern[str]:
     return re.compile(before + r"\s+".join(map(re.escape, wanted.split())) + after)
 
 
-def _is_a_name(term: str, text: str, start: int, end: int) -> bool:
+def _is_a_name(text: str, start: int, end: int) -> bool:
     written = text[start:end]
-    if written not in {term[:1].upper() + term[1:].lower(), term.upper()}:
-        return False
-    if text[end : end + 1] in {"-", "'", "\N{RIGHT SINGLE QUOTATION MARK}"}:
+    if written != written.capitalize():
         return False
     before, after = text[max(0, start - _AROUND) : start], text[end : end + _AROUND]
-    return _BEFORE.search(before) is not None or _AFTER.match(after) is not None
+    if _JOINED.match(after) or _GOES_ON.match(after):
+        return False
+    if _LISTED.search(before) is not None:
+        return True
+    begins = start <= _AROUND or "\n" in before
+    line = before.rpartition("\n")[2]
+    return begins and _LINE_BEGINS.search(line) is not None and _TRADE.match(after) is not None
