@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -124,7 +125,7 @@ _LISTS = ("skills_matched", "skills_missing")
 
 
 def _proved(given: list[Mapping[str, str]], text: str) -> Iterator[Skill]:
-    """Those whose quote stands in the listing and has the skill in it, or is short enough to."""
+    """Those that stand in the listing themselves, or whose quote does and speaks of them."""
     for one in given:
         skill = " ".join(one["skill"].split())[:80]
         found = ground(skill, text)
@@ -135,9 +136,9 @@ def _proved(given: list[Mapping[str, str]], text: str) -> Iterator[Skill]:
 
 
 def _is_said(skill: str, quote: str) -> bool:
-    """Whether the quote is about the skill: it has a word of it."""
-    words = {word for word in skill.lower().split() if len(word) > 1}
-    return any(word in quote.lower() for word in words)
+    """Whether the quote is about the skill: it has every word of it, in whatever order."""
+    words = re.findall(r"\w{2,}", skill.lower())
+    return bool(words) and set(words) <= set(re.findall(r"\w+", quote.lower()))
 
 
 def _each_once(skills: list[Skill]) -> tuple[Skill, ...]:

@@ -227,7 +227,7 @@ class ListingSlice:
         try:
             scraped = await self._scraped(item, host)
         except Exception as error:
-            self._left_out(item, classify(error), traceback.format_exc(limit=-20))
+            await self._left_out(item, classify(error), traceback.format_exc(limit=-20))
         else:
             work = with_detail(item.work, scraped)
             self._open[work.task.id] = work
@@ -245,14 +245,14 @@ class ListingSlice:
         now = self._clock.now()
         return await read_detail(answer, item.detail, item.source, now=now, asker=self._asker)
 
-    def _left_out(self, item: _Item, error: WorkError, stack: str) -> None:
+    async def _left_out(self, item: _Item, error: WorkError, stack: str) -> None:
         """A page that is gone ends its listing; one that is forbidden is done without."""
         if error.code in GONE:
             self._open.pop(item.work.task.id, None)
             said = f"its own page is gone: {error}"
             self._results.append(ListingGone(task=item.work.task, why=said))
         elif error.code == FORBIDDEN:
-            self._settle(self._analyst.judged(with_detail(item.work, {})))
+            await self._judge(with_detail(item.work, {}))
         else:
             self._leave(item.work, error, stack=stack)
 

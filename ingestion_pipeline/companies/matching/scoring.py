@@ -120,7 +120,7 @@ def rule_score(listing: JudgedListing, profile: Profile) -> BaseScore:
     )
     parts = (
         STRENGTH * _strength(matched, profile, listing)
-        + COVERAGE * _coverage(len(matched), len(missing))
+        + COVERAGE * (_coverage(len(matched), len(missing)) if listing.has_text else HALF)
         + LEVEL * _level(listing, profile)
     )
     return BaseScore(score=round(parts), method="rules", matched=matched, missing=missing)
@@ -134,11 +134,10 @@ def _found(names: Mapping[str, int] | tuple[str, ...], listing: JudgedListing) -
 
 
 def _strength(matched: tuple[Skill, ...], profile: Profile, listing: JudgedListing) -> float:
-    if not matched and not listing.has_text:
-        return HALF
     best = sum(sorted(profile.skills.values(), reverse=True)[:BEST_SKILLS])
     ranks = sum(profile.skills[one.name] for one in matched)
-    return min(1.0, ranks / best) if best else HALF
+    found = min(1.0, ranks / best) if best else HALF
+    return found if listing.has_text else max(HALF, found)
 
 
 def _coverage(matched: int, missing: int) -> float:
