@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 
-from benchmarks import claims, crawl, exports, extraction, ingestion, polls
+from benchmarks import claims, crawl, exports, extraction, ingestion, listings, polls
 from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Figure, Flat, Skipped
 
@@ -18,6 +18,7 @@ FULL: dict[str, Measure] = {
     "exports": exports.measure,
     "extraction": extraction.measure,
     "ingestion": ingestion.measure,
+    "listings": listings.measure,
     "polls": polls.measure,
 }
 # All of them in a few minutes; ten thousand sources alone would take longer.
@@ -28,6 +29,10 @@ QUICK = FULL | {
     ),
     "exports": partial(exports.measure, sizes=exports.Sizes(items=20_000, few=10_000, rounds=1)),
     "extraction": partial(extraction.measure, pages=300, rounds=1),
+    "listings": partial(
+        listings.measure,
+        sizes=listings.Sizes(listings=2_000, stored=(1_000, 20_000), rounds=1),
+    ),
     "polls": partial(polls.measure, count=500),
 }
 HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")

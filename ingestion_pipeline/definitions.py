@@ -7,6 +7,7 @@ from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
     DATASET_CHECKS,
+    MATCH_CHECKS,
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
@@ -16,6 +17,7 @@ from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.jobs import JOBS
+from ingestion_pipeline.orchestration.matches import job_matches, process_listings
 from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
@@ -29,15 +31,23 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, datasets, chapters, notices],
+        assets=[sources, pages, datasets, chapters, job_matches, notices],
         asset_checks=[
             *SOURCE_CHECKS,
             *PAGE_CHECKS,
             *DATASET_CHECKS,
             *CHAPTER_CHECKS,
+            *MATCH_CHECKS,
             *NOTICE_CHECKS,
         ],
-        jobs=[*JOBS, detect_recipes, *CATALOG_JOBS, *EXTRACTION_JOBS, export_datasets],
+        jobs=[
+            *JOBS,
+            detect_recipes,
+            *CATALOG_JOBS,
+            *EXTRACTION_JOBS,
+            process_listings,
+            export_datasets,
+        ],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

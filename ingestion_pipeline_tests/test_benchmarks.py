@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks import claims, extraction, ingestion, polls
+from benchmarks import claims, extraction, ingestion, listings, polls
 from benchmarks.__main__ import main, written
 from benchmarks.database import Database, postgresql, sqlite
 from benchmarks.figure import Cost, Figure, Skipped, middle
@@ -39,6 +39,7 @@ def all_figures(database: Database) -> list[Figure | Skipped]:
         *ingestion.measure(database, chapters=20, row_by_row=3, rounds=1),
         *claims.measure(database, SIZES),
         *extraction.measure(database, pages=5, rounds=1),
+        *listings.measure(database, listings.Sizes(listings=40, few=20, stored=(9, 30), rounds=1)),
     ]
 
 
@@ -51,7 +52,7 @@ def test_every_claim_is_measured_on_sqlite() -> None:
     with sqlite() as database:
         figures = all_figures(database)
 
-    assert len(figures) == 6
+    assert len(figures) == 8
     assert all(is_measured(line) for line in figures), figures
 
 

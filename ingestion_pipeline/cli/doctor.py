@@ -179,6 +179,7 @@ def _state(
         else:
             yield checks.settings_table([key for key in changed if key not in setting_fields()])
         yield _model(settings)
+        yield _profile(connection, settings)
         yield from _sources(connection, settings, files, now)
         yield from _work(connection, settings, variables, now)
 
@@ -190,6 +191,24 @@ def _model(settings: Settings) -> Check:
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
     base_url = shown_base_url(settings) if settings.has_model else ""
     return checks.model(base_url, models, price_table(settings.models.prices))
+
+
+def _profile(connection: Connection, settings: Settings) -> Check:
+    from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
+    from ingestion_pipeline.companies.matching.slices import found_profile, profile_path
+    from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.sources.lookup import list_sources
+
+    found = found_profile(settings)
+    match found:
+        case BadProfile():
+            return checks.bad_profile(str(found))
+        case NoProfile():
+            boards = [one.id for one in list_sources(connection, kind=Kind.JOB_BOARD)]
+            return checks.no_profile(str(found.path), boards)
+        case _:
+            said = f"{profile_path(settings)}, {len(found.skills)} skills"
+            return checks.ok("profile", said)
 
 
 def _sources(

@@ -130,6 +130,20 @@ def rendered(wanting: Sequence[str], *, has_browser: bool, cure: str) -> Check:
     return failed("rendered sources", f"no browser for {_named(wanting)}", cure)
 
 
+def bad_profile(problems: str) -> Check:
+    """A profile that cannot be used: no listing is judged."""
+    cure = "correct each; `ingest profile check` lists them again"
+    return failed("profile", problems, cure)
+
+
+def no_profile(path: str, boards: Sequence[str]) -> Check:
+    """Without one, listings are filtered and wait to be scored."""
+    if not boards:
+        return ok("profile", "none, and no job board that would need one")
+    cure = "`ingest profile example` prints one to begin with; or set match.profile"
+    return warning("profile", f"none at {path}; listings of {_named(boards)} wait", cure)
+
+
 def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
     """Sources whose file, or whose entry in it, is gone; a file with mistakes proves nothing."""
     from ingestion_pipeline.sources.source import BY_HAND

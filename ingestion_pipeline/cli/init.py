@@ -37,5 +37,6 @@ def _next_steps(count: int) -> list[str]:
         "Next: `ingest demo run` shows everything on the bundled site;",
         "      `ingest sources add URL --id series:NAME --kind series` adds a source of your own,",
         "      or write YAML files into the sources folder and run `ingest sources import`;",
+        "      `ingest profile example > profile.yaml` begins a profile to match jobs with;",
         "      `make dev` polls them and opens the UI; `ingest doctor` checks the installation.",
     ]

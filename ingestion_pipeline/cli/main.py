@@ -12,8 +12,10 @@ from ingestion_pipeline.cli.doctor import doctor
 from ingestion_pipeline.cli.export import export
 from ingestion_pipeline.cli.extractions import extractions
 from ingestion_pipeline.cli.init import init
+from ingestion_pipeline.cli.matches import matches
 from ingestion_pipeline.cli.notices import notices
 from ingestion_pipeline.cli.output import Failed, Refused
+from ingestion_pipeline.cli.profile import profile
 from ingestion_pipeline.cli.read import read
 from ingestion_pipeline.cli.recipients import follow, recipients, unfollow
 from ingestion_pipeline.cli.series import series
@@ -79,6 +81,6 @@ def main() -> None:
 sources.add_command(update)
 for command in (
     *(init, sources, extractions, series, recipients, follow, unfollow, notices),
-    *(settings, status, dead_letters, export, read, doctor, demo),
+    *(profile, matches, settings, status, dead_letters, export, read, doctor, demo),
 ):
     main.add_command(command)

@@ -23,7 +23,7 @@ class Remote(StrEnum):
 class Listing:
     """One posting; `description` is Markdown, times are UTC, `external_id` is the platform's own.
 
-    `employment_type` and `department` are as the board words them.
+    `employment_type` and `department` are as the board words them, `company_website` as it links.
     """
 
     external_id: str | None
@@ -39,6 +39,7 @@ class Listing:
     salary: Salary | None = None
     other_locations: tuple[str, ...] = ()
     valid_until: datetime | None = None
+    company_website: str | None = None
 
 
 def listing_as_dict(listing: Listing) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What people are told of besides chapters: how an extraction ended, whether a recipe was found.
+"""What people are told of besides chapters: extractions that ended, recipes, jobs that fit.
 
 Whoever names the kind among their `kinds` is told; nobody has to follow anything.
 """
@@ -19,7 +19,8 @@ from ingestion_pipeline.store.types import Json, UtcDateTime
 
 EXTRACTION = "extraction"
 RECIPE = "recipe"
-KINDS = (EXTRACTION, RECIPE)
+JOB_MATCH = "job_match"
+KINDS = (EXTRACTION, RECIPE, JOB_MATCH)
 
 
 def write_notice(
@@ -35,17 +36,32 @@ def write_notice(
     Once for a subject: False if it was told already. `payload` has `source_id`, `title` and `text`
     for people, and whatever programs may want; it stays as it is in the webhook's JSON.
     """
-    missing = [key for key in ("source_id", "title", "text") if not payload.get(key)]
+    return write_notices(connection, kind, {subject_id: payload}, now=now) > 0
+
+
+def write_notices(
+    connection: Connection, kind: str, payloads: Mapping[str, Mapping[str, Any]], *, now: datetime
+) -> int:
+    """The same for many subjects, by one statement; how many had not been told."""
+    keys = ("source_id", "title", "text")
+    missing = sorted({key for one in payloads.values() for key in keys if not one.get(key)})
     if kind not in KINDS or missing:
         raise ValueError(f"no notice of kind {kind!r} without {', '.join(missing) or 'its kind'}")
+    if not payloads:
+        return 0
     statement = insert_into(connection, outbox).values(
-        subject_kind=kind,
-        subject_id=subject_id,
-        payload={**payload, "detected_at": now.isoformat()},
-        created_at=now,
+        [
+            {
+                "subject_kind": kind,
+                "subject_id": subject_id,
+                "payload": {**payload, "detected_at": now.isoformat()},
+                "created_at": now,
+            }
+            for subject_id, payload in payloads.items()
+        ]
     )
     once = statement.on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
-    return connection.execute(once.returning(outbox.c.id)).one_or_none() is not None
+    return len(connection.execute(once.returning(outbox.c.id)).all())
 
 
 _GIVEN = {

@@ -6,6 +6,7 @@ import dagster as dg
 
 from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
 from ingestion_pipeline.catalogs.operating import listing
+from ingestion_pipeline.companies.matching.reporting import all_filtered
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -19,6 +20,7 @@ PAGES = dg.AssetKey("pages")
 DATASETS = dg.AssetKey("datasets")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
+JOB_MATCHES = dg.AssetKey("job_matches")
 
 
 def _gaps(shop: Workshop) -> list[Finding]:
@@ -78,6 +80,11 @@ def _unproved(shop: Workshop) -> list[Finding]:
         return listing.unproved(connection, flagged_share=share)
 
 
+def _all_filtered(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return all_filtered(connection)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -133,6 +140,10 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
     ),
+    dg.AssetCheckKey(JOB_MATCHES, "not_all_filtered"): (
+        _all_filtered,
+        "Of no board with several listings the filter rejected every one.",
+    ),
     dg.AssetCheckKey(NOTICES, "all_delivered"): (
         _undelivered,
         "No notice has failed or is overdue; a failed one waits in the dead letters for a replay.",
@@ -174,6 +185,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
 DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
 PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
+MATCH_CHECKS = [_check(key) for key in FINDERS if key.asset_key == JOB_MATCHES]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]
 

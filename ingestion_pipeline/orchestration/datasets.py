@@ -121,18 +121,22 @@ def export_command(report: DatasetReport) -> str:
     return f"ingest export {name} --source {report.source_id} --version {report.version} --to csv"
 
 
-def preview_table(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+def preview_table(
+    rows: Sequence[Mapping[str, Any]], *, cell_chars: int = CELL_CHARS
+) -> dg.MetadataValue:
     """The first rows: as a table's cells, which show any text and do nothing by it."""
     used = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
     columns = used[:COLUMNS_SHOWN]
-    records = [dg.TableRecord({name: _cell(row.get(name)) for name in columns}) for row in rows]
+    records = [
+        dg.TableRecord({name: _cell(row.get(name), cell_chars) for name in columns}) for row in rows
+    ]
     schema = dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in columns])
     return dg.MetadataValue.table(records, schema=schema)
 
 
-def _cell(value: object) -> str:
+def _cell(value: object, most: int) -> str:
     text = "" if value is None else " ".join(str(value).split())
-    return text if len(text) <= CELL_CHARS else text[: CELL_CHARS - 1] + "…"
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 @dg.graph_asset(

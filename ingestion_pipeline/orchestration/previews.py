@@ -31,15 +31,15 @@ def chapter_table(chapters: Sequence[ListedChapter]) -> str:
     return "\n".join(lines)
 
 
-def picture(body: bytes) -> str | None:
-    """A screenshot as Markdown with the image inside; None if it is too large, or no image.
+def picture(body: bytes, *, name: str = "screenshot") -> str | None:
+    """An image as Markdown with the image inside; None if it is too large, or no image.
 
     Nothing of the page's own text is in it.
     """
     types = [name for start, name in _PICTURES.items() if body.startswith(start)]
     if not types or len(body) > MAX_PICTURE_BYTES:
         return None
-    return f"![screenshot](data:{types[0]};base64,{base64.b64encode(body).decode()})"
+    return f"![{name}](data:{types[0]};base64,{base64.b64encode(body).decode()})"
 
 
 def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:

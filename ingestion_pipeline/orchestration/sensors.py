@@ -11,6 +11,8 @@ import dagster as dg
 from ingestion_pipeline.catalogs.crawl.crawling import KINDS
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
+from ingestion_pipeline.companies.matching.slices import rules_of
+from ingestion_pipeline.companies.matching.waiting import is_work_waiting as are_listings_waiting
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
@@ -19,6 +21,7 @@ from ingestion_pipeline.orchestration.detection import DETECT_SHARD, detect_reci
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
+from ingestion_pipeline.orchestration.matches import LISTINGS_SHARD, process_listings
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import run_for
@@ -149,12 +152,12 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
 
 @dg.sensor(
     name="pending_work",
-    jobs=[*POLL_JOBS.values(), detect_recipes, crawl_catalogs, deliver_notices],
+    jobs=[*POLL_JOBS.values(), detect_recipes, crawl_catalogs, process_listings, deliver_notices],
     minimum_interval_seconds=5,
     default_status=RUNNING,
     description=(
         "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"
-        " pages of catalogues, and notices."
+        " pages of catalogues, listings of boards, and notices."
     ),
 )
 def pending_work(
@@ -175,16 +178,16 @@ def pending_work(
         )
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
         is_recipe_waiting = waits(connection, now=now)
-    if not waiting and not is_news_waiting and not crawl_shards and not is_recipe_waiting:
+        is_listing_waiting = are_listings_waiting(connection, rules_of(shop.settings), now=now)
+    if not any((waiting, is_news_waiting, crawl_shards, is_recipe_waiting, is_listing_waiting)):
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):
             yield request
-    if is_recipe_waiting and not _is_queued(context.instance, DETECT_SHARD, *WORKING):
-        yield dg.RunRequest(
-            job_name=detect_recipes.name, run_key=f"{DETECT_SHARD}:{now:%Y%m%dT%H%M%S}"
-        )
+    drained = [(detect_recipes, DETECT_SHARD)] if is_recipe_waiting else []
+    drained += [(process_listings, LISTINGS_SHARD)] if is_listing_waiting else []
+    yield from _single_runs(context.instance, drained, now)
     for shard in crawl_shards:
         request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD], *WORKING):
@@ -194,6 +197,15 @@ def pending_work(
         yield dg.RunRequest(
             job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now)
         )
+
+
+def _single_runs(
+    instance: dg.DagsterInstance, jobs: list[tuple[dg.JobDefinition, str]], now: datetime
+) -> Iterator[dg.RunRequest]:
+    """One run each that finds all there is, unless one is under way."""
+    for job, shard in jobs:
+        if not _is_queued(instance, shard, *WORKING):
+            yield dg.RunRequest(job_name=job.name, run_key=f"{shard}:{now:%Y%m%dT%H%M%S}")
 
 
 def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:

@@ -29,6 +29,7 @@ from ingestion_pipeline.settings.groups import (
     Tiers,
     Work,
 )
+from ingestion_pipeline.settings.jobs import Boards, Company, Filter, Match
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
 
 PREFIX = "INGESTION_"
@@ -106,6 +107,10 @@ class Settings(Group):
     ingest: Ingest = Ingest()
     detection: Detection = Detection()
     extraction: Extraction = Extraction()
+    company: Company = Company()
+    boards: Boards = Boards()
+    filter: Filter = Filter()
+    match: Match = Match()
     retention: Retention = Retention()
     notices: Notices = Notices()
     models: Models = Models()

@@ -19,7 +19,7 @@ from ingestion_pipeline.sources.source import BY_HAND, SERIES_ID
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 RECIPIENT_ID = SERIES_ID  # the same characters
-SUBJECT_KINDS = ("chapter", "extraction", "recipe")
+SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match")
 USUAL_KINDS = ("chapter",)  # whoever follows a series did not ask how catalogues fare
 KEYS = ("id", "address", "mode", "language", "kinds", "follows")
 FOLLOW_KEYS = ("series", "mode", "language")

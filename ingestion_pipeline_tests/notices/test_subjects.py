@@ -8,7 +8,7 @@ import pytest
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.message import message_of
-from ingestion_pipeline.notices.subjects import EXTRACTION, RECIPE, write_notice
+from ingestion_pipeline.notices.subjects import EXTRACTION, JOB_MATCH, RECIPE, write_notice
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.sources.recipient import Recipient, recipient_of
 from ingestion_pipeline_tests.notices.telling import HOOK, SECRET, Telling
@@ -62,6 +62,19 @@ def test_whoever_comes_later_or_wants_another_kind_is_not_told(telling: Telling)
     assert [row.recipient for row in telling.notices()] == ["recipes"]
 
 
+def test_whoever_wants_matches_is_told_of_a_listing_once(telling: Telling) -> None:
+    given_operator(telling, "me", "job_match")
+    given_operator(telling, "ops", "extraction")
+
+    assert (write(telling, "9", JOB_MATCH), write(telling, "9", JOB_MATCH)) == (True, False)
+    telling.clock.advance(minutes=1)
+    telling.deliver()
+
+    [asked] = telling.asked("me")
+    assert json.loads(asked.body)["events"][0]["kind"] == "job_match"
+    assert telling.asked("ops") == []
+
+
 def test_chapters_and_events_that_go_together_are_one_message() -> None:
     chapter = {
         **dict.fromkeys(["title", "language", "url", "published_at", "detected_at"]),
@@ -94,4 +107,4 @@ def test_a_recipient_names_the_kinds_in_a_file_and_chapters_are_the_default() ->
     assert plain.kinds == ("chapter",)
     assert asked is not None
     assert asked.kinds == ("extraction", "recipe")
-    assert bad[0].message == "must be a list of: chapter, extraction, recipe"
+    assert bad[0].message == "must be a list of: chapter, extraction, recipe, job_match"

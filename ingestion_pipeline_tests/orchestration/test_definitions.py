@@ -38,6 +38,7 @@ def test_everything_loads() -> None:
         "pages",
         "datasets",
         "chapters",
+        "job_matches",
         "notices",
     }
 
@@ -49,7 +50,7 @@ def test_the_jobs_bear_their_names() -> None:
     crawls = {"detect_recipes", "crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
-    assert names == polls | crawls | ends | others
+    assert names == polls | crawls | ends | others | {"process_listings"}
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -65,6 +66,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "pages": "catalogs",
         "datasets": "catalogs",
         "chapters": "series_sources",
+        "job_matches": "job_boards",
         "notices": "not partitioned",
     }
 

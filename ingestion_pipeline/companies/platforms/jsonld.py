@@ -125,6 +125,7 @@ class JsonLdBoard:
             salary=_salary(item),
             other_locations=apart(location, places[1:]),
             valid_until=date_of(_said(item, "validThrough"), DateReader(now=None)),
+            company_website=_website(item, url),
         )
 
 
@@ -170,6 +171,13 @@ def _place(place: Fields) -> str | None:
 
 def _remote(item: Fields, location: str | None) -> Remote | None:
     return remote_in(*item.texts("jobLocationType"), location)
+
+
+def _website(item: Fields, url: str) -> str | None:
+    """The hiring company's own site: `url` before `sameAs`, which may be a page about it."""
+    found = _listed(item, "hiringOrganization")
+    stated = (_said(one, name) for one in found for name in ("url", "sameAs"))
+    return next((site for one in stated if (site := absolute_link(url, one))), None)
 
 
 def _salary(item: Fields) -> Salary | None:

@@ -20,6 +20,13 @@ from ingestion_pipeline.store.tables.catalogs import (
     recipes,
 )
 from ingestion_pipeline.store.tables.fetching import hosts, snapshots
+from ingestion_pipeline.store.tables.jobs import (
+    LISTED,
+    companies,
+    job_listings,
+    job_matches,
+    listing_sources,
+)
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.tables.operating import audit_log, settings
 from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
@@ -51,6 +58,7 @@ __all__ = [
     "ENDED",
     "FRONTIER",
     "GIVEN_UP",
+    "LISTED",
     "OPEN",
     "SPAWNED",
     "UNHANDLED",
@@ -59,6 +67,7 @@ __all__ = [
     "batch_items",
     "chapter_sources",
     "chapters",
+    "companies",
     "crawl_steps",
     "data_items",
     "datasets",
@@ -66,7 +75,10 @@ __all__ = [
     "extractions",
     "follows",
     "hosts",
+    "job_listings",
+    "job_matches",
     "learned_selectors",
+    "listing_sources",
     "metadata",
     "model_answers",
     "model_calls",

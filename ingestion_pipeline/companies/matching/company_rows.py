@@ -1,0 +1,134 @@
+"""The companies of listings: known at once by identifiers alone, filled when they are analysed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, or_, select
+
+from ingestion_pipeline.companies.matching.work import ListingWork
+from ingestion_pipeline.companies.names import clean_company_name, company_slug, url_key
+from ingestion_pipeline.companies.states import COMPANY, CompanyStatus
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.sources.source import shard_of
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.urls import BadUrl, canonical_url, checked_url, host_of
+from ingestion_pipeline.work.queue import Refusal, spawn
+from ingestion_pipeline.work.task import NewTask
+
+UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry", "founded")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identified:
+    """Which company each listing is of, by the listing's id, and which of them are new."""
+
+    ids: Mapping[int, str]
+    made: frozenset[str]
+
+
+def company_id_of(work: ListingWork) -> str | None:
+    """As its board's source names the company, else by the name on the listing; None if neither."""
+    if work.company_id or work.source_company_id:
+        return work.company_id or work.source_company_id
+    name = work.listing.company or ""
+    return company_slug(name) if name.strip() else None
+
+
+def website_of(work: ListingWork) -> str | None:
+    """The company's own site as the listing states it, if it is one that may be visited."""
+    stated = work.scraped.get("company_website") or work.company_website
+    try:
+        return None if stated is None else canonical_url(checked_url(stated))
+    except BadUrl:
+        return None
+
+
+def identify(connection: Connection, works: Sequence[ListingWork], *, now: datetime) -> Identified:
+    """Every company that a listing names has a row, also if two workers come at the same time."""
+    wanted = {work.id: company_id for work in works if (company_id := company_id_of(work))}
+    rows = {
+        wanted[work.id]: _row(work, wanted[work.id], now) for work in works if work.id in wanted
+    }
+    if not rows:
+        return Identified(ids={}, made=frozenset())
+    known = _known(connection, rows.values())
+    unknown = [row for id_, row in sorted(rows.items()) if id_ not in known]
+    made: set[str] = set()
+    if unknown:
+        statement = insert_into(connection, companies).values(unknown).on_conflict_do_nothing()
+        made = set(connection.execute(statement.returning(companies.c.id)).scalars())
+        if len(made) < len(unknown):
+            known |= _known(connection, [row for row in unknown if row["id"] not in made])
+    ids = {id_: known.get(name, name) for id_, name in wanted.items()}
+    return Identified(ids=ids, made=frozenset(made))
+
+
+def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """By the wanted id the one that stands, which may be another of the same website."""
+    given = list(rows)
+    keys = [row["website_key"] for row in given if row["website_key"]]
+    query = select(companies.c.id, companies.c.website_key).where(
+        or_(companies.c.id.in_([row["id"] for row in given]), companies.c.website_key.in_(keys))
+    )
+    found: Sequence[RowMapping] = connection.execute(query).mappings().all()
+    ids = {row["id"] for row in found}
+    by_key = {row["website_key"]: row["id"] for row in found if row["website_key"]}
+    return {
+        row["id"]: row["id"] if row["id"] in ids else by_key[row["website_key"]]
+        for row in given
+        if row["id"] in ids or row["website_key"] in by_key
+    }
+
+
+def _row(work: ListingWork, company_id: str, now: datetime) -> dict[str, Any]:
+    website = website_of(work)
+    name = work.listing.company
+    return {
+        "id": company_id,
+        "name": clean_company_name(name) if name and name.strip() else None,
+        "website": website,
+        "website_key": None if website is None else url_key(website),
+        "status": CompanyStatus.PENDING.value,
+        "quality": [f"no_{field}" for field in UNANALYSED],
+        "discovered_by": f"listing:{work.id}",
+        "tracking_id": work.task.tracking_id,
+        "created_at": now,
+        "updated_at": now,
+    }
+
+
+def spawn_analyses(
+    connection: Connection,
+    works: Sequence[ListingWork],
+    found: Identified,
+    *,
+    now: datetime,
+    policy: Work,
+) -> dict[str, int | Refusal]:
+    """A new company whose website is known is to be analysed; by id the task, or why there is none.
+
+    A child of the listing's own task: what its lineage has seen is not begun again.
+    """
+    first = {
+        found.ids[work.id]: work
+        for work in reversed(works)
+        if found.ids.get(work.id) in found.made and website_of(work)
+    }
+    made: dict[str, int | Refusal] = {}
+    for company_id, work in sorted(first.items()):
+        website = website_of(work) or ""
+        child = NewTask(
+            kind=COMPANY,
+            dedupe_key=company_id,
+            not_before=now,
+            shard=shard_of(host_of(website)),
+            url=website,
+            payload={"company_id": company_id},
+        )
+        made[company_id] = spawn(connection, work.task, child, now=now, policy=policy)
+    return made

@@ -1,0 +1,304 @@
+"""The loop of one run over listings: claim a batch, judge, write, go on.
+
+What a list left out is fetched politely, host by host, while others are judged; a model is asked
+by a few at a time. A run holds a bounded number of listings; what it could not get to is given
+back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from ingestion_pipeline.companies.matching.analysing import Analyst
+from ingestion_pipeline.companies.matching.detail_asking import DetailAsker
+from ingestion_pipeline.companies.matching.judging import Rules, Stage, next_stage
+from ingestion_pipeline.companies.matching.results import write_results
+from ingestion_pipeline.companies.matching.scraping import (
+    FORBIDDEN,
+    GONE,
+    Detail,
+    detail_of,
+    read_detail,
+    with_detail,
+)
+from ingestion_pipeline.companies.matching.waiting import external_ids
+from ingestion_pipeline.companies.matching.work import (
+    Judged,
+    ListingGone,
+    ListingWork,
+    MatchCounts,
+    NotJudged,
+    Result,
+    open_listings,
+)
+from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.pages.host_visits import HostVisits
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT
+from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.page import NewPage
+from ingestion_pipeline.pages.polite_visits import PoliteVisitor
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import (
+    Fatal,
+    Permanent,
+    Resource,
+    Transient,
+    WorkError,
+    classify,
+)
+from ingestion_pipeline.work.worker import Worker
+
+WAIT_SECONDS = 0.5  # between two looks while hosts are visited
+
+
+class _Item:
+    """A listing whose own page is to be read."""
+
+    __slots__ = ("detail", "source", "work")
+
+    def __init__(self, work: ListingWork, source: Source, detail: Detail) -> None:
+        self.work = work
+        self.source = source
+        self.detail = detail
+
+
+class ListingSlice:
+    """One run's judgements, under one worker identity."""
+
+    def __init__(
+        self,
+        shop: Workshop,
+        worker: Worker,
+        fetcher: HttpFetcher,
+        rules: Rules,
+        analyst: Analyst,
+        *,
+        clock: SteadyClock,
+        asker: DetailAsker | None = None,
+        seconds: float | None = None,
+    ) -> None:
+        self._shop = shop
+        self._worker = worker
+        self._rules = rules
+        self._analyst = analyst
+        self._asker = asker
+        self._clock = clock
+        self._visitor = PoliteVisitor(fetcher, None, clock, shop.settings)
+        self._hosts = LeasedHosts(shop, worker, fetcher, clock)
+        limit = shop.settings.polling.slice_seconds if seconds is None else seconds
+        self._ends = time.monotonic() + limit
+        self._turns = asyncio.Semaphore(shop.settings.match.concurrency)
+        self._open: dict[int, ListingWork] = {}
+        self._results: list[Result] = []
+        self._again_at: list[datetime] = []
+        self._counts = MatchCounts()
+        self.boards: set[str] = set()  # of which listings were judged
+        self._fatal: Fatal | None = None
+        self._visits: HostVisits[_Item] = HostVisits(
+            self._hosts,
+            concurrency=shop.settings.polling.concurrency,
+            serve=self._serve,
+            leave=lambda item, why: self._leave(item.work, why),
+            reason_to_stop=self._reason_to_stop,
+        )
+
+    async def run(self, source_ids: Sequence[str] | None = None) -> MatchCounts:
+        """Judge on as long as there is work and time; a fatal error is raised at the end."""
+        alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
+        try:
+            await self._drain(source_ids)
+        finally:
+            alive.cancel()
+            await self._visits.stop()
+            stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+            for work in list(self._open.values()):
+                self._leave(work, stopped)
+            await self._flush()
+        if self._fatal is not None:
+            raise self._fatal
+        return self._counts
+
+    async def _drain(self, source_ids: Sequence[str] | None) -> None:
+        while self._has_time():
+            claimed = await self._claim(source_ids)
+            if self._visits:
+                await self._visits.wait(timeout_seconds=0 if claimed else WAIT_SECONDS)
+            await self._flush()
+            if not claimed and not self._visits and not await self._rest():
+                return
+        while self._visits:  # they leave by themselves, since the time is over
+            await self._visits.wait(timeout_seconds=WAIT_SECONDS)
+
+    async def _rest(self) -> bool:
+        """Whether something of this run is due again soon; then it is, when this returns."""
+        now = self._clock.now()
+        ahead = [at for at in self._again_at if at > now]
+        is_due, self._again_at = len(ahead) < len(self._again_at), ahead
+        if is_due:
+            return True
+        if not ahead or min(ahead) - now > LONGEST_WAIT:
+            return False
+        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
+        return True
+
+    async def _claim(self, source_ids: Sequence[str] | None) -> int:
+        """Claim a batch and judge it; what needs its page waits for its host."""
+        room = self._shop.settings.match.batch_size - len(self._open)
+        if room <= 0:
+            return 0
+        opened = await asyncio.to_thread(self._opened, source_ids, room)
+        self._results += [one for one in opened if isinstance(one, ListingGone)]
+        works = [one for one in opened if isinstance(one, ListingWork)]
+        begun = [one for one in map(self._begun, works) if one is not None]
+        await self._judge_all([one for one in begun if not _is_to_scrape(one)])
+        await self._assign([one for one in begun if _is_to_scrape(one)])
+        return len(opened)
+
+    def _opened(
+        self, source_ids: Sequence[str] | None, room: int
+    ) -> Sequence[ListingWork | ListingGone]:
+        tasks = self._worker.claim_all(_wishes(source_ids, room))
+        with self._shop.store.read() as connection:
+            now = self._shop.store.clock.now(connection)
+            return open_listings(connection, tasks, now=now)
+
+    def _begun(self, work: ListingWork) -> ListingWork | None:
+        """The work in its first state, open from now on; None if its worker dies of it."""
+        if work.task.attempts > self._shop.settings.work.max_attempts:
+            said = f"the worker died {work.task.attempts - 1} times over this listing"
+            self._leave(work, Permanent(said, code="worker_lost"))
+            return None
+        was_read = bool((work.task.state or {}).get("has_data"))
+        has_data = work.listing.has_text or work.listing.url is None or was_read
+        begun = replace(work, state=self._rules.begun(work.listing, has_data=has_data))
+        self._open[work.task.id] = begun
+        return begun
+
+    async def _judge_all(self, works: Sequence[ListingWork]) -> None:
+        if self._analyst.is_pure:
+            results = await asyncio.to_thread(lambda: [self._analyst.judged(one) for one in works])
+            for result in results:
+                self._settle(result)
+            return
+        await asyncio.gather(*(self._judge(one) for one in works))
+
+    async def _judge(self, work: ListingWork) -> None:
+        async with self._turns:
+            if (why := self._reason_to_stop()) is not None:
+                self._leave(work, why)
+                return
+            self._settle(await self._analyst.analysed(work))
+
+    async def _assign(self, works: Sequence[ListingWork]) -> None:
+        """Each waits for its host's turn; what has nowhere to be read is judged as it is."""
+        if not works:
+            return
+        sources, ids = await asyncio.to_thread(self._known, works)
+        by_host: dict[str, list[_Item]] = {}
+        for work in works:
+            source = sources.get(work.source_id)
+            detail = source and detail_of(work, source, external_id=ids.get(work.id))
+            if source is None or not detail:
+                await self._judge(with_detail(work, {}))
+            else:
+                item = _Item(work, source, detail)
+                by_host.setdefault(host_of(detail.visit.url), []).append(item)
+        await self._visits.assign(by_host, lambda item: item.source)
+
+    def _known(
+        self, works: Sequence[ListingWork]
+    ) -> tuple[Mapping[str, Source], Mapping[int, str]]:
+        with self._shop.store.read() as connection:
+            known = sources_by_id(connection, {work.source_id for work in works})
+            return known, external_ids(connection, [(work.id, work.source_id) for work in works])
+
+    async def _serve(self, item: _Item, host: Visited) -> None:
+        try:
+            scraped = await self._scraped(item, host)
+        except Exception as error:
+            await self._left_out(item, classify(error), traceback.format_exc(limit=-20))
+        else:
+            work = with_detail(item.work, scraped)
+            self._open[work.task.id] = work
+            await self._judge(work)
+
+    async def _scraped(self, item: _Item, host: Visited) -> Mapping[str, object]:
+        answer = await self._visitor.visit(
+            item.detail.visit,
+            host=host,
+            honours_robots=item.detail.honours_robots,
+            own=host_of(item.detail.visit.url),
+        )
+        if not isinstance(answer, NewPage):
+            raise Transient(f"{item.detail.visit.url} was not sent", code="empty_body")
+        now = self._clock.now()
+        return await read_detail(answer, item.detail, item.source, now=now, asker=self._asker)
+
+    async def _left_out(self, item: _Item, error: WorkError, stack: str) -> None:
+        """A page that is gone ends its listing; one that is forbidden is done without."""
+        if error.code in GONE:
+            self._open.pop(item.work.task.id, None)
+            said = f"its own page is gone: {error}"
+            self._results.append(ListingGone(task=item.work.task, why=said))
+        elif error.code == FORBIDDEN:
+            await self._judge(with_detail(item.work, {}))
+        else:
+            self._leave(item.work, error, stack=stack)
+
+    def _has_time(self) -> bool:
+        is_early = time.monotonic() < self._ends
+        return self._fatal is None and is_early and self._worker.may_start()
+
+    def _reason_to_stop(self) -> WorkError | None:
+        if self._has_time():
+            return None
+        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
+
+    def _leave(self, work: ListingWork, why: WorkError, *, stack: str | None = None) -> None:
+        self._settle(NotJudged(work=work, error=why, stack=stack))
+
+    def _settle(self, result: Judged | NotJudged) -> None:
+        self._open.pop(result.task.id, None)
+        self._results.append(result)
+        if isinstance(result, Judged):
+            self.boards.add(result.work.source_id)
+        elif isinstance(result.error, Fatal):
+            self._fatal = result.error
+
+    async def _flush(self) -> None:
+        results, self._results = self._results, []
+        async with self._hosts.letting_go() as left:
+            if results:
+                written = await asyncio.to_thread(write_results, self._shop, self._rules, results)
+                self._counts += written.counts
+                self._again_at += written.again_at
+            if left:
+                await asyncio.to_thread(self._release, left)
+
+    def _release(self, left: Mapping[str, Visited]) -> None:
+        with self._shop.store.begin() as connection:
+            now = self._shop.store.clock.now(connection)
+            self._hosts.release(connection, left, next_allowed_at(left, now), now=now)
+
+
+def _is_to_scrape(work: ListingWork) -> bool:
+    return next_stage(work.state) is Stage.SCRAPE
+
+
+def _wishes(source_ids: Sequence[str] | None, room: int) -> list[tuple[Wanted, int]]:
+    """All that are due, or those of these boards, a share each."""
+    if source_ids is None:
+        return [(Wanted(kind=JOB), room)]
+    share = max(1, room // max(1, len(source_ids)))
+    return [(Wanted(kind=JOB, frontier_of=one), share) for one in source_ids]

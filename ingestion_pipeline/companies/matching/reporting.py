@@ -1,0 +1,149 @@
+"""What became of boards' listings, for the UI and for commands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, Select, func, select
+
+from ingestion_pipeline.companies.matching.rows import NEW
+from ingestion_pipeline.companies.states import ListingStatus, Verdict
+from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.store.tables import companies, job_listings, job_matches, listing_sources
+
+SHOWN_MATCHES = 20
+LEAST_JUDGED = 5  # fewer listings that were all filtered are an accident
+BIN_WIDTH = 10  # of the histogram of scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatchReport:
+    """A board's open listings by what became of them, and its best matches.
+
+    `filtered_by` counts the filtered by reason, `scores` the scored by tens.
+    """
+
+    source_id: str
+    listings: int
+    waiting: int
+    filtered: int
+    skipped: int
+    matched: int
+    filtered_by: Mapping[str, int]
+    scores: Mapping[int, int]
+    best: Sequence[Mapping[str, Any]]
+
+
+def match_report(connection: Connection, source_id: str) -> MatchReport:
+    """The board as it stands."""
+    verdicts, reasons, scores = _counted(connection, source_id)
+    matched = verdicts[Verdict.MATCHED.value]
+    return MatchReport(
+        source_id=source_id,
+        listings=verdicts.total(),
+        waiting=verdicts[None],
+        filtered=verdicts[Verdict.FILTERED.value],
+        skipped=verdicts[Verdict.SKIPPED.value],
+        matched=matched,
+        filtered_by=dict(reasons.most_common()),
+        scores=dict(sorted(scores.items())),
+        best=list_matches(connection, source_id=source_id, limit=SHOWN_MATCHES) if matched else (),
+    )
+
+
+def _counted(
+    connection: Connection, source_id: str
+) -> tuple[Counter[str | None], Counter[str], Counter[int]]:
+    """By verdict, by reason of the filter, by tens of the score; by one look at the board."""
+    reason = job_listings.c.filter_result["rejected_by"].as_string()
+    score = job_listings.c.match_result["score"].as_integer()
+    query = (
+        select(job_listings.c.verdict, reason, score, func.count())
+        .join(listing_sources, listing_sources.c.listing_id == job_listings.c.id)
+        .where(
+            listing_sources.c.source_id == source_id,
+            job_listings.c.status == ListingStatus.OPEN.value,
+        )
+        .group_by(job_listings.c.verdict, reason, score)
+    )
+    verdicts: Counter[str | None] = Counter()
+    reasons: Counter[str] = Counter()
+    scores: Counter[int] = Counter()
+    for verdict, why, scored, number in connection.execute(query):
+        verdicts[verdict] += number
+        if verdict == Verdict.FILTERED.value and why:
+            reasons[why] += number
+        if scored is not None:
+            scores[min(scored // BIN_WIDTH, 9) * BIN_WIDTH] += number
+    return verdicts, reasons, scores
+
+
+def list_matches(
+    connection: Connection, *, source_id: str | None = None, limit: int = 100
+) -> list[Mapping[str, Any]]:
+    """The matches that stand, best first, with what people want to know of them."""
+    query = _matches().where(job_matches.c.status == NEW)
+    if source_id is not None:
+        query = query.where(job_matches.c.source_id == source_id)
+    order = (job_matches.c.score.desc(), job_matches.c.created_at.desc(), job_matches.c.id)
+    return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
+
+
+def _matches() -> Select[Any]:
+    told = ("score", "priority", "reason", "method", "skills_matched", "skills_missing")
+    listed = ("title", "url", "location", "posted_at")
+    company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
+    return (
+        select(
+            job_matches.c.listing_id,
+            *(job_matches.c[name] for name in told),
+            *(job_listings.c[name] for name in listed),
+            company,
+            job_matches.c.source_id,
+            job_matches.c.created_at,
+        )
+        .join(job_listings, job_listings.c.id == job_matches.c.listing_id)
+        .outerjoin(companies, companies.c.id == job_matches.c.company_id)
+    )
+
+
+def explained(connection: Connection, listing_id: int) -> RowMapping:
+    """How a listing was judged, and why; LookupError if there is none of that id."""
+    names = (
+        *("id", "title", "company_name", "url", "source_id", "status", "verdict", "judged_at"),
+        *("filter_result", "match_result", "quality"),
+    )
+    query = select(*(job_listings.c[name] for name in names))
+    found = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
+    row = found.one_or_none()
+    if row is None:
+        raise LookupError(
+            f"there is no listing {listing_id}; `ingest matches list` and the boards' partitions"
+            " of `job_listings` show which there are"
+        )
+    return row
+
+
+def all_filtered(connection: Connection) -> list[Finding]:
+    """Boards of whose open listings the filter let none through: board or profile may be wrong."""
+    judged = func.count()
+    filtered = func.count().filter(job_listings.c.verdict == Verdict.FILTERED.value)
+    query = (
+        select(job_listings.c.source_id, judged, filtered)
+        .where(
+            job_listings.c.status == ListingStatus.OPEN.value, job_listings.c.verdict.is_not(None)
+        )
+        .group_by(job_listings.c.source_id)
+        .having(judged >= LEAST_JUDGED, judged == filtered)
+        .order_by(job_listings.c.source_id)
+    )
+    return [
+        Finding(
+            subject=source_id,
+            message=f"all {number} listings were filtered; `ingest matches explain ID` says why",
+        )
+        for source_id, number, _ in connection.execute(query)
+    ]

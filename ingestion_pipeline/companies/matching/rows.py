@@ -1,0 +1,257 @@
+"""The statements that write verdicts, matches and their notices: one each, however many rows."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Integer, String, Text, func, literal, select, true, update
+
+from ingestion_pipeline.companies.matching.judging import Rules, verdict_of
+from ingestion_pipeline.companies.matching.work import NOT_SCRAPED, ListingWork, flagged
+from ingestion_pipeline.companies.states import Verdict
+from ingestion_pipeline.notices.subjects import JOB_MATCH, write_notices
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import job_listings, job_matches
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+
+NEW, WITHDRAWN = "new", "withdrawn"
+
+_VERDICT = {
+    "id": Id,
+    "company_id": String(120),
+    "verdict": String(10),
+    "judged_as": String(64),
+    "filter_result": Json,
+    "match_result": Json,
+}
+_SCRAPED = {
+    "company_name": Text(),
+    "company_website": Text(),
+    "location": Text(),
+    "remote": String(10),
+    "employment_type": Text(),
+    "description": Text(),
+    "salary": Json,
+    "posted_at": UtcDateTime(),
+    "valid_until": UtcDateTime(),
+}
+SCRAPED_COLUMNS = tuple(_SCRAPED)
+_MATCH = {
+    "listing_id": Id,
+    "source_id": String(120),
+    "company_id": String(120),
+    "score": Integer(),
+    "base_score": Integer(),
+    "priority": String(10),
+    "method": String(10),
+    "model": Text(),
+    "adjustments": Json,
+    "skills_matched": Json,
+    "skills_missing": Json,
+    "reason": Text(),
+    "grounding": Json,
+    "judged_as": String(64),
+}
+
+
+def write_verdicts(
+    connection: Connection,
+    rules: Rules,
+    works: Sequence[ListingWork],
+    company_ids: Mapping[int, str],
+    *,
+    now: datetime,
+) -> None:
+    """Each listing says how it was judged, and by which rules."""
+    _write_scraped(connection, works)
+    if not works:
+        return
+    rows = [
+        (
+            work.id,
+            company_ids.get(work.id, work.company_id),
+            verdict_of(work.state).value,
+            rules.judged_as(work.content_hash),
+            _filter_result(work),
+            None if work.state.match is None else work.state.match.as_dict(),
+        )
+        for work in works
+    ]
+    given = row_source(connection, _VERDICT, rows, "given")
+    values = {name: given.c[name] for name in _VERDICT if name != "id"}
+    statement = update(job_listings).where(job_listings.c.id == given.c.id)
+    connection.execute(statement.values(values | {"judged_at": now}))
+
+
+def _filter_result(work: ListingWork) -> dict[str, Any] | None:
+    """With the moment of the judgement: another profile judges the same listing as of then."""
+    state, moment = work.state, work.at.isoformat()
+    if state.stop is not None:
+        items = [{"category": "stop", "name": state.stop.name, "reason": state.stop.reason}]
+        stopped = {"passed": False, "rejected_by": state.stop.name, "items": items}
+        return {**stopped, "at": moment}
+    return None if state.filtered is None else state.filtered.as_dict() | {"at": moment}
+
+
+def write_progress(
+    connection: Connection, works: Sequence[ListingWork], company_ids: Mapping[int, str]
+) -> None:
+    """What was found of listings that have no verdict yet is kept, so that it is found once."""
+    _write_scraped(connection, works)
+    named = [(work.id, company_ids[work.id]) for work in works if work.id in company_ids]
+    if named:
+        given = row_source(connection, {"id": Id, "company_id": String(120)}, named, "given")
+        statement = update(job_listings).where(job_listings.c.id == given.c.id)
+        connection.execute(statement.values(company_id=given.c.company_id))
+
+
+def write_failures(connection: Connection, works: Sequence[ListingWork]) -> None:
+    """A listing that was given up says so: its data are not what they might be."""
+    _flag(connection, [work for work in works if not work.state.has_data])
+
+
+def _write_scraped(connection: Connection, works: Sequence[ListingWork]) -> None:
+    """What the list left out and the listing's own page has; what is there already stays."""
+    scraped = [work for work in works if work.scraped]
+    if scraped:
+        columns = {"id": Id, **_SCRAPED}
+        rows = [(one.id, *(one.scraped.get(name) for name in _SCRAPED)) for one in scraped]
+        given = row_source(connection, columns, rows, "given")
+        kept = {name: func.coalesce(job_listings.c[name], given.c[name]) for name in _SCRAPED}
+        statement = update(job_listings).where(job_listings.c.id == given.c.id)
+        connection.execute(statement.values(kept))
+    unread = [one for one in works if one.state.has_data and not one.listing.has_text]
+    _flag(connection, [one for one in unread if one.listing.url])
+
+
+def _flag(connection: Connection, works: Sequence[ListingWork]) -> None:
+    rows = [(work.id, flagged(work.quality, NOT_SCRAPED)) for work in works]
+    changed = [row for row, work in zip(rows, works, strict=True) if row[1] != work.quality]
+    if changed:
+        given = row_source(connection, {"id": Id, "quality": Json}, changed, "given")
+        statement = update(job_listings).where(job_listings.c.id == given.c.id)
+        connection.execute(statement.values(quality=given.c.quality))
+
+
+def write_matches(
+    connection: Connection,
+    rules: Rules,
+    works: Sequence[ListingWork],
+    company_ids: Mapping[int, str],
+    *,
+    before: Set[int],
+    now: datetime,
+) -> tuple[int, int, int]:
+    """How many matches are new, were withdrawn, and are told; `before` were matches until now.
+
+    A match is new by its insert. It is told once in its life, and not at all if it came with its
+    board's first listing.
+    """
+    fitting = [work for work in works if verdict_of(work.state) is Verdict.MATCHED]
+    made: set[int] = set()
+    if fitting:
+        made = _insert(connection, rules, fitting, company_ids, now=now)
+        known = [work for work in fitting if work.id not in made]
+        _update(connection, rules, known, company_ids, now=now)
+    ended = before - {work.id for work in fitting}
+    told = [work for work in fitting if work.id in made and not work.is_first_sync]
+    payloads = {str(work.id): notice_payload(work) for work in told}
+    return (
+        len(made),
+        withdraw(connection, ended, now=now) if ended else 0,
+        write_notices(connection, JOB_MATCH, payloads, now=now),
+    )
+
+
+def _rows(
+    rules: Rules, works: Sequence[ListingWork], company_ids: Mapping[int, str]
+) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for work in works:
+        if (match := work.state.match) is None:
+            continue
+        told = match.as_dict()
+        rows.append(
+            (
+                work.id,
+                work.source_id,
+                company_ids.get(work.id, work.company_id),
+                *(told[name] for name in ("score", "base_score", "priority", "method", "model")),
+                *(told[name] for name in ("adjustments", "skills_matched", "skills_missing")),
+                match.reason,
+                dict(match.grounding),
+                rules.judged_as(work.content_hash),
+            )
+        )
+    return rows
+
+
+def _insert(
+    connection: Connection,
+    rules: Rules,
+    works: Sequence[ListingWork],
+    company_ids: Mapping[int, str],
+    *,
+    now: datetime,
+) -> set[int]:
+    given = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
+    extra = {"status": NEW, "created_at": now, "updated_at": now}
+    constant = [literal(value, job_matches.c[name].type) for name, value in extra.items()]
+    values = [*given.c, *constant]
+    statement = (
+        insert_into(connection, job_matches)
+        .from_select([*_MATCH, *extra], select(*values).where(true()))
+        .on_conflict_do_nothing(index_elements=["listing_id"])
+        .returning(job_matches.c.listing_id)
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def _update(
+    connection: Connection,
+    rules: Rules,
+    works: Sequence[ListingWork],
+    company_ids: Mapping[int, str],
+    *,
+    now: datetime,
+) -> None:
+    """A match that stands, or that was withdrawn and fits again."""
+    if not works:
+        return
+    given = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
+    values = {name: given.c[name] for name in _MATCH if name != "listing_id"}
+    statement = update(job_matches).where(job_matches.c.listing_id == given.c.listing_id)
+    connection.execute(statement.values(values | {"status": NEW, "updated_at": now}))
+
+
+def withdraw(connection: Connection, listing_ids: Collection[int], *, now: datetime) -> int:
+    """Matches that fit no more, or whose listings are closed, are no matches; how many were."""
+    statement = update(job_matches).where(
+        job_matches.c.listing_id.in_(list(listing_ids)), job_matches.c.status != WITHDRAWN
+    )
+    return connection.execute(statement.values(status=WITHDRAWN, updated_at=now)).rowcount
+
+
+def notice_payload(work: ListingWork) -> dict[str, Any]:
+    """What people and programs are told of a match."""
+    listing, match = work.listing, work.state.match
+    if match is None:
+        raise ValueError(f"listing {work.id} was not scored")
+    company = f" at {listing.company}" if listing.company else ""
+    where = f" ({', '.join(listing.locations[:3])})" if listing.locations else ""
+    lines = [match.reason, *([listing.url] if listing.url else [])]
+    return {
+        "source_id": work.source_id,
+        "title": f"{listing.title}{company}{where}: {match.score}, {match.priority.value}"[:300],
+        "text": "\n".join(lines)[:2_000],
+        "listing_id": work.id,
+        "url": listing.url,
+        "company": listing.company,
+        "score": match.score,
+        "priority": match.priority.value,
+        "reason": match.reason,
+        "method": match.base.method,
+    }

@@ -1,0 +1,173 @@
+"""The asset `job_matches` and the job `process_listings`: one op that judges what waits."""
+
+import asyncio
+import gc
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from io import BytesIO
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_fetcher
+from ingestion_pipeline.companies.matching.reporting import BIN_WIDTH, MatchReport, match_report
+from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
+from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.datasets import preview_table
+from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.previews import picture
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.work.worker import Worker
+
+LISTINGS_SHARD = "listings"  # one run over listings at a time
+SHOWN = ("score", "priority", "title", "company", "location", "reason", "url")
+
+
+@dg.op(ins={"listings": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "judge"})
+def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Judge every listing that waits, or those of the partitions asked for; tell of their boards.
+
+    Each event is logged here: an output of the asset's own would be one more.
+    """
+    keys = _asked_keys(context)
+    gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
+    with workshop.open() as shop:
+        if keys is not None:
+            _register(context, shop, keys)
+        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            done = asyncio.run(_judge(shop, worker, keys))
+        heartbeat.end(shop.store, run_id=context.run_id)
+        numbers = asdict(done.counts) | {"rejudged": done.rejudged}
+        context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+        if done.problem is not None:
+            context.log.warning("%s", done.problem)
+        told = sorted(done.boards) if keys is None else keys
+        reports = _reports(shop, told[: shop.settings.polling.reported_events])
+        register_keys(context.instance, JOB_BOARDS.name or "", [one.source_id for one in reports])
+        yield from map(_materialization, reports)
+    if keys is None:
+        yield dg.Output(None, metadata=numbers)
+
+
+def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
+    """The partitions the run was asked for; None for the job that judges whatever waits."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    if context.has_partition_key_range:
+        return list(context.partition_keys)
+    if tags.SHARD in context.run.tags:
+        return None
+    raise dg.Failure(
+        f"{context.job_name} works on one board: name it with"
+        """ --tags '{"dagster/partition": "job_board:..."}'""",
+        allow_retries=False,
+    )
+
+
+def _register(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
+    with shop.store.read() as connection:
+        refuse_unusable(keys, sources_by_id(connection, keys))
+    for name in (SOURCES.name, JOB_BOARDS.name):
+        register_keys(context.instance, name or "", keys)
+
+
+async def _judge(shop: Workshop, worker: Worker, keys: list[str] | None) -> MatchedSlice:
+    async with open_fetcher(shop.settings) as fetcher:
+        return await match_slice(shop, worker, fetcher, source_ids=keys)
+
+
+def _reports(shop: Workshop, keys: Sequence[str]) -> list[MatchReport]:
+    with shop.store.read() as connection:
+        return [match_report(connection, key) for key in keys]
+
+
+def _materialization(report: MatchReport) -> dg.AssetMaterialization:
+    """The board's funnel as it stands; numbers, since Dagster plots them."""
+    counts = {
+        "listings": report.listings,
+        "waiting": report.waiting,
+        "filtered": report.filtered,
+        "skipped": report.skipped,
+        "matched": report.matched,
+    }
+    counts |= {f"filtered_by_{name}": count for name, count in report.filtered_by.items()}
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.int(count) for name, count in counts.items()
+    }
+    if report.scores:
+        shown = picture(histogram(report), name="scores")
+        metadata |= {"scores": dg.MetadataValue.md(shown)} if shown else {}
+    if report.best:
+        rows = [{name: one[name] for name in SHOWN} for one in report.best]
+        metadata["best_matches"] = preview_table(rows, cell_chars=200)
+    return dg.AssetMaterialization("job_matches", partition=report.source_id, metadata=metadata)
+
+
+def histogram(report: MatchReport) -> bytes:
+    """How many listings of the board have which score, as a PNG."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6, 2.5), dpi=90, layout="constrained")
+    canvas = FigureCanvasAgg(figure)
+    axes: Any = figure.add_subplot()
+    starts = list(range(0, 100, BIN_WIDTH))
+    heights = [report.scores.get(start, 0) for start in starts]
+    axes.bar(starts, heights, width=BIN_WIDTH * 0.9, align="edge", color="#4c72b0")
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("score")
+    axes.set_ylabel("listings")
+    axes.yaxis.get_major_locator().set_params(integer=True)
+    drawn = BytesIO()
+    canvas.print_png(drawn)
+    return drawn.getvalue()
+
+
+@dg.graph_asset(
+    name="job_matches",
+    partitions_def=JOB_BOARDS,
+    backfill_policy=MANY,
+    group_name="companies",
+    kinds={"python", "sql"},
+    owners=OWNERS,
+    ins={
+        "listings": dg.AssetIn(
+            key="sources",
+            dagster_type=dg.Nothing,
+            partition_mapping=dg.IdentityPartitionMapping(),
+        )
+    },
+    description=(
+        "Which listings of a board fit the profile, one partition a board. Materializing judges"
+        " what waits of it now, and anew what was judged by other rules; `process_listings` does"
+        " so for all boards as listings come."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("listing_id", "integer", description="once for a listing"),
+                dg.TableColumn("score", "integer", description="0 to 100, adjusted"),
+                dg.TableColumn("priority", "string", description="high, medium, low"),
+                dg.TableColumn("method", "string", description="model or rules"),
+                dg.TableColumn("reason", "string", description="for people"),
+                dg.TableColumn("status", "string", description="new, or withdrawn"),
+            ]
+        )
+    },
+)
+def job_matches(listings: None) -> None:
+    """Judge the partitions asked for."""
+    return judge(listings)
+
+
+@dg.job(
+    tags={tags.SHARD: LISTINGS_SHARD},
+    description="Judge the listings that wait: stop lists, filter, score, match.",
+)
+def process_listings() -> None:
+    """One op."""
+    judge()

@@ -1,0 +1,166 @@
+"""Listings as polls of boards leave them, written by hand, and runs that judge them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Table, insert, select, update
+
+from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
+from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
+from ingestion_pipeline.companies.matching.waiting import job_task
+from ingestion_pipeline.pages.hosts import Pace
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.store.tables import job_listings, listing_sources
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.pollers import a_fetcher, given_sources
+
+BOARD = "job_board:northwind"
+PROFILE = """\
+skills: {Python: 10, PostgreSQL: 9, Go: 7}
+home_city: Portland, OR
+time_zone: America/Los_Angeles
+seniority: {wanted: [senior, staff], unwanted: [intern, junior]}
+stop: {companies: [Spamco], domains: [spam.test], keywords: [blockchain]}
+technologies: {required: [Python], forbidden: [COBOL], undesired: {PHP: 2}}
+"""
+GOOD = (
+    "We look for somebody with 8 years of experience in Python and PostgreSQL, who likes to write"
+    " services that others rely on. You will own what you build, from the first idea to the night"
+    " when it is needed, together with five colleagues who have done so for years. " * 2
+)
+
+
+def a_listing(**changes: Any) -> JudgedListing:
+    """A posting of an hour ago that speaks for itself."""
+    values: dict[str, Any] = {
+        "title": "Senior Python Engineer",
+        "url": "http://jobs.test/1",
+        "company": "Northwind",
+        "description": GOOD,
+        "posted_at": NOON - timedelta(hours=1),
+    }
+    return JudgedListing(**(values | changes))
+
+
+def a_profile(**changes: Any) -> Profile:
+    """Somebody who knows Python best."""
+    values: dict[str, Any] = {
+        "skills": {"Python": 10, "PostgreSQL": 9, "Go": 7},
+        "home_city": "Portland, OR",
+        "time_zone": "America/Los_Angeles",
+        "seniority": Seniority(wanted=("senior",), unwanted=("junior",)),
+        "technologies": Technologies(required=("Python",)),
+    }
+    return Profile(**(values | changes))
+
+
+class Unhurried:
+    """A board's manners, where nothing else of its system is needed."""
+
+    def pace(self, _source: object, _settings: object) -> Pace:
+        return Pace(delay_seconds=0)
+
+
+@dataclass(slots=True)
+class Listings:
+    """A store with a board, its listings, and the file that says what fits."""
+
+    shop: Workshop
+    profile: Path
+    port: int = 1
+
+    def board(self, source_id: str = BOARD, **changes: Any) -> None:
+        values: dict[str, Any] = {
+            "id": source_id,
+            "kind": Kind.JOB_BOARD,
+            "url": "http://jobs.test/",
+            "platform": "jsonld",
+        }
+        given_sources(self.shop.store, Definition(**(values | changes)))
+
+    def wishes(self, text: str) -> None:
+        self.profile.write_text(text)
+
+    def add(self, *, payload: Mapping[str, Any] | None = None, **changes: Any) -> int:
+        """One open listing with its task; its id."""
+        values = a_row(**changes)
+        with self.shop.store.begin() as connection:
+            now = self.shop.store.clock.now(connection)
+            made = insert(job_listings).values(values).returning(job_listings.c.id)
+            id_ = connection.execute(made).scalar_one()
+            link = {
+                "listing_id": id_,
+                "source_id": values["source_id"],
+                "external_key": f"key {id_}",
+                "external_id": str(id_),
+                "content_hash": values["content_hash"],
+                "first_seen_at": now,
+                "last_seen_at": now,
+            }
+            connection.execute(insert(listing_sources).values(link))
+            task = job_task(id_, values["url"], values["source_id"], now=now)
+            task = replace(task, payload={**task.payload, **(payload or {})})
+            insert_tasks(connection, [task], now=now)
+        return id_
+
+    def ask_again(self, id_: int) -> None:
+        """As a board does whose listing has changed."""
+        row = self.row(job_listings, id_)
+        with self.shop.store.begin() as connection:
+            now = self.shop.store.clock.now(connection)
+            insert_tasks(connection, [job_task(id_, row.url, row.source_id, now=now)], now=now)
+
+    def change(self, table: Table, id_: int, **values: Any) -> None:
+        with self.shop.store.begin() as connection:
+            connection.execute(update(table).where(table.c.id == id_).values(values))
+
+    def run(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchedSlice:
+        return asyncio.run(self.run_async(source_ids, **more))
+
+    async def run_async(self, source_ids: Sequence[str] | None = None, **more: Any) -> MatchedSlice:
+        worker = Worker(self.shop.store, lease_seconds=self.shop.settings.work.lease_seconds)
+        async with a_fetcher(self.shop.settings, self.port) as fetcher:
+            return await match_slice(self.shop, worker, fetcher, source_ids=source_ids, **more)
+
+    def rows(self, table: Table) -> list[Any]:
+        with self.shop.store.read() as connection:
+            return list(connection.execute(select(table).order_by(*table.primary_key)))
+
+    def row(self, table: Table, id_: int) -> Any:
+        return next(row for row in self.rows(table) if row.id == id_)
+
+
+def a_row(**changes: Any) -> dict[str, Any]:
+    """A row of `job_listings`: a senior job for whoever knows Python, posted an hour ago."""
+    values: dict[str, Any] = {
+        "source_id": BOARD,
+        "company_name": "Northwind GmbH",
+        "url": "http://jobs.test/1",
+        "title": "Senior Python Engineer",
+        "description": GOOD,
+        "posted_at": NOON - timedelta(hours=1),
+        "status": "open",
+        "quality": [],
+        "tracking_id": "11111111-1111-4111-8111-111111111111",
+        "first_seen_at": NOON,
+        "changed_at": NOON,
+    } | changes
+    told = repr([values.get(name) for name in ("title", "url", "description", "salary")])
+    key = sha256(told.encode()).hexdigest()
+    return {"content_hash": key, "fingerprint": key, "url_key": key} | values
+
+
+def is_of(task: Task, listing_id: int) -> bool:
+    return task.payload.get("listing_id") == listing_id

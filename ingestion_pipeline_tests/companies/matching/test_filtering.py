@@ -1,0 +1,229 @@
+"""The filter: rejections in their order, strikes to the point, and nothing against the unsaid."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.matching.filtering import (
+    FilterResult,
+    filter_listing,
+    stopped,
+    years_asked,
+)
+from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.profile import (
+    NOBODY,
+    Profile,
+    Seniority,
+    StopLists,
+    Technologies,
+)
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.matching.listings import GOOD, a_listing, a_profile
+
+LIMITS = load_settings({}).filter
+LONG = "A" + " word" * 60
+
+
+def filtered(listing: JudgedListing, profile: Profile | None = None) -> FilterResult:
+    return filter_listing(listing, profile or a_profile(), LIMITS, at=NOON)
+
+
+def salary(most: int, **changes: Any) -> dict[str, Any]:
+    return {"minimum": None, "maximum": str(most), "currency": "USD", "period": "year", **changes}
+
+
+def test_a_listing_with_no_data_passes() -> None:
+    result = filtered(JudgedListing(title=""), picky())
+
+    assert (result.passed, result.strikes, result.items) == (True, 0, ())
+
+
+def picky() -> Profile:
+    """Somebody who wants next to nothing."""
+    return a_profile(
+        job_types_unwanted=("contract", "gig"),
+        seniority=Seniority(unwanted=("junior",), strikes={"associate": 2, "mid-level": 1}),
+        stop=StopLists(companies=("Spamco",)),
+        reject_keywords=("security clearance", "unpaid"),
+        technologies=Technologies(
+            required=("Python",), undesired={"PHP": 2, "Perl": 1}, forbidden=("COBOL",)
+        ),
+    )
+
+
+REJECTED: list[tuple[str, dict[str, Any]]] = [
+    ("job_type", {"title": "Contract Engineer"}),
+    ("job_type", {"employment_type": "CONTRACT"}),
+    ("job_type", {"description": f"{LONG} This is a contract position for a year. {LONG}"}),
+    ("seniority", {"title": "Junior Engineer"}),
+    ("company", {"company": "The Spamco Group"}),
+    ("keyword", {"description": f"{GOOD} An active security clearance is needed."}),
+    ("keyword", {"title": "Unpaid Engineer"}),
+    ("salary", {"salary": salary(99_999)}),
+    ("salary", {"salary": salary(45, period="hour")}),
+    ("commission", {"description": f"{GOOD} 100% commission."}),
+    ("work_mode", {"remote": Remote.ON_SITE}),
+    ("work_mode", {"remote": Remote.HYBRID, "locations": ("Berlin",)}),
+    ("age", {"posted_at": NOON - timedelta(days=7, minutes=1)}),
+    ("technology", {"description": f"{GOOD} COBOL."}),
+]
+
+
+@pytest.mark.parametrize(("name", "changes"), REJECTED, ids=lambda value: str(value)[:40])
+def test_each_hard_rejection_ends_it_with_its_reason(name: str, changes: dict[str, Any]) -> None:
+    result = filtered(a_listing(**changes), picky())
+
+    assert (result.passed, result.rejected_by) == (False, name)
+    assert result.items[0].reason
+
+
+def test_of_several_rejections_the_first_in_order_is_named() -> None:
+    merged: dict[str, Any] = {}
+    order: list[str] = []
+    for _, changes in reversed(REJECTED):
+        merged |= {"title": merged.get("title", "Engineer")} | changes
+        order.insert(0, str(filtered(a_listing(**merged), picky()).rejected_by))
+
+    assert order == [name for name, _ in REJECTED]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"description": f"{GOOD} You will write contracts with our customers. {LONG}"},
+        {"description": f"{GOOD} gig role"},
+        {"company": None},
+        {"description": f"{GOOD} prepaid cards"},
+        {"salary": salary(100_000)},
+        {"salary": salary(60_000, currency="EUR")},
+        {"salary": salary(50, period=None)},
+        {"salary": {"minimum": None, "maximum": None}},
+        {"description": f"{GOOD} Base salary plus commission."},
+        {"remote": Remote.REMOTE},
+        {"remote": Remote.HYBRID, "locations": ("Portland, Oregon",)},
+        {"remote": Remote.HYBRID},
+        {"remote": None, "locations": ("Berlin",)},
+        {"posted_at": NOON - timedelta(days=7)},
+        {"posted_at": NOON + timedelta(days=2)},
+        {"description": f"{GOOD} cobolt mines"},
+    ],
+    ids=lambda changes: str(changes)[-40:],
+)
+def test_what_only_looks_like_a_rejection_is_none(changes: dict[str, Any]) -> None:
+    assert filtered(a_listing(**changes), picky()).rejected_by is None
+
+
+STRIKES: list[tuple[str, int, dict[str, Any]]] = [
+    ("salary", 2, {"salary": salary(149_999)}),
+    ("experience", 1, {"description": f"{GOOD.replace('8 years', '5 years')}"}),
+    ("seniority", 2, {"title": "Associate Engineer, mid-level"}),
+    ("technology", 2, {"description": f"{GOOD} PHP"}),
+    ("required_technology", 1, {"title": "Engineer", "description": LONG}),
+    ("description", 1, {"description": "Python, and little else"}),
+    ("buzzword", 1, {"description": f"{GOOD} A rockstar, a ninja."}),
+    ("age", 1, {"posted_at": NOON - timedelta(days=1, minutes=1)}),
+]
+
+
+@pytest.mark.parametrize(("name", "points", "changes"), STRIKES, ids=[one[0] for one in STRIKES])
+def test_each_strike_has_its_points(name: str, points: int, changes: dict[str, Any]) -> None:
+    result = filtered(a_listing(**changes), picky())
+
+    assert [(one.category, one.name, one.points) for one in result.items] == [
+        ("strike", name, points)
+    ]
+    assert (result.passed, result.strikes) == (True, points)
+
+
+@pytest.mark.parametrize(
+    ("undesired", "passes"), [(1, True), (2, False)], ids=["4 passes", "5 filters"]
+)
+def test_a_total_of_four_passes_and_five_is_filtered(undesired: int, *, passes: bool) -> None:
+    profile = a_profile(technologies=Technologies(undesired={"PHP": undesired}))
+    listing = a_listing(
+        salary=salary(120_000),
+        posted_at=NOON - timedelta(days=3),
+        description=f"{GOOD} PHP",
+    )
+
+    result = filtered(listing, profile)
+
+    assert (result.strikes, result.passed) == (3 + undesired, passes)
+    assert result.rejected_by == (None if passes else "strikes")
+
+
+def test_every_undesired_technology_counts_and_only_the_first_buzzword() -> None:
+    result = filtered(a_listing(description=f"{GOOD} PHP, Perl; guru, ninja"), picky())
+
+    assert [(one.name, one.points) for one in result.items] == [
+        ("technology", 2),
+        ("technology", 1),
+        ("buzzword", 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "years"),
+    [
+        ("5+ years of experience", 5),
+        ("3-5 years' professional experience", 3),
+        ("2 years of SQL experience and 7 years of hands-on work", 7),
+        ("we have been in business for 30 years", None),
+        ("a company of 12 years, growing", None),
+        ("10 or more years of relevant experience", 10),
+        ("experience", None),
+        (None, None),
+    ],
+)
+def test_the_years_that_are_asked_for(text: str | None, years: int | None) -> None:
+    assert years_asked(a_listing(description=text)) == years
+
+
+@pytest.mark.parametrize(
+    ("changes", "name"),
+    [
+        ({"company": "SPAMCO Inc."}, "stop_company"),
+        ({"url": "https://jobs.spam.test/1"}, "stop_domain"),
+        ({"url": "https://a.test/jobs/blockchain-engineer"}, "stop_keyword"),
+        ({"title": "Blockchain Engineer"}, "stop_keyword"),
+        ({"url": "https://notspam.test/1"}, None),
+        ({"title": "Engineer of blockchains"}, None),
+        ({"url": "nonsense", "company": None}, None),
+    ],
+)
+def test_stop_lists_look_at_company_domain_url_and_title(
+    changes: dict[str, Any], name: str | None
+) -> None:
+    stop = StopLists(companies=("spamco",), domains=("spam.test",), keywords=("blockchain",))
+    asked = {"title": "Engineer", "url": "https://a.test/1", "company": "Acme"} | changes
+
+    found = stopped(a_profile(stop=stop), **asked)
+
+    assert (found.name if found else None) == name
+
+
+def test_without_a_profile_only_the_numbers_of_the_settings_filter() -> None:
+    plain = a_listing(remote=Remote.ON_SITE, title="Junior Contract Engineer")
+
+    assert filtered(plain, NOBODY).passed
+    assert filtered(a_listing(salary=salary(50_000)), NOBODY).rejected_by == "salary"
+
+
+def test_a_result_is_stored_item_by_item() -> None:
+    stored = filtered(a_listing(title="Junior"), picky()).as_dict()
+
+    assert stored["items"] == [
+        {
+            "category": "rejection",
+            "name": "seniority",
+            "reason": "you do not want junior",
+            "detail": "Junior",
+            "points": 0,
+        }
+    ]

@@ -1,0 +1,97 @@
+"""Another profile: open listings are judged anew, matches come and go, nobody is told twice."""
+
+from __future__ import annotations
+
+from ingestion_pipeline.companies.matching.slices import rules_of
+from ingestion_pipeline.companies.matching.waiting import is_work_waiting, judge_anew
+from ingestion_pipeline.store.tables import job_listings, job_matches, outbox
+from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
+from ingestion_pipeline_tests.pollers import GoingClock
+
+PAINTER = PROFILE.replace("Python: 10", "Painting: 10").replace("PostgreSQL: 9", "Drawing: 9")
+PAINTING = "You paint and you draw: Painting and Drawing are what you have done for 9 years. " * 5
+
+
+def waits(some: Listings) -> bool:
+    with some.shop.store.read() as connection:
+        now = some.shop.store.clock.now(connection)
+        return is_work_waiting(connection, rules_of(some.shop.settings), now=now)
+
+
+def standing(some: Listings) -> dict[int, str]:
+    return {row.listing_id: row.status for row in some.rows(job_matches)}
+
+
+def test_a_changed_profile_judges_open_listings_anew_and_withdraws_what_fits_no_more(
+    some: Listings,
+) -> None:
+    coder = some.add(url="http://jobs.test/1")
+    painter = some.add(url="http://jobs.test/2", title="Senior Painter", description=PAINTING)
+    some.run()
+    before = standing(some)
+
+    some.wishes(PAINTER)
+    is_waiting = waits(some)
+    done = some.run()
+
+    assert before == {coder: "new"}
+    assert is_waiting
+    assert (done.rejudged, done.counts.withdrawn) == (2, 1)
+    assert standing(some) == {coder: "withdrawn", painter: "new"}
+    assert not waits(some)
+
+
+def test_nobody_is_told_twice_when_a_match_returns(some: Listings) -> None:
+    id_ = some.add()
+    some.run()
+    some.wishes(PAINTER)
+    some.run()
+
+    some.wishes(PROFILE)
+    done = some.run()
+
+    assert (done.counts.matched, done.counts.new_matches, done.counts.told) == (1, 0, 0)
+    assert standing(some) == {id_: "new"}
+    assert len(some.rows(outbox)) == 1
+
+
+def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(some: Listings) -> None:
+    id_ = some.add()
+    some.run()
+    clock = some.shop.store.clock
+    assert isinstance(clock, GoingClock)
+    clock.advance(days=20)
+
+    some.wishes(PROFILE.replace("Go: 7", "Go: 6"))
+    some.run()
+
+    assert standing(some) == {id_: "new"}
+    assert some.row(job_listings, id_).match_result["adjustments"][0]["points"] == 15
+
+
+def test_the_same_profile_judges_nothing_again(some: Listings) -> None:
+    some.add()
+    some.run()
+    some.wishes(PROFILE + "# with another comment\n")
+
+    done = some.run()
+
+    assert (done.rejudged, done.counts.matched) == (0, 0)
+
+
+def test_closed_listings_are_left_alone_and_the_number_of_the_others_is_bounded(
+    some: Listings,
+) -> None:
+    ids = [some.add(url=f"http://jobs.test/{number}") for number in range(5)]
+    some.run()
+    some.change(job_listings, ids[0], status="closed")
+    some.wishes(PAINTER)
+    rules = rules_of(some.shop.settings)
+    assert rules is not None
+
+    with some.shop.store.begin() as connection:
+        now = some.shop.store.clock.now(connection)
+        first = judge_anew(connection, rules, now=now, limit=3)
+        second = judge_anew(connection, rules, now=now)
+
+    assert (first, second) == (3, 1)

@@ -1,0 +1,187 @@
+"""Scores: the formula by rules, adjustments to the point, clamped, thresholds and bands."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.companies.matching.places import hours_apart, is_home
+from ingestion_pipeline.companies.matching.scoring import (
+    BaseScore,
+    adjustments,
+    clamped,
+    match_result,
+    priority_of,
+    rule_score,
+)
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.matching.listings import a_listing, a_profile
+
+SETTINGS = load_settings({}).match
+PROFILE = a_profile()
+
+
+def points(name: str, profile: Any = PROFILE, **changes: Any) -> int:
+    found = adjustments(a_listing(**changes), profile, SETTINGS, at=NOON)
+    return sum(one.points for one in found if one.name == name)
+
+
+@pytest.mark.parametrize(
+    ("days", "wanted"),
+    [
+        *((0, 15), (1, 15), (1.01, 5), (2, 5), (2.01, 0), (3, 0), (3.01, -35), (7, -35)),
+        *((7.01, -40), (14, -40), (14.01, -45), (30, -45), (30.01, -50), (-1, 0)),
+    ],
+)
+def test_freshness(days: float, wanted: int) -> None:
+    assert points("freshness", posted_at=NOON - timedelta(days=days)) == wanted
+
+
+def test_an_unknown_date_costs_ten_points() -> None:
+    assert points("freshness", posted_at=None) == -10
+
+
+@pytest.mark.parametrize(
+    ("location", "wanted"),
+    [
+        ("Seattle, WA", 5),
+        ("Denver, CO", -2),
+        ("Chicago, IL", -2),
+        ("New York, NY", -5),
+        ("London, UK", -10),
+        ("Berlin, Germany", -15),
+        ("Bengaluru", -15),
+        ("Remote", 0),
+        ("Portland", 5),
+    ],
+)
+def test_time_zones(location: str, wanted: int) -> None:
+    assert points("time_zone", locations=(location,)) == wanted
+
+
+def test_of_several_locations_the_nearest_counts() -> None:
+    assert points("time_zone", locations=("Berlin", "San Francisco")) == 5
+
+
+@pytest.mark.parametrize(("size", "wanted"), [("large", 10), ("medium", 0), ("small", -5)])
+def test_the_companys_size(size: str, wanted: int) -> None:
+    assert points("company_size", size_category=size) == wanted
+    assert points("company_size", size_category=None) == 0
+
+
+def test_the_first_role_of_the_title_counts() -> None:
+    liked = a_profile(roles={"platform": 7, "manager": -10})
+
+    assert points("role", liked, title="Platform Manager") == 7
+    assert points("role", liked, title="Engineering Manager") == -10
+    assert points("role", liked, title="Engineer") == 0
+
+
+@pytest.mark.parametrize(
+    ("location", "is_there"),
+    [
+        ("Portland, OR", True),
+        ("Portland, Oregon, United States", True),
+        ("Remote or Portland", True),
+        ("Portland, Maine", False),
+        ("South Portland, ME", False),
+        ("Salem, OR", False),
+        ("Portlandia", False),
+    ],
+)
+def test_the_home_city_is_one_place(location: str, *, is_there: bool) -> None:
+    assert is_home("Portland, OR", [location]) is is_there
+
+
+def test_hours_apart_follow_the_season() -> None:
+    winter = hours_apart("America/Phoenix", ["Denver"], at=NOON)
+    summer = hours_apart("America/Phoenix", ["Denver"], at=NOON + timedelta(days=120))
+
+    assert (winter, summer) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("base", "location", "is_match"),
+    [
+        (79, "Chicago", False),
+        (80, "Chicago", True),
+        (64, "Portland, OR", False),
+        (65, "Portland, OR", True),
+    ],
+)
+def test_the_thresholds_are_80_and_at_home_65(base: int, location: str, *, is_match: bool) -> None:
+    listing = a_listing(locations=(location,))
+    moved = sum(one.points for one in adjustments(listing, PROFILE, SETTINGS, at=NOON))
+    scored = BaseScore(score=base - moved, method="rules")
+
+    found = match_result(listing, PROFILE, scored, SETTINGS, at=NOON)
+
+    assert (found.score, found.is_match) == (base, is_match)
+
+
+@pytest.mark.parametrize(
+    ("score", "priority"),
+    [(100, "high"), (85, "high"), (84, "medium"), (70, "medium"), (69, "low")],
+)
+def test_the_bands_are_85_and_70(score: int, priority: str) -> None:
+    assert priority_of(score, SETTINGS) == priority
+
+
+def test_a_score_stays_between_0_and_100() -> None:
+    high = match_result(
+        a_listing(), PROFILE, BaseScore(score=99, method="rules"), SETTINGS, at=NOON
+    )
+    old = a_listing(posted_at=NOON - timedelta(days=90))
+    low = match_result(old, PROFILE, BaseScore(score=3, method="rules"), SETTINGS, at=NOON)
+
+    assert (high.score, low.score) == (100, 0)
+    assert (clamped(-1), clamped(101)) == (0, 100)
+
+
+def test_the_rule_score_is_the_documented_formula() -> None:
+    listing = a_listing(title="Senior Engineer", description="Go and Python; Java, React.")
+
+    found = rule_score(listing, PROFILE)
+
+    # strength (10 + 7) / (10 + 9 + 7), coverage 2 of 4, level wanted
+    assert found.score == round(50 * 17 / 26 + 30 * 2 / 4 + 20)
+    assert [one.name for one in found.matched] == ["Python", "Go"]
+    assert [one.name for one in found.missing] == ["Java", "React"]
+
+
+def test_a_skill_is_proved_by_its_place_in_the_text() -> None:
+    listing = a_listing()
+
+    found = rule_score(listing, PROFILE)
+
+    text = listing.text.text
+    assert {one.name: text[one.start : one.end] for one in found.matched} == {
+        "Python": "Python",
+        "PostgreSQL": "PostgreSQL",
+    }
+
+
+def test_a_skill_that_also_has_another_name_is_not_missing() -> None:
+    known = replace(PROFILE, skills={"Postgres": 5})
+
+    found = rule_score(a_listing(description="PostgreSQL all day"), known)
+
+    assert [one.name for one in found.missing] == ["Python"]
+
+
+def test_a_listing_without_words_scores_half_of_everything() -> None:
+    assert rule_score(a_listing(title="Engineer", description=None), PROFILE).score == 50
+
+
+def test_the_reason_says_what_fits_what_is_missing_and_what_moved_it() -> None:
+    listing = a_listing(description="Python, Java", locations=("Portland, OR",))
+    found = match_result(listing, PROFILE, rule_score(listing, PROFILE), SETTINGS, at=NOON)
+
+    assert "names Python" in found.reason
+    assert "also wants Java" in found.reason
+    assert "in Portland, OR +15" in found.reason
+    assert "by rules" in found.reason

@@ -1,0 +1,160 @@
+"""Listings through Dagster: judged by the job that the sensor asks for, or by hand, and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.companies.matching.reporting import MatchReport
+from ingestion_pipeline.orchestration.matches import histogram
+from ingestion_pipeline_tests.companies.matching.listings import BOARD, PROFILE, Listings
+from ingestion_pipeline_tests.orchestration.house import (
+    PARTITION,
+    House,
+    checked,
+    run_job,
+    tick_sensor,
+    told,
+    why_it_failed,
+)
+from ingestion_pipeline_tests.orchestration.test_single_sources import materialize
+
+
+@pytest.fixture
+def profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "profile.yaml"
+    path.write_text(PROFILE)
+    monkeypatch.setenv("INGESTION_MATCH__PROFILE", str(path))
+    return path
+
+
+@contextmanager
+def listings(house: House, profile: Path) -> Iterator[Listings]:
+    with house.open() as shop:
+        yield Listings(shop=shop, profile=profile)
+
+
+def given(house: House, profile: Path, **changes: Any) -> None:
+    """A board with one listing that fits and one that does not."""
+    with listings(house, profile) as some:
+        some.board()
+        posted_at = some.shop.store.now() - timedelta(hours=1)
+        some.add(url="http://jobs.test/1", posted_at=posted_at, **changes)
+        some.add(url="http://jobs.test/2", posted_at=posted_at, title="Junior Engineer")
+
+
+def requested(answer: Any) -> list[str]:
+    return [one.job_name for one in answer.run_requests or []]
+
+
+def test_the_sensor_asks_for_the_job_that_judges_what_waits(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    before = requested(tick_sensor("pending_work", instance))
+    given(house, profile)
+    waiting = requested(tick_sensor("pending_work", instance))
+
+    done = run_job("process_listings", instance)
+
+    assert (before, waiting) == ([], ["process_listings"])
+    assert done.success
+    metadata = told(done)[BOARD]
+    counts = {name: metadata[name] for name in ("listings", "waiting", "filtered", "matched")}
+    assert counts == {"listings": 2, "waiting": 0, "filtered": 1, "matched": 1}
+    assert metadata["filtered_by_seniority"] == 1
+    assert metadata["scores"].startswith("![scores](data:image/png;base64,")
+    assert requested(tick_sensor("pending_work", instance)) == []
+
+
+def test_a_changed_profile_is_work_for_the_sensor(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    given(house, profile)
+    run_job("process_listings", instance)
+
+    profile.write_text(PROFILE.replace("Python: 10", "Painting: 10"))
+
+    assert requested(tick_sensor("pending_work", instance)) == ["process_listings"]
+
+
+def test_what_strangers_wrote_is_shown_as_cells_with_the_reason(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    title = "Senior Python Engineer <img src=x onerror=alert(1)> ![](http://evil.test)"
+    given(house, profile, title=title)
+
+    metadata = told(run_job("process_listings", instance))[BOARD]
+
+    [record] = metadata["best_matches"].records
+    assert record.data["title"] == title
+    assert "names Python" in record.data["reason"]
+    assert "evil" not in str(metadata["scores"])
+
+
+def test_one_board_is_judged_by_hand_although_it_waits(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    given(house, profile)
+
+    done = materialize("job_matches", instance, tags={PARTITION: BOARD})
+
+    assert done.success
+    assert told(done)[BOARD]["matched"] == 1
+
+
+def test_without_a_partition_the_asset_refuses(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    given(house, profile)
+
+    done = materialize("job_matches", instance, tags={})
+
+    assert "works on one board" in why_it_failed(done)
+
+
+def test_without_a_profile_the_run_succeeds_and_listings_wait(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    given(house, profile)
+    profile.unlink()
+
+    done = run_job("process_listings", instance)
+
+    assert done.success
+    assert told(done) == {}
+    assert requested(tick_sensor("pending_work", instance)) == []
+
+
+def test_a_board_of_which_all_is_filtered_turns_its_check_red(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    with listings(house, profile) as some:
+        some.board()
+        for number in range(5):
+            some.add(url=f"http://jobs.test/{number}", title=f"Junior Engineer {number}")
+    run_job("process_listings", instance)
+
+    assert checked(run_job("maintain", instance))["not_all_filtered"] is False
+
+
+def test_a_histogram_is_a_small_picture() -> None:
+    report = MatchReport(
+        source_id=BOARD,
+        listings=9,
+        waiting=0,
+        filtered=0,
+        skipped=9,
+        matched=0,
+        filtered_by={},
+        scores={0: 3, 50: 4, 90: 2},
+        best=(),
+    )
+
+    assert histogram(report).startswith(b"\x89PNG")
+    assert len(histogram(report)) < 50_000
