@@ -7,7 +7,7 @@ addresses are tried.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
@@ -151,9 +151,10 @@ def guessed_pages(home: str, role: Role) -> list[WantedPage]:
     ]
 
 
-def missing_roles(pages: Sequence[WantedPage]) -> list[Role]:
-    """The roles that have usual addresses, and no page yet."""
-    return [role for role in GUESSES if not any(one.role is role for one in pages)]
+def missing_roles(roles: Iterable[Role]) -> list[Role]:
+    """The roles that have usual addresses, and are not among these."""
+    there = set(roles)
+    return [role for role in GUESSES if role not in there]
 
 
 def _role_named(said: str) -> Role | None:
