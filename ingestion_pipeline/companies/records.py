@@ -20,7 +20,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.source import Definition, Kind, Source, SourceStatus, Tier
+from ingestion_pipeline.sources.source import Definition, Kind, Source, Tier
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import companies, sources, tasks
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
@@ -221,8 +221,3 @@ def analysis_task(
         shard=source.shard if source else 0,
         payload={"company_id": company_id, **(payload or {})},
     )
-
-
-def is_waiting_for_approval(source: Source) -> bool:
-    """Whether an operator has to say yes before it is polled."""
-    return source.status is SourceStatus.PENDING_VALIDATION

@@ -135,7 +135,7 @@ class CompanyCrew:
     ) -> Piece | Outcome:
         company_id = ensure_company(
             connection,
-            company_id=task.payload.get("company_id"),
+            company_id=task.payload.get("company_id") or task.dedupe_key,
             name=task.payload.get("name"),
             website=website,
             discovered_by=task.source_id or "operator",

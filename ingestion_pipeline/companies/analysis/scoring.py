@@ -13,6 +13,7 @@ from enum import StrEnum
 from ingestion_pipeline.companies.analysis.technologies import MACHINE_LEARNING
 from ingestion_pipeline.settings.jobs import Company
 
+POINTS_PER_RANK = 5  # a profile ranks its skills from 1 to 10: two of the best are the cap
 MOST_EMPLOYEES = 10_000_000  # nobody has more; a larger number is no head count
 
 
@@ -92,6 +93,11 @@ def employees_in(stated: str | None) -> Employees | None:
 def _whole(digits: str, thousands: str | None) -> int:
     number = int(re.sub("[^0-9]", "", digits)[:12])
     return number * 1_000 if thousands else number
+
+
+def rank_points(skills: Mapping[str, int]) -> dict[str, int]:
+    """The points of each skill of a profile, by its rank."""
+    return {skill: rank * POINTS_PER_RANK for skill, rank in skills.items()}
 
 
 def tech_alignment(
