@@ -13,7 +13,7 @@ from sqlalchemy import Connection, RowMapping, func, select
 
 from ingestion_pipeline.companies.analysis.asking import CALL_SITE
 from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY
-from ingestion_pipeline.store.tables import OF_A_SOURCE, audit_log, companies, model_calls, tasks
+from ingestion_pipeline.store.tables import audit_log, companies, model_calls, tasks
 from ingestion_pipeline.work.queue import REFUSED, lineage_of
 
 MOST_LISTED = 1_000
@@ -115,7 +115,6 @@ def _tasks(connection: Connection, source_id: str | None) -> list[dict[str, Any]
     """The newest analyses and discoveries of the company's source."""
     names = ("id", "kind", "url", "status", "attempts", "stage", "error")
     query = select(*(tasks.c[name] for name in names)).where(
-        OF_A_SOURCE,
         tasks.c.source_id == source_id,
         tasks.c.kind.in_([COMPANY, SOURCE_DISCOVERY]),
     )

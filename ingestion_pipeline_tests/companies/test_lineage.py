@@ -113,7 +113,7 @@ def test_a_job_a_company_a_board_and_the_same_job_end_there(shop: Workshop, web:
     assert isinstance(other, int)
     assert len(poll.ancestry) == 3
     kinds = {"company", "source_discovery", "poll", JOB}
-    lineage = [row for kind in kinds for row in tasks_of(shop.store, kind) if row.url != None]  # noqa: E711
+    lineage = [row for kind in kinds for row in tasks_of(shop.store, kind)]
     spawned_ones = [row for row in lineage if row.parent_id is not None]
     assert {row.tracking_id for row in spawned_ones} == {job.tracking_id}
 
@@ -157,7 +157,7 @@ def test_a_lineage_that_is_too_deep_gets_no_source(shop: Workshop, web: FakeWeb)
 def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(
     shop: Workshop, web: FakeWeb
 ) -> None:
-    """Polls never end: to count them as waiting would refuse every board after the first thousand."""
+    """Polls never end: counted as waiting, they would refuse every board after a thousand."""
     parent = insert_company_task(shop)
     child = NewTask(
         kind="poll", dedupe_key="s", url="https://x.test/b", not_before=shop.store.now()
