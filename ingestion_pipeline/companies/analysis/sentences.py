@@ -13,7 +13,7 @@ LEAST_PARAGRAPH = 60  # characters; shorter lines are menus, buttons and caption
 MOST_PARAGRAPHS = 4
 
 _NUMBER = r"[0-9]{1,3}(?:[.,\u2019' ][0-9]{3})+|[0-9]+"
-_MANY = rf"(?:{_NUMBER})\s?[kK]?(?:\s*(?:-|\u2013|to|bis)\s*(?:{_NUMBER})\s?[kK]?|\+)?"
+_MANY = rf"(?:{_NUMBER})(?:\s?[kK]\b)?(?:\s*(?:-|\u2013|to|bis)\s*(?:{_NUMBER})(?:\s?[kK]\b)?|\+)?"
 _PEOPLE = (
     r"employees|team ?members|staff members|colleagues|teammates|staff|Mitarbeiter(?:innen"
     r"|:innen|\*innen)?(?:nde)?|Mitarbeitende|collaborateurs|salari\u00e9s|empleados|dipendenti"

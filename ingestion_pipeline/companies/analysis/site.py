@@ -55,7 +55,7 @@ _NAMES: dict[Role, str] = {
     Role.CAREERS: (
         "career careers jobs job-openings job-board open-positions open-roles current-openings"
         " openings positions vacancies join-us join-our-team join-the-team work-with-us work-for-us"
-        " were-hiring we-are-hiring hiring karriere jobs-karriere karriere-jobs stellenangebote"
+        " we-re-hiring we-are-hiring hiring karriere jobs-karriere karriere-jobs stellenangebote"
         " offene-stellen stellen carrieres carriere recrutement nous-rejoindre emplois"
         " offres-emploi empleo empleos trabaja-con-nosotros trabalhe-conosco lavora-con-noi"
         " carriera werken-bij"
