@@ -47,6 +47,7 @@ from ingestion_pipeline.work.task import Task, TaskStatus
 from ingestion_pipeline.work.worker import Worker
 
 KINDS = (COMPANY, SOURCE_DISCOVERY)
+MOST_BY_HAND = 50  # companies whose boards the same run probes; the others' wait for the sensor
 
 
 @dataclass(slots=True)
@@ -89,6 +90,7 @@ class CompanyCrew:
         self._ranks = ranks
         self._client: ModelClient | None = None
         self._source_ids = source_ids
+        self._is_first = True
         self._archive = SnapshotArchive(shop.store, shop.content)
 
     def use(self, client: ModelClient) -> None:
@@ -100,7 +102,7 @@ class CompanyCrew:
     def claim(self) -> tuple[Sequence[Piece], Sequence[Outcome]]:
         """A few tasks of each kind, and those that end without a visit."""
         most = self._shop.settings.company.concurrency
-        wishes = [(Wanted(kind=kind, source_ids=self._source_ids), most) for kind in KINDS]
+        wishes = [(wanted, most) for wanted in self._wanted()]
         pieces: list[Piece] = []
         ended: list[Outcome] = []
         for task in self._worker.claim_all(wishes):
@@ -112,6 +114,19 @@ class CompanyCrew:
                     case outcome:
                         ended.append(outcome)
         return pieces, ended
+
+    def _wanted(self) -> list[Wanted]:
+        """What waits; what was asked for by hand due or not, but only once, and then what is due.
+
+        So the boards that an analysis finds are probed by the run that was asked for it.
+        """
+        ids, is_first, self._is_first = self._source_ids, self._is_first, False
+        if ids is None:
+            return [Wanted(kind=kind) for kind in KINDS]
+        if is_first:
+            return [Wanted(kind=kind, source_ids=ids) for kind in KINDS]
+        few = sorted(ids)[:MOST_BY_HAND]
+        return [Wanted(kind=kind, frontier_of=one) for one in few for kind in KINDS]
 
     def _opened(self, connection: Connection, task: Task, *, now: datetime) -> Piece | Outcome:
         company_id = task.payload.get("company_id")
@@ -294,13 +309,12 @@ async def company_slice(
     work: HostWork[Piece, Outcome] = HostWork(
         shop, worker, fetcher, crew, clock=clock, concurrency=shop.settings.company.concurrency
     )
-    is_by_hand = source_ids is not None
     if not shop.settings.has_model:
-        await work.run(is_by_hand=is_by_hand)
+        await work.run()
         return crew.counts
     async with ModelClient(shop.store, shop.settings) as client:
         crew.use(client)
-        await work.run(is_by_hand=is_by_hand)
+        await work.run()
     return crew.counts
 
 

@@ -109,16 +109,13 @@ class HostWork(Generic[Item, Ended]):
             reason_to_stop=self._reason_to_stop,
         )
 
-    async def run(self, *, is_by_hand: bool = False) -> None:
-        """Work as long as there is work and time; a fatal error is raised at the end.
-
-        Asked for by hand, tasks are claimed due or not: once, and again when they are due.
-        """
+    async def run(self) -> None:
+        """Work as long as there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
             while self._has_time():
                 done = await self._round()
-                if (is_by_hand or not done) and not await self._rest():
+                if not done and not await self._rest():
                     break
         finally:
             alive.cancel()
