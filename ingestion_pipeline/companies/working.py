@@ -23,7 +23,6 @@ from ingestion_pipeline.companies.discovery.probing import Probe, ask, probe_of
 from ingestion_pipeline.companies.discovery.standing import standing_source
 from ingestion_pipeline.companies.ending import write_outcome
 from ingestion_pipeline.companies.outcomes import Analysed, Needless, NotDone, Outcome, Probed
-from ingestion_pipeline.companies.platforms import BadConfig
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
 from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.companies.system import board_config
@@ -36,13 +35,13 @@ from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
-from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.errors import Permanent, WorkError
+from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.task import Task, TaskStatus
 from ingestion_pipeline.work.worker import Worker
 
@@ -106,14 +105,23 @@ class CompanyCrew:
         pieces: list[Piece] = []
         ended: list[Outcome] = []
         for task in self._worker.claim_all(wishes):
-            with self._shop.store.begin() as connection:
-                now = self._shop.store.clock.now(connection)
-                match self._opened(connection, task, now=now):
-                    case Piece() as piece:
-                        pieces.append(piece)
-                    case outcome:
-                        ended.append(outcome)
+            match self._taken(task):
+                case Piece() as piece:
+                    pieces.append(piece)
+                case outcome:
+                    ended.append(outcome)
         return pieces, ended
+
+    def _taken(self, task: Task) -> Piece | Outcome:
+        """What is to be done with it; one that cannot be opened spoils no other."""
+        try:
+            with self._shop.store.begin() as connection:
+                return self._opened(connection, task, now=self._shop.store.clock.now(connection))
+        except Exception as error:
+            failure = classify(error)
+            if isinstance(failure, Fatal):
+                raise
+            return NotDone(task=task, company_id=task.payload.get("company_id"), error=failure)
 
     def _wanted(self) -> list[Wanted]:
         """What waits; what was asked for by hand due or not, but only once, and then what is due.
@@ -141,9 +149,8 @@ class CompanyCrew:
             if task.kind == COMPANY:
                 return self._opened_company(connection, task, task.url, now=now)
             return self._opened_board(connection, task, task.url)
-        except (ValueError, WorkError) as error:  # no address, no company, no token
-            why = error if isinstance(error, WorkError) else Permanent(str(error), code="bad_task")
-            return NotDone(task=task, company_id=company_id, error=why)
+        except (ValueError, KeyError) as error:  # no address, no company, no token, no platform
+            raise Permanent(f"{type(error).__name__}: {error}", code="bad_task") from error
 
     def _opened_company(
         self, connection: Connection, task: Task, website: str, *, now: datetime
@@ -162,6 +169,8 @@ class CompanyCrew:
         if source is None or row is None:
             said = f"{company_id} has no website; nothing can be read of it"
             return NotDone(task=task, error=Permanent(said, code="no_website"))
+        if source.status is SourceStatus.DISABLED:
+            return Needless(task=task, why=f"{source.id} is disabled; nothing is asked for it")
         if not task.payload.get("is_asked") and self._is_known_well(row, now):
             said = f"known well since {row['analyzed_at']:%Y-%m-%d}"
             return Needless(task=task, why=said, source_id=source.id)
@@ -190,10 +199,9 @@ class CompanyCrew:
         if source is None:
             said = f"the company's source {task.source_id} is gone"
             return NotDone(task=task, error=Permanent(said, code="source_deleted"))
-        try:
-            probe = probe_of(platform, url, board_config(source, platform))
-        except BadConfig as error:
-            raise Permanent(str(error), code="bad_config") from error
+        if source.status is SourceStatus.DISABLED:
+            return Needless(task=task, why=f"{source.id} is disabled; nothing is asked for it")
+        probe = probe_of(platform, url, board_config(source, platform))
         company_id = task.payload.get("company_id") or ""
         return Piece(
             task=task, source=source, company_id=company_id, website=url, name=None, probe=probe

@@ -97,7 +97,7 @@ def test_a_job_a_company_a_board_and_the_same_job_end_there(shop: Workshop, web:
     """JOB -> COMPANY -> SOURCE_DISCOVERY -> poll -> JOB of the same URL: the last is refused."""
     serve(web, a_site())
     serve(web, {API: a_board("Sorter")}, host="api.test")
-    given_sources(shop.store, a_company(enabled=False))
+    given_sources(shop.store, a_company())
     with shop.store.begin() as connection:
         [job_id] = insert_tasks(connection, [a_job(shop)], now=shop.store.now())
     job = task(shop.store, job_id)
@@ -137,7 +137,7 @@ def test_a_company_page_may_be_a_board(shop: Workshop, poll: Task) -> None:
 def test_a_lineage_that_is_too_deep_gets_no_source(shop: Workshop, web: FakeWeb) -> None:
     serve(web, a_site())
     serve(web, {API: a_board("Sorter")}, host="api.test")
-    given_sources(shop.store, a_company(enabled=False))
+    given_sources(shop.store, a_company())
     parent: int | Refusal = 0
     with shop.store.begin() as connection:
         [parent] = insert_tasks(connection, [a_job(shop, "https://x.test/0")], now=shop.store.now())

@@ -11,9 +11,11 @@ from ingestion_pipeline.companies.system import begin as begin_analysis
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import companies, dead_letters, sources
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.companies.sites import (
     ABOUT,
     ACME,
@@ -262,3 +264,30 @@ def test_one_website_is_one_company_whoever_names_it(shop: Workshop, web: FakeWe
     assert source is not None
     assert source.id == ACME
     assert len(rows(shop.store, companies)) == len(rows(shop.store, sources)) == 1
+
+
+def test_nothing_is_asked_for_a_company_whose_source_is_disabled(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    given_acme(shop, web)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        disable(connection, ACME, actor="someone", reason="enough", now=now)
+
+    assert work(shop, web.port) == {"needless": 1}
+    assert web.paths == []
+
+
+def test_a_task_that_makes_no_sense_is_a_dead_letter_and_spoils_no_other(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    given_acme(shop, web)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        bad = NewTask(kind="source_discovery", dedupe_key="x", url="http://x.test/", not_before=now)
+        insert_tasks(connection, [bad], now=now)
+
+    counts = work(shop, web.port)
+
+    assert counts == {"failed": 1, "analysed": 1, "boards_active": 1}
+    assert [one.error_code for one in rows(shop.store, dead_letters)] == ["bad_task"]

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sqlalchemy.exc import NoResultFound
+
 from ingestion_pipeline.companies.analysis.fact import SeenPage
 from ingestion_pipeline.companies.analysis.seen import see_page
 from ingestion_pipeline.companies.analysis.site import (
@@ -162,12 +164,12 @@ class Visits:
 
     async def _seen(self, wanted: WantedPage) -> SeenPage:
         """The page, from what is kept if this task has had it; else it is asked for and kept."""
-        kept = next((one for one in self._kept() if one["asked"] == wanted.url), None)
-        if kept is None:
+        stored = await asyncio.to_thread(self._had, wanted.url)
+        if stored is None:
             known = await asyncio.to_thread(self._known, wanted.url)
             answer = await self._visit(PageVisit(url=wanted.url, known=known))
             kept = await asyncio.to_thread(self._keep, wanted, answer)
-        stored = await asyncio.to_thread(self._stored, int(kept["snapshot"]))
+            stored = await asyncio.to_thread(self._stored, int(kept["snapshot"]))
         html = decode(stored.body, stored.content_type)
         return await asyncio.to_thread(see_page, html, url=stored.url, role=wanted.role)
 
@@ -178,6 +180,17 @@ class Visits:
             honours_robots=not self.source.ignores_robots,
             own=host_of(self.task.url or self.source.url),
         )
+
+    def _had(self, url: str) -> StoredPage | None:
+        """The page as this task has got it; None if it has not, or if it was cleared away since."""
+        kept = next((one for one in self._kept() if one["asked"] == url), None)
+        if kept is None:
+            return None
+        try:
+            return self._stored(int(kept["snapshot"]))
+        except (NoResultFound, WorkError):
+            self.state = self.state | {"pages": [one for one in self._kept() if one is not kept]}
+            return None
 
     def _known(self, url: str) -> KnownPage | None:
         with self.shop.store.read() as connection:
