@@ -42,10 +42,10 @@ from ingestion_pipeline_tests.pollers import (
 )
 
 
-def given_acme(shop: Workshop, web: FakeWeb, **changes: object) -> None:
+def given_acme(shop: Workshop, web: FakeWeb) -> None:
     serve(web, a_site())
     serve(web, {API: a_board("Engineer", "Sorter")}, host="api.test")
-    given_sources(shop.store, a_company(**changes))
+    given_sources(shop.store, a_company())
     begin(shop, web)
 
 
