@@ -27,7 +27,7 @@ from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.opening import open_from_environment
-from ingestion_pipeline.systems import CRAWLED, POLLED
+from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
 
 
 @contextmanager
@@ -41,6 +41,7 @@ def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Wor
             content=ContentStore(settings.home / "content"),
             systems=POLLED,
             crawlers=CRAWLED,
+            starters=BEGUN,
         )
     finally:
         store.close()

@@ -6,12 +6,14 @@ from ingestion_pipeline.orchestration.assets import chapters, sources
 from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
+    COMPANY_CHECKS,
     DATASET_CHECKS,
     MATCH_CHECKS,
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
 )
+from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
@@ -31,11 +33,12 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, datasets, chapters, job_matches, notices],
+        assets=[sources, pages, datasets, companies, job_matches, chapters, notices],
         asset_checks=[
             *SOURCE_CHECKS,
             *PAGE_CHECKS,
             *DATASET_CHECKS,
+            *COMPANY_CHECKS,
             *CHAPTER_CHECKS,
             *MATCH_CHECKS,
             *NOTICE_CHECKS,
@@ -45,6 +48,7 @@ def build_definitions() -> dg.Definitions:
             detect_recipes,
             *CATALOG_JOBS,
             *EXTRACTION_JOBS,
+            *COMPANY_JOBS,
             process_listings,
             export_datasets,
         ],

@@ -10,12 +10,14 @@ from ingestion_pipeline.sources import Kind
 SOURCES = dg.DynamicPartitionsDefinition(name="sources")
 SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
 CATALOGS = dg.DynamicPartitionsDefinition(name="catalogs")
+COMPANIES = dg.DynamicPartitionsDefinition(name="companies")
 JOB_BOARDS = dg.DynamicPartitionsDefinition(name="job_boards")
 
 # The set beside `sources` that a kind's partitions are in.
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
     Kind.SERIES: SERIES_SOURCES,
     Kind.CATALOG: CATALOGS,
+    Kind.COMPANY: COMPANIES,
     Kind.JOB_BOARD: JOB_BOARDS,
 }
 
