@@ -16,6 +16,8 @@ from ingestion_pipeline.catalogs.operating.replay import revive_page, revive_rea
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.companies.boards.system import BoardSystem
+from ingestion_pipeline.companies.platforms import platform as board_platform
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawledSystem
@@ -27,7 +29,10 @@ from ingestion_pipeline.sources.definition import BadField
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work import dead_letters as letters
 
-POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem()}
+POLLED: dict[Kind, PolledSystem] = {
+    Kind.SERIES: SeriesSystem(),
+    Kind.JOB_BOARD: BoardSystem(),
+}
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
 # Work that is more than its task, by the task's kind.
 REVIVALS: dict[str, letters.Revive] = {
@@ -54,6 +59,13 @@ def check_definition(definition: Definition, *, entities: Path | None = None) ->
     if definition.kind is Kind.SERIES:
         try:
             series_platform(definition.platform or "").configure(definition.url, definition.config)
+        except ValueError as error:
+            yield BadField("config", str(error))
+    if definition.kind is Kind.JOB_BOARD:
+        try:
+            adapter = board_platform(definition.platform or "")
+            # the second question is whether anything says whose board it is
+            adapter.configure(definition.url, definition.config).first_request()
         except ValueError as error:
             yield BadField("config", str(error))
     if definition.kind is Kind.CATALOG:

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, String, delete, select, update
@@ -21,7 +21,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
 from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
-from ingestion_pipeline.pages.system import Ingested, PolledSystem, StoredPage
+from ingestion_pipeline.pages.system import Ingested, PolledReading, PolledSystem, StoredPage
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -30,13 +30,19 @@ from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.errors import Fatal, WorkError, classify
+from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
 log = logging.getLogger(__name__)
 
 ROWS_PER_TRANSACTION = 5_000
+QUARANTINED = Permanent(
+    "its listing is not believed, and the last good one stays: `ingest sources show` says why, and"
+    " `ingest sources update --accept-drop` that it is right",
+    code="quarantined",
+)
 REMEMBERED_TOGETHER = 50  # readings; a run that dies in between has read the others for nothing
 
 
@@ -251,7 +257,10 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         kept = [item for item in items if item.task.id in mine]
         results = shop.systems[kind].ingest(
             connection,
-            [(item.source, readings[item.source.id]) for item in kept],
+            [
+                PolledReading(task=item.task, source=item.source, reading=readings[item.source.id])
+                for item in kept
+            ],
             now=now,
             settings=shop.settings,
         )
@@ -260,10 +269,21 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         telling = [item for item in kept if by_source[item.source.id].says_something]
         keep_snapshots(connection, _pages(telling), now=now)
+        _bury(
+            connection, [item for item in telling if by_source[item.source.id].is_buried], now=now
+        )
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
     counts = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=counts)
+
+
+def _bury(connection: Connection, items: Sequence[BatchItem], *, now: datetime) -> None:
+    """A dead letter, with its body, for each listing that somebody must look at."""
+    for item in items:
+        kept = keep_snapshots(connection, _pages([item]), now=now, failure=QUARANTINED.code)
+        letter = Burial(task=item.task, error=QUARANTINED, evidence={"snapshots": kept})
+        bury(connection, [letter], now=now)
 
 
 def _pages(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
@@ -318,12 +338,12 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         mine = claims.held(connection, [(item.task.id, item.task.fence)])
-        failures = [failure] if mine else []
+        # what could not be read or written, to be looked at
+        kept = keep_snapshots(connection, _pages([item]), now=now, failure=failure.error.code)
+        failures = [replace(failure, evidence={"snapshots": kept})] if mine else []
         failed = outcomes.fail(
             connection, failures, now=now, settings=shop.settings, random=shop.random
         )
-        # what could not be read or written, to be looked at
-        keep_snapshots(connection, _pages([item]), now=now, failure=failure.error.code)
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
         raise failure.error from error
