@@ -19,6 +19,7 @@ from sqlalchemy import Connection, RowMapping, String, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
+from ingestion_pipeline.pages.quarantined import bury_listing
 from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
 from ingestion_pipeline.pages.system import Ingested, PolledReading, PolledSystem, StoredPage
@@ -30,19 +31,13 @@ from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
+from ingestion_pipeline.work.errors import Fatal, WorkError, classify
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
 log = logging.getLogger(__name__)
 
 ROWS_PER_TRANSACTION = 5_000
-QUARANTINED = Permanent(
-    "its listing is not believed, and the last good one stays: `ingest sources show` says why, and"
-    " `ingest sources update --accept-drop` that it is right",
-    code="quarantined",
-)
 REMEMBERED_TOGETHER = 50  # readings; a run that dies in between has read the others for nothing
 
 
@@ -269,21 +264,13 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         telling = [item for item in kept if by_source[item.source.id].says_something]
         keep_snapshots(connection, _pages(telling), now=now)
-        _bury(
-            connection, [item for item in telling if by_source[item.source.id].is_buried], now=now
-        )
+        for item in telling:
+            if (result := by_source[item.source.id]).is_buried:
+                bury_listing(connection, item.task, _pages([item]), result.outcome, now=now)
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
     counts = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=counts)
-
-
-def _bury(connection: Connection, items: Sequence[BatchItem], *, now: datetime) -> None:
-    """A dead letter, with its body, for each listing that somebody must look at."""
-    for item in items:
-        kept = keep_snapshots(connection, _pages([item]), now=now, failure=QUARANTINED.code)
-        letter = Burial(task=item.task, error=QUARANTINED, evidence={"snapshots": kept})
-        bury(connection, [letter], now=now)
 
 
 def _pages(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
