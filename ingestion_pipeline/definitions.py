@@ -3,10 +3,12 @@
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import chapters, sources
+from ingestion_pipeline.orchestration.boards import ingest_job_board, job_listings
 from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
     DATASET_CHECKS,
+    JOB_LISTING_CHECKS,
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
@@ -29,15 +31,23 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, datasets, chapters, notices],
+        assets=[sources, pages, datasets, job_listings, chapters, notices],
         asset_checks=[
             *SOURCE_CHECKS,
             *PAGE_CHECKS,
             *DATASET_CHECKS,
+            *JOB_LISTING_CHECKS,
             *CHAPTER_CHECKS,
             *NOTICE_CHECKS,
         ],
-        jobs=[*JOBS, detect_recipes, *CATALOG_JOBS, *EXTRACTION_JOBS, export_datasets],
+        jobs=[
+            *JOBS,
+            detect_recipes,
+            *CATALOG_JOBS,
+            *EXTRACTION_JOBS,
+            ingest_job_board,
+            export_datasets,
+        ],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

@@ -16,6 +16,7 @@ from ingestion_pipeline.cli.notices import notices
 from ingestion_pipeline.cli.output import Failed, Refused
 from ingestion_pipeline.cli.read import read
 from ingestion_pipeline.cli.recipients import follow, recipients, unfollow
+from ingestion_pipeline.cli.scrape import scrape
 from ingestion_pipeline.cli.series import series
 from ingestion_pipeline.cli.settings import settings
 from ingestion_pipeline.cli.source_updates import update
@@ -77,6 +78,7 @@ def main() -> None:
 
 
 sources.add_command(update)
+sources.add_command(scrape)
 for command in (
     *(init, sources, extractions, series, recipients, follow, unfollow, notices),
     *(settings, status, dead_letters, export, read, doctor, demo),

@@ -9,12 +9,14 @@ from ingestion_pipeline.sources import Kind
 
 SOURCES = dg.DynamicPartitionsDefinition(name="sources")
 SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
+JOB_BOARDS = dg.DynamicPartitionsDefinition(name="job_boards")
 CATALOGS = dg.DynamicPartitionsDefinition(name="catalogs")
 
 # The set beside `sources` that a kind's partitions are in.
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
     Kind.SERIES: SERIES_SOURCES,
     Kind.CATALOG: CATALOGS,
+    Kind.JOB_BOARD: JOB_BOARDS,
 }
 
 

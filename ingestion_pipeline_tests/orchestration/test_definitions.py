@@ -21,7 +21,7 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "pages", "datasets", "chapters", "notices"]
+ASSETS = ["sources", "pages", "datasets", "job_listings", "chapters", "notices"]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -37,6 +37,7 @@ def test_everything_loads() -> None:
         "sources",
         "pages",
         "datasets",
+        "job_listings",
         "chapters",
         "notices",
     }
@@ -49,7 +50,7 @@ def test_the_jobs_bear_their_names() -> None:
     crawls = {"detect_recipes", "crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
-    assert names == polls | crawls | ends | others
+    assert names == polls | crawls | ends | others | {"ingest_job_board"}
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -65,6 +66,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "pages": "catalogs",
         "datasets": "catalogs",
         "chapters": "series_sources",
+        "job_listings": "job_boards",
         "notices": "not partitioned",
     }
 
@@ -120,7 +122,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert len(one.description or "") > 40
     assert one.owners == ["team:ingestion"]
     assert one.kinds
-    assert one.group_name in {"sources", "catalogs", "series", "notices"}
+    assert one.group_name in {"sources", "catalogs", "jobs", "series", "notices"}
 
 
 @pytest.mark.parametrize("name", ASSETS)
@@ -140,7 +142,8 @@ def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
 
 def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
     """`no_gaps` reads every chapter number there is: told by each poll, polls grew with history."""
-    assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"}
+    cheap = {"no_drop", "no_lost_fields", "boards_fresh"}
+    assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"} | cheap
 
 
 def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:
