@@ -40,8 +40,8 @@ def ingest_boards(
         rows.lock_listings(connection)
         plans = _plans(connection, listings, settings)  # others may have written meanwhile
         kept = [plan for plan in plans if not plan.is_idle]
-        judged = _write_new(connection, kept, now=now, settings=settings)
-        judged += _write_changes(connection, kept, now=now, settings=settings)
+        judged = _write_new(connection, kept, now=now)
+        judged += _write_changes(connection, kept, now=now)
         judged += _write_returns(connection, kept, now=now)
         _write_gone(connection, kept, now=now)
         spawn_jobs(connection, judged, now=now, settings=settings)
@@ -89,9 +89,7 @@ def _plan(listing: BoardListing, known: Mapping[str, rows.KnownLink], settings: 
     return plan
 
 
-def _write_new(
-    connection: Connection, plans: Sequence[Plan], *, now: datetime, settings: Settings
-) -> list[Judging]:
+def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> list[Judging]:
     """Every new posting has its link; those whose listing is new as well are to be judged."""
     new = [(plan, one) for plan in plans for one in plan.new]
     if not new:
@@ -103,7 +101,7 @@ def _write_new(
     by_board = [(plan.listing.source.id, one) for plan, one in new]
     found = recognition(connection, by_board, listed)
     homes = [found.home_of(source_id, one) for source_id, one in by_board]
-    made = _insert_listings(connection, plans, homes, now=now, settings=settings)
+    made = _insert_listings(connection, plans, homes, now=now)
     links: list[tuple[Any, ...]] = []
     judged: list[Judging] = []
     reopened: list[tuple[int, Plan]] = []
@@ -143,12 +141,11 @@ def _insert_listings(
     homes: Sequence[Home],
     *,
     now: datetime,
-    settings: Settings,
 ) -> dict[str, int]:
     """The ids of the listings that are new, by their own keys."""
     by_source = {plan.listing.source.id: plan.listing for plan in plans}
     wanted = {_own_key(home): home for home in homes if home.candidate is None}
-    given = [_row(key, home, by_source[home.source_id], settings) for key, home in wanted.items()]
+    given = [_row(key, home, by_source[home.source_id]) for key, home in wanted.items()]
     made = rows.insert_listings(connection, given, now=now)
     if len(made) < len(wanted):
         raise Transient("somebody else has just inserted the same listings", code="listing_race")
@@ -161,7 +158,7 @@ def _own_key(home: Home) -> str:
     return sha256(f"{home.source_id}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _row(key: str, home: Home, listing: BoardListing, settings: Settings) -> dict[str, Any]:
+def _row(key: str, home: Home, listing: BoardListing) -> dict[str, Any]:
     posting = home.posting
     assert posting is not None  # noqa: S101 - of a listing that stands there is none
     said = posting.columns
@@ -171,7 +168,7 @@ def _row(key: str, home: Home, listing: BoardListing, settings: Settings) -> dic
         "url_key": posting.url_key,
         "fingerprint": posting.fingerprint,
         "origin_key": key,
-        "quality": quality_of(said, short_description=settings.filter.short_description),
+        "quality": quality_of(said),
         "content_hash": content_hash(said),
         "tracking_id": listing.task.tracking_id,
     }
@@ -199,7 +196,7 @@ def _judging_of(plan: Plan, stored: Mapping[str, Any]) -> Judging:
 
 
 def _write_changes(
-    connection: Connection, plans: Sequence[Plan], *, now: datetime, settings: Settings
+    connection: Connection, plans: Sequence[Plan], *, now: datetime
 ) -> list[Judging]:
     """Links say what their boards say; listings that say something else are to be judged again.
 
@@ -213,7 +210,7 @@ def _write_changes(
     for plan, posting, link in changed:
         source = plan.listing.source
         before = different.get(link.listing_id) or stored[link.listing_id]
-        after = _merged(before, posting, source, settings)
+        after = _merged(before, posting, source)
         if after["content_hash"] != before["content_hash"]:
             plan.updated += 1
             judged[link.listing_id] = _judging_of(plan, stored[link.listing_id])
@@ -225,9 +222,7 @@ def _write_changes(
     return list(judged.values())
 
 
-def _merged(
-    before: Mapping[str, Any], posting: Posting, source: Source, settings: Settings
-) -> dict[str, Any]:
+def _merged(before: Mapping[str, Any], posting: Posting, source: Source) -> dict[str, Any]:
     """The listing with what the board says now; nothing is overwritten by nothing."""
     said = {name: value for name, value in posting.columns.items() if value is not None}
     if before["source_id"] != source.id:
@@ -238,7 +233,7 @@ def _merged(
     words = fingerprint(after["title"], after["company_name"], after["description"])
     return after | {
         "fingerprint": words,
-        "quality": quality_of(after, short_description=settings.filter.short_description),
+        "quality": quality_of(after),
         "content_hash": content_hash(after),
     }
 

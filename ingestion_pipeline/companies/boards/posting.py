@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +19,14 @@ from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.sources import Source
 
 MAX_KEY_CHARACTERS = 200  # an index of PostgreSQL takes no more than 2,700 bytes
+MINIMAL_TEXT = 100  # characters; a listing with no more of a description is thin
 LONG_TEXT = 200  # characters of a description that prove a posting without its company's name
+
+_REQUIREMENTS = re.compile(
+    r"require|qualification|what you(?:'ll)? (?:bring|need)|you have|you bring|must.have|experience"
+    r"|skills|anforderung|profil|exigences|requisitos",
+    re.IGNORECASE,
+)
 
 # What a judgement looks at: columns of `job_listings`.
 JUDGED = (
@@ -104,12 +113,29 @@ def content_hash(columns: Mapping[str, Any]) -> str:
     return sha256(orjson.dumps(said, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-def quality_of(columns: Mapping[str, Any], *, short_description: int) -> list[str]:
-    """What is missing or thin, for people and for whoever judges."""
+class Level(StrEnum):
+    """How well a listing is known."""
+
+    THIN = "thin"
+    MINIMAL = "minimal"
+    GOOD = "good"
+
+
+def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """How complete a listing is, from columns of `job_listings`, and what it does not state.
+
+    Minimal: URL, title, company and a text; good: also place, date, and what is required.
+    """
     wanted = ("url", "company_name", "location", "description", "salary", "posted_at")
-    missing = [f"no_{name}" for name in wanted if not columns.get(name)]
-    text = columns.get("description")
-    return [*missing, *(["short_description"] if text and len(text) < short_description else [])]
+    text = columns.get("description") or ""
+    has_text = len(text) > MINIMAL_TEXT
+    level = Level.THIN
+    if has_text and all(columns.get(name) for name in ("url", "title", "company_name")):
+        level = Level.MINIMAL
+        if columns.get("location") and columns.get("posted_at") and _REQUIREMENTS.search(text):
+            level = Level.GOOD
+    missing = [name for name in wanted if not columns.get(name)]
+    return {"level": level.value, "missing": missing}
 
 
 def _external_key(listing: Listing, address: str | None, words: str) -> str:
