@@ -25,6 +25,7 @@ from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings.loading import secret_variable
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.opening import open_from_environment
 from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
@@ -57,7 +58,7 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
         connect_seconds=settings.fetch.connect_seconds,
         waits=_waits(settings),
     )
-    return HttpFetcher(settings.user_agent, limits, _guard(settings))
+    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secret_variable)
 
 
 def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:

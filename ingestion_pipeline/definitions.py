@@ -3,11 +3,13 @@
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import chapters, sources
+from ingestion_pipeline.orchestration.boards import ingest_job_board, job_listings
 from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
     COMPANY_CHECKS,
     DATASET_CHECKS,
+    JOB_LISTING_CHECKS,
     MATCH_CHECKS,
     NOTICE_CHECKS,
     PAGE_CHECKS,
@@ -33,12 +35,22 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, datasets, companies, job_matches, chapters, notices],
+        assets=[
+            sources,
+            pages,
+            datasets,
+            companies,
+            job_listings,
+            job_matches,
+            chapters,
+            notices,
+        ],
         asset_checks=[
             *SOURCE_CHECKS,
             *PAGE_CHECKS,
             *DATASET_CHECKS,
             *COMPANY_CHECKS,
+            *JOB_LISTING_CHECKS,
             *CHAPTER_CHECKS,
             *MATCH_CHECKS,
             *NOTICE_CHECKS,
@@ -49,6 +61,7 @@ def build_definitions() -> dg.Definitions:
             *CATALOG_JOBS,
             *EXTRACTION_JOBS,
             *COMPANY_JOBS,
+            ingest_job_board,
             process_listings,
             export_datasets,
         ],

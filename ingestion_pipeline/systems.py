@@ -16,7 +16,9 @@ from ingestion_pipeline.catalogs.operating.replay import revive_page, revive_rea
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.companies.system import BadCompanyConfig, CompanySystem, check_config
+from ingestion_pipeline.companies.boards.system import BoardSystem
+from ingestion_pipeline.companies.platforms import platform as board_platform
+from ingestion_pipeline.companies.system import CompanySystem, check_config
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, BegunSystem, CrawledSystem
@@ -28,7 +30,10 @@ from ingestion_pipeline.sources.definition import BadField
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work import dead_letters as letters
 
-POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem()}
+POLLED: dict[Kind, PolledSystem] = {
+    Kind.SERIES: SeriesSystem(),
+    Kind.JOB_BOARD: BoardSystem(),
+}
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
 BEGUN: dict[Kind, BegunSystem] = {Kind.COMPANY: CompanySystem()}
 # Work that is more than its task, by the task's kind.
@@ -53,19 +58,36 @@ def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]
 
 def check_definition(definition: Definition, *, entities: Path | None = None) -> Iterable[BadField]:
     """What the system of a declared source has against its URL or configuration."""
-    if definition.kind is Kind.SERIES:
-        try:
-            series_platform(definition.platform or "").configure(definition.url, definition.config)
-        except ValueError as error:
-            yield BadField("config", str(error))
-    if definition.kind is Kind.COMPANY:
-        try:
-            check_config(definition.config)
-        except BadCompanyConfig as error:
-            yield BadField("config", str(error))
     if definition.kind is Kind.CATALOG:
         for problem in _catalog_problems(definition.config, entities):
             yield BadField("config", f"{problem} ({definition.id})")
+    elif (configure := _CONFIGURES.get(definition.kind)) is not None:
+        try:
+            configure(definition)
+        except ValueError as error:
+            yield BadField("config", str(error))
+
+
+def _configure_series(definition: Definition) -> None:
+    series_platform(definition.platform or "").configure(definition.url, definition.config)
+
+
+def _configure_company(definition: Definition) -> None:
+    check_config(definition.config)
+
+
+def _configure_board(definition: Definition) -> None:
+    adapter = board_platform(definition.platform or "")
+    # The second question is whether anything says whose board it is.
+    adapter.configure(definition.url, definition.config).first_request()
+
+
+# Each raises ValueError where the configuration cannot work.
+_CONFIGURES: dict[Kind, Callable[[Definition], None]] = {
+    Kind.SERIES: _configure_series,
+    Kind.COMPANY: _configure_company,
+    Kind.JOB_BOARD: _configure_board,
+}
 
 
 def _catalog_problems(config: Mapping[str, Any], entities: Path | None) -> Iterable[str]:

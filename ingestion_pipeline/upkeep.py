@@ -123,7 +123,10 @@ def _old_tasks(
     now: datetime,
     *those: ColumnElement[bool],
 ) -> int:
-    """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work."""
+    """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work.
+
+    A poll is always at work: it does not keep what it spawned, whose results are rows.
+    """
     ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL, *those)
     newest = (
         select(tasks.c.id)
@@ -133,7 +136,8 @@ def _old_tasks(
     )
     before = now - timedelta(seconds=seconds)
     # Joined, not looked up one by one: most tasks are in no index of lineages.
-    at_work = select(tasks.c.tracking_id).where(ACTIVE).distinct().cte("at_work")
+    working = (ACTIVE, tasks.c.kind != POLL)
+    at_work = select(tasks.c.tracking_id).where(*working).distinct().cte("at_work")
     old = (
         select(tasks.c.id)
         .outerjoin(at_work, at_work.c.tracking_id == tasks.c.tracking_id)

@@ -19,6 +19,7 @@ from ingestion_pipeline.cli.output import Failed, Refused
 from ingestion_pipeline.cli.profile import profile
 from ingestion_pipeline.cli.read import read
 from ingestion_pipeline.cli.recipients import follow, recipients, unfollow
+from ingestion_pipeline.cli.scrape import scrape
 from ingestion_pipeline.cli.series import series
 from ingestion_pipeline.cli.settings import settings
 from ingestion_pipeline.cli.source_updates import update
@@ -80,6 +81,7 @@ def main() -> None:
 
 
 sources.add_command(update)
+sources.add_command(scrape)
 for command in (
     *(init, sources, extractions, series, companies, recipients, follow, unfollow, notices),
     *(profile, matches, settings, status, dead_letters, export, read, doctor, demo),

@@ -41,10 +41,6 @@ COLUMNS = {
 SAVED_ONLY = {
     Kind.WEBSITE: ("page",),
     Kind.CATALOG: ("page", "catalog", "jsonld"),
-    Kind.JOB_BOARD: (
-        *("greenhouse", "lever", "ashby", "workday", "smartrecruiters", "recruitee", "workable"),
-        *("personio", "jsonld", "rss", "json", "html"),
-    ),
 }
 FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name", "location"}
 # What JSON-LD holds, it says itself: a page that states this is read as a job board.

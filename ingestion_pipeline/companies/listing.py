@@ -23,7 +23,8 @@ class Remote(StrEnum):
 class Listing:
     """One posting; `description` is Markdown, times are UTC, `external_id` is the platform's own.
 
-    `employment_type` and `department` are as the board words them, `company_website` as it links.
+    `employment_type` and `department` are as the board words them, `company_website` as it links. A
+    relative date ("3 days ago") moves with every reading: only the first one counts.
     """
 
     external_id: str | None
@@ -40,11 +41,15 @@ class Listing:
     other_locations: tuple[str, ...] = ()
     valid_until: datetime | None = None
     company_website: str | None = None
+    posted_is_relative: bool = False
 
 
 def listing_as_dict(listing: Listing) -> Mapping[str, Any]:
     """The listing as plain values, times as ISO text."""
-    return {field.name: _plain(getattr(listing, field.name)) for field in fields(listing)}
+    return {name: _plain(getattr(listing, name)) for name in _STATED}
+
+
+_STATED = [field.name for field in fields(Listing) if field.name != "posted_is_relative"]
 
 
 def _plain(value: object) -> object:

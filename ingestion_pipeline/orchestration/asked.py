@@ -1,11 +1,14 @@
 """What a run was asked for: partitions by key, or whatever is due of a shard."""
 
+from collections.abc import Mapping
+
 import dagster as dg
 
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.events import refuse_unusable
-from ingestion_pipeline.orchestration.partitions import SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 
 
@@ -30,18 +33,16 @@ def asked_or_due(context: dg.OpExecutionContext, drains: str, example: str) -> l
     return asked_keys(context, example)
 
 
-def admit(
-    context: dg.OpExecutionContext,
-    shop: Workshop,
-    keys: list[str],
-    partitions: dg.DynamicPartitionsDefinition,
-) -> None:
-    """What was asked for is known, can be worked on, and has its partitions; or the run fails."""
+def admit(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> Mapping[str, Source]:
+    """The sources asked for, each usable and with its partitions; else the run fails."""
     with shop.store.read() as connection:
         known = sources_by_id(connection, keys)
     refuse_unusable(keys, known)
-    for name in (SOURCES.name, partitions.name):
-        register_keys(context.instance, name or "", keys)
+    for kind in {one.kind for one in known.values()}:
+        own = [key for key in keys if known[key].kind is kind]
+        for name in set_names(kind):
+            register_keys(context.instance, name, own)
+    return known
 
 
 def shard_of(context: dg.OpExecutionContext) -> int | None:

@@ -95,7 +95,7 @@ async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> Worked:
 
 def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> CrawlWanted:
     if keys is not None:
-        admit(context, shop, keys, CATALOGS)
+        admit(context, shop, keys)
         for key, said in ask_for(shop, keys).items():
             context.log.info("%s: %s", key, said)
         return CrawlWanted(source_ids=keys)

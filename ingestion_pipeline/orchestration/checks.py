@@ -7,7 +7,7 @@ import dagster as dg
 from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
 from ingestion_pipeline.catalogs.operating import listing
 from ingestion_pipeline.companies import checks as company_checks
-from ingestion_pipeline.companies.matching.reporting import all_filtered
+from ingestion_pipeline.companies.boards import checks as board_checks
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -22,6 +22,7 @@ DATASETS = dg.AssetKey("datasets")
 COMPANIES = dg.AssetKey("companies")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
+JOB_LISTINGS = dg.AssetKey("job_listings")
 JOB_MATCHES = dg.AssetKey("job_matches")
 
 
@@ -82,11 +83,6 @@ def _unproved(shop: Workshop) -> list[Finding]:
         return listing.unproved(connection, flagged_share=share)
 
 
-def _all_filtered(shop: Workshop) -> list[Finding]:
-    with shop.store.read() as connection:
-        return all_filtered(connection)
-
-
 def _thin_companies(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         return company_checks.thin(connection)
@@ -96,6 +92,27 @@ def _stale_companies(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         return company_checks.stale(connection, now=now, settings=shop.settings)
+
+
+def _dropped_boards(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return board_checks.dropped(connection)
+
+
+def _lost_fields(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return board_checks.lost_fields(connection)
+
+
+def _stale_boards(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        return board_checks.stale(connection, now=now, settings=shop.settings)
+
+
+def _all_filtered(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return board_checks.all_filtered(connection)
 
 
 def _undelivered(shop: Workshop) -> list[Finding]:
@@ -157,6 +174,18 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _stale_companies,
         "Every company was analysed within three of its source's intervals.",
     ),
+    dg.AssetCheckKey(JOB_LISTINGS, "no_drop"): (
+        _dropped_boards,
+        "No board's listing is quarantined for being empty, or for having lost most of its jobs.",
+    ),
+    dg.AssetCheckKey(JOB_LISTINGS, "no_lost_fields"): (
+        _lost_fields,
+        "No board's listing is quarantined because most of its jobs have lost a field.",
+    ),
+    dg.AssetCheckKey(JOB_LISTINGS, "boards_fresh"): (
+        _stale_boards,
+        "Every board succeeded within the setting boards.stale_seconds, and none was given up.",
+    ),
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
@@ -176,6 +205,9 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
 TOLD_BY_POLLS = [
     dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"),
     dg.AssetCheckKey(CHAPTERS, "sources_fresh"),
+    dg.AssetCheckKey(JOB_LISTINGS, "no_drop"),
+    dg.AssetCheckKey(JOB_LISTINGS, "no_lost_fields"),
+    dg.AssetCheckKey(JOB_LISTINGS, "boards_fresh"),
 ]
 
 TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
@@ -205,6 +237,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
+JOB_LISTING_CHECKS = [_check(key) for key in FINDERS if key.asset_key == JOB_LISTINGS]
 DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
 COMPANY_CHECKS = [_check(key) for key in TOLD_BY_COMPANIES]
 PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]

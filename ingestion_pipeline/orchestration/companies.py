@@ -12,10 +12,10 @@ from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since
 from ingestion_pipeline.companies.system import begin
 from ingestion_pipeline.companies.working import company_slice
 from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
-from ingestion_pipeline.orchestration.events import refuse_unusable
-from ingestion_pipeline.orchestration.partitions import COMPANIES, SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -28,7 +28,7 @@ COMPANIES_SHARD = "companies"  # one run at a time: it goes on with what comes w
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "company"})
 def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
     """Analyse the companies that wait, or the partitions asked for, and discover their boards."""
-    keys = _asked_keys(context)
+    keys = asked_or_due(context, tags.SHARD, "company")
     with workshop.open() as shop:
         since = shop.store.now()
         if keys is not None:
@@ -59,27 +59,8 @@ async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) ->
         return await company_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
 
 
-def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
-    """The partitions the run was asked for; None for the job that drains what waits."""
-    if context.has_partition_key:
-        return [context.partition_key]
-    if context.has_partition_key_range:
-        return list(context.partition_keys)
-    if context.run.tags.get(tags.SHARD) == COMPANIES_SHARD:
-        return None
-    raise dg.Failure(
-        f"{context.job_name} works on one source: name it with"
-        """ --tags '{"dagster/partition": "company:..."}'""",
-        allow_retries=False,
-    )
-
-
 def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
-    with shop.store.read() as connection:
-        known = sources_by_id(connection, keys)
-    refuse_unusable(keys, known)
-    for name in (SOURCES.name, COMPANIES.name):
-        register_keys(context.instance, name or "", keys)
+    known = admit(context, shop, keys)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         said = begin(connection, list(known.values()), now=now, is_asked=True)

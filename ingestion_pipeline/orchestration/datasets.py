@@ -32,7 +32,7 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
     """Read the downloaded pages of the partitions asked for, without a request; tell of it."""
     keys = asked_keys(context, "catalog")
     with workshop.open() as shop:
-        admit(context, shop, keys, CATALOGS)
+        admit(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
             done = asyncio.run(_read(shop, worker, CrawlWanted(source_ids=keys)))
         heartbeat.end(shop.store, run_id=context.run_id)

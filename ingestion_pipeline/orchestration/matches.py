@@ -13,14 +13,13 @@ from ingestion_pipeline.assembly import open_fetcher
 from ingestion_pipeline.companies.matching.reporting import BIN_WIDTH, MatchReport, match_report
 from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
 from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.datasets import preview_table
-from ingestion_pipeline.orchestration.events import refuse_unusable
-from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
 
 LISTINGS_SHARD = "listings"  # one run over listings at a time
@@ -33,11 +32,11 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
 
     Each event is logged here: an output of the asset's own would be one more.
     """
-    keys = _asked_keys(context)
+    keys = asked_or_due(context, tags.SHARD, "job_board")
     gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         if keys is not None:
-            _register(context, shop, keys)
+            admit(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
             done = asyncio.run(_judge(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)
@@ -51,28 +50,6 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         yield from map(_materialization, reports)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
-
-
-def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
-    """The partitions the run was asked for; None for the job that judges whatever waits."""
-    if context.has_partition_key:
-        return [context.partition_key]
-    if context.has_partition_key_range:
-        return list(context.partition_keys)
-    if tags.SHARD in context.run.tags:
-        return None
-    raise dg.Failure(
-        f"{context.job_name} works on one board: name it with"
-        """ --tags '{"dagster/partition": "job_board:..."}'""",
-        allow_retries=False,
-    )
-
-
-def _register(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
-    with shop.store.read() as connection:
-        refuse_unusable(keys, sources_by_id(connection, keys))
-    for name in (SOURCES.name, JOB_BOARDS.name):
-        register_keys(context.instance, name or "", keys)
 
 
 async def _judge(shop: Workshop, worker: Worker, keys: list[str] | None) -> MatchedSlice:

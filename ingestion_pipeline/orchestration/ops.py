@@ -1,7 +1,7 @@
 """The four ops of a poll: fetch, extract, ingest, report. Each takes, calls, passes ids on.
 
-The same ops serve the poll jobs, which drain what is due, and the asset `chapters`, which polls the
-partitions it was asked for, due or not.
+The same ops serve the poll jobs, which drain what is due, and the assets `chapters` and
+`job_listings`, which poll the partitions they were asked for, due or not.
 """
 
 import asyncio
@@ -20,25 +20,20 @@ from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
 from ingestion_pipeline.orchestration.checks import TOLD_BY_POLLS, changed_checks
 from ingestion_pipeline.orchestration.events import (
     is_fresh,
-    materialization,
     run_numbers,
     why_late,
 )
-from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, register_keys
+from ingestion_pipeline.orchestration.partitions import SETS, register_keys
+from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS, polled_events
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.poll_results import PollCounts
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.series.reporting import (
-    lock_sources,
-    mark_reported,
-    reports,
-    unreported,
-)
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.sources.reported import lock_sources, mark_reported, unreported
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
 
@@ -53,7 +48,8 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
     Not an async op: Dagster drops the coroutine of one that is interrupted, and nothing that it
     holds would be given back. `asyncio.run` unwinds it.
     """
-    keys = asked_or_due(context, tags.TIER, "series")
+    example = "job_board" if context.job_name == "ingest_job_board" else "series"
+    keys = asked_or_due(context, tags.TIER, example)
     gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         started_at = shop.store.now()
@@ -127,7 +123,7 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
 
 def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> Wanted:
     if keys is not None:
-        admit(context, shop, keys, SERIES_SOURCES)
+        admit(context, shop, keys)
         return Wanted(kind=POLL, source_ids=keys)
     return Wanted(
         kind=POLL,
@@ -166,7 +162,8 @@ def _materializations(
     limit = shop.settings.polling.reported_events
     for told in range(0, limit, TOLD_AT_ONCE):
         with shop.store.begin() as connection:
-            changed = unreported(connection, limit=min(TOLD_AT_ONCE, limit - told))
+            some = min(TOLD_AT_ONCE, limit - told)
+            changed = unreported(connection, POLLED_EVENTS.keys(), limit=some)
             yield from _tell(context, connection, changed)
         if not changed:
             return
@@ -175,11 +172,11 @@ def _materializations(
 def _tell(
     context: dg.OpExecutionContext, connection: Connection, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetMaterialization]:
-    found = reports(connection, source_ids)
-    register_keys(context.instance, SERIES_SOURCES.name or "", [one.source_id for one in found])
-    for one in found:
-        yield materialization(one)
-    mark_reported(connection, [one.source_id for one in found])
+    for kind, ids in polled_events(source_ids):
+        found = POLLED_EVENTS[kind](connection, ids)
+        register_keys(context.instance, SETS[kind].name or "", ids)
+        yield from found
+    mark_reported(connection, source_ids)
 
 
 def _pass_verdict(shop: Workshop, batch: Batch) -> None:

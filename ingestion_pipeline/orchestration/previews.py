@@ -26,7 +26,7 @@ def chapter_table(chapters: Sequence[ListedChapter]) -> str:
     lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
     for one in chapters:
         number = "" if one.number is None else number_text(one.number)
-        cells = (number, plain(one.title), _moment(one.published_at), _moment(one.detected_at))
+        cells = (number, plain(one.title), moment(one.published_at), moment(one.detected_at))
         lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
     return "\n".join(lines)
 
@@ -49,5 +49,6 @@ def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
     return _PUNCTUATION.sub(r"\\\1", _ADDRESS.sub(rf"\1{_BREAK}", cut))
 
 
-def _moment(at: datetime | None) -> str:
+def moment(at: datetime | None) -> str:
+    """The time as tables show it; nothing, if there is none."""
     return "" if at is None else f"{at:%Y-%m-%d %H:%M}"

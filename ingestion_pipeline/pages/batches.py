@@ -12,16 +12,17 @@ import time
 import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, String, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
+from ingestion_pipeline.pages.quarantined import bury_listing
 from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
-from ingestion_pipeline.pages.system import Ingested, PolledSystem, StoredPage
+from ingestion_pipeline.pages.system import Ingested, PolledReading, PolledSystem, StoredPage
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -251,7 +252,10 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         kept = [item for item in items if item.task.id in mine]
         results = shop.systems[kind].ingest(
             connection,
-            [(item.source, readings[item.source.id]) for item in kept],
+            [
+                PolledReading(task=item.task, source=item.source, reading=readings[item.source.id])
+                for item in kept
+            ],
             now=now,
             settings=shop.settings,
         )
@@ -260,6 +264,9 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         telling = [item for item in kept if by_source[item.source.id].says_something]
         keep_snapshots(connection, _pages(telling), now=now)
+        for item in telling:
+            if (result := by_source[item.source.id]).is_buried:
+                bury_listing(connection, item.task, _pages([item]), result.outcome, now=now)
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
     counts = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
@@ -318,12 +325,12 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         mine = claims.held(connection, [(item.task.id, item.task.fence)])
-        failures = [failure] if mine else []
+        # what could not be read or written, to be looked at
+        kept = keep_snapshots(connection, _pages([item]), now=now, failure=failure.error.code)
+        failures = [replace(failure, evidence={"snapshots": kept})] if mine else []
         failed = outcomes.fail(
             connection, failures, now=now, settings=shop.settings, random=shop.random
         )
-        # what could not be read or written, to be looked at
-        keep_snapshots(connection, _pages([item]), now=now, failure=failure.error.code)
         _drop_items(connection, item.batch_id, [item.task.id])
     if isinstance(failure.error, Fatal):
         raise failure.error from error

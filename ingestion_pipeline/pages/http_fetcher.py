@@ -20,6 +20,13 @@ from ingestion_pipeline.pages.refusals import (
     wall_of,
 )
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Start, Unchanged
+from ingestion_pipeline.pages.secrets import (
+    Secrets,
+    kept_from_errors,
+    no_secrets,
+    secret_of,
+    with_secret,
+)
 from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits, verdict
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
@@ -61,12 +68,19 @@ class HttpFetcher:
     """Fetches pages within one event loop; close it, or use it with `async with`."""
 
     def __init__(
-        self, user_agent: str, limits: FetchLimits, guard: Guard, *, ca_file: Path | None = None
+        self,
+        user_agent: str,
+        limits: FetchLimits,
+        guard: Guard,
+        *,
+        ca_file: Path | None = None,
+        secrets: Secrets = no_secrets,
     ) -> None:
         from ingestion_pipeline.pages.transport import Connections  # httpx: only who fetches pays
 
         self.user_agent = user_agent
         self._limits = limits
+        self._secrets = secrets
         self.requests = 0  # sent so far, redirects too
         self._connections = Connections(
             guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
@@ -163,7 +177,8 @@ class HttpFetcher:
 
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         self.requests += 1
-        async with self._exchange(url, request) as raw:
+        value = secret_of(request, url, self._secrets, now=now)
+        async with kept_from_errors(value), self._exchange(url, request, value) as raw:
             error = wall_by_headers(url, raw.headers) or verdict(
                 raw.status, raw.headers, url, now, self._limits.waits
             )
@@ -179,10 +194,10 @@ class HttpFetcher:
         raise error
 
     def _exchange(
-        self, url: str, request: Request
+        self, url: str, request: Request, secret: str | None
     ) -> AbstractAsyncContextManager[RawAnswer, bool | None]:
         """A POST stays one where it is redirected: it asks a question and changes nothing."""
-        headers = self._headers(request)
+        url, headers = with_secret(url, self._headers(request), request.secret, secret)
         if request.body is None:
             return self._connections.get(url, headers)
         headers["Content-Type"] = "application/json"

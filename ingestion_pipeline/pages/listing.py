@@ -19,8 +19,11 @@ class Listing(Protocol):
         """Where the listing begins."""
         ...
 
-    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
-        """What follows this page, which came from `url` in the end; None if it was the last."""
+    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
+        """What follows this page, the answer to `asked` that came from `url` in the end.
+
+        None if it was the last.
+        """
         ...
 
 
@@ -49,29 +52,45 @@ class NewListing:
     content_hash: str
 
 
+MISSING = "http_404"
+
 Fetch = Callable[[Request], Awaitable[Answer]]
 
 
 async def fetch_listing(
-    listing: Listing, known: Known, *, reader: str, fetch: Fetch, max_pages: int
+    listing: Listing,
+    known: Known,
+    *,
+    reader: str,
+    fetch: Fetch,
+    max_pages: int,
+    may_be_cut: bool = False,
 ) -> SameListing | NewListing:
     """All pages, or that they are the known ones; `reader` is part of what must be equal.
 
     Only a listing of one page is asked for conditionally: a 304 says nothing about the next page.
+    With `may_be_cut` a listing of too many pages is fetched as far as it is allowed to go: its
+    reader can tell that it is a part.
     """
     first = replace(listing.first_request(), etag=known.etag, last_modified=known.last_modified)
     answer = await fetch(first)
     if isinstance(answer, Unchanged):
         return SameListing(etag=answer.etag, last_modified=answer.last_modified)
-    pages = [answer]
-    while (following := _next_request(listing, pages[-1])) is not None:
+    pages, asked = [answer], first
+    while (following := _next_request(listing, pages, asked)) is not None:
         if len(pages) >= max_pages:
+            if may_be_cut:
+                break
             raise Permanent(
                 f"{without_credentials(first.url)} leads to more than {max_pages} pages;"
                 " raise the setting fetch.max_pages if that is right",
                 code="too_many_pages",
             )
-        pages.append(_whole(await fetch(following), following))
+        page = await _following(fetch, following)
+        if page is None:
+            break
+        pages.append(page)
+        asked = following
     content_hash = listing_hash(pages, reader=reader)
     if content_hash == known.content_hash:
         if len(pages) > 1:
@@ -88,8 +107,21 @@ def listing_hash(pages: list[Fetched], *, reader: str) -> str:
     return digest.hexdigest()
 
 
-def _next_request(listing: Listing, page: Fetched) -> Request | None:
-    return listing.next_request(page.body, url=page.final_url)
+def _next_request(listing: Listing, pages: list[Fetched], asked: Request) -> Request | None:
+    """None also where a server gives its last page again for every number beyond it."""
+    if asked.may_be_missing and pages[-1].body == pages[-2].body:
+        return None
+    return listing.next_request(pages[-1].body, asked=asked, url=pages[-1].final_url)
+
+
+async def _following(fetch: Fetch, request: Request) -> Fetched | None:
+    """The page, or None where the list ended before it."""
+    try:
+        return _whole(await fetch(request), request)
+    except Permanent as error:
+        if request.may_be_missing and error.code == MISSING:
+            return None
+        raise
 
 
 def _whole(answer: Answer, request: Request) -> Fetched:

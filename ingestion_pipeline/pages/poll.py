@@ -50,6 +50,7 @@ async def poll_listing(
             reader=reader,
             fetch=PacedFetch(fetcher, own, host, robots, clock),
             max_pages=shop.settings.fetch.max_pages,
+            may_be_cut=system.may_be_cut,
         )
         pacer.relax()
         if isinstance(answer, SameListing):

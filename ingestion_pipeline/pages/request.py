@@ -4,17 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class SecretPlace(StrEnum):
+    """Where a server wants to see a secret."""
+
+    BEARER = "bearer"
+    HEADER = "header"
+    QUERY = "query"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secret:
+    """A secret by the name of its environment variable; its value is only known on the wire.
+
+    `name` is the header's or the parameter's; a bearer token needs none.
+    """
+
+    place: SecretPlace
+    variable: str
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One GET, or one POST of a JSON `body`; `etag` and `last_modified` make it conditional."""
+    """One GET, or one POST of a JSON `body`; `etag` and `last_modified` make it conditional.
+
+    `page` is its place in a listing; one that `may_be_missing` ends the listing by a 404.
+    """
 
     url: str
     accept: str = "*/*"
     etag: str | None = None
     last_modified: str | None = None
     body: bytes | None = None
+    page: int = 1
+    may_be_missing: bool = False
+    secret: Secret | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

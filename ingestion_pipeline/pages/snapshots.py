@@ -161,8 +161,8 @@ def keep_snapshots(
     *,
     now: datetime,
     failure: str | None = None,
-) -> None:
-    """Each page of a listing has its snapshot; with `failure` it could not be read."""
+) -> list[int]:
+    """Each page of a listing has its snapshot, whose id is told; with `failure` it was not read."""
     listed = [
         KeptPage(
             source_id=source_id,
@@ -179,7 +179,7 @@ def keep_snapshots(
         )
         for source_id, page in pages
     ]
-    keep_pages(connection, listed, now=now)
+    return keep_pages(connection, listed, now=now)
 
 
 def known_pages(

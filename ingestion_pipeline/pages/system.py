@@ -13,6 +13,7 @@ from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.listing import Listing
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.work.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,10 @@ class StoredPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
-    """What a reading came to for one source; a quarantined one has changed nothing."""
+    """What a reading came to for one source; a quarantined one has changed nothing.
+
+    One that `is_buried` waits in the dead letters, with its body, for somebody to look at it.
+    """
 
     source_id: str
     outcome: str
@@ -38,6 +42,7 @@ class Ingested:
     newest_at: datetime | None = None
     needs_full_read: bool = False
     record_count: int = 0
+    is_buried: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -46,8 +51,25 @@ class Ingested:
         return bool(told) or self.needs_full_read or self.quarantined
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolledReading:
+    """What a poll read of a source, and the poll itself: what it brings is of its lineage."""
+
+    task: Task
+    source: Source
+    reading: bytes
+
+
 class PolledSystem(Protocol):
-    """A kind of source that is fetched and ingested by the poll jobs."""
+    """A kind of source that is fetched and ingested by the poll jobs.
+
+    One that `may_be_cut` reads a listing of too many pages as the part that it is.
+    """
+
+    @property
+    def may_be_cut(self) -> bool:
+        """Whether a part of a listing is better than none."""
+        ...
 
     def listing(self, source: Source) -> Listing:
         """The source's pages; a configuration that cannot work raises ValueError."""
@@ -76,7 +98,7 @@ class PolledSystem(Protocol):
     def ingest(
         self,
         connection: Connection,
-        readings: Sequence[tuple[Source, bytes]],
+        readings: Sequence[PolledReading],
         *,
         now: datetime,
         settings: Settings,

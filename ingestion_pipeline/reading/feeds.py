@@ -9,8 +9,8 @@ from __future__ import annotations
 import io
 import re
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
 
@@ -46,10 +46,15 @@ class FeedEntry:
     author: str | None
     summary: str | None
     categories: tuple[str, ...]
+    elements: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def read_feed(body: bytes, *, content_type: str | None = None) -> Reading[FeedEntry]:
+def read_feed(
+    body: bytes, *, content_type: str | None = None, elements: Collection[str] = ()
+) -> Reading[FeedEntry]:
     """Every entry of the feed, in its order; a feed is a window, so never a complete listing.
+
+    Each with the text of its own `elements`, named as in the feed: `job:company`, `region`.
 
     Raises:
         Permanent: `not_a_feed`, `xml_entity` or `too_deep`; the same body can never be read.
@@ -59,7 +64,7 @@ def read_feed(body: bytes, *, content_type: str | None = None) -> Reading[FeedEn
     text = text[_root_position(text) :]
     _refuse_truncated(text)
     parsed = _parse(text)
-    entries = [_entry(entry) for entry in cast("list[_Fields]", parsed["entries"])]
+    entries = [_entry(entry, elements) for entry in cast("list[_Fields]", parsed["entries"])]
     if not entries and not parsed.get("version"):
         raise _not_a_feed(text)
     return Reading(records=entries, problems=_problems(parsed))
@@ -169,7 +174,8 @@ def _problems(parsed: _Fields) -> tuple[Problem, ...]:
     return (Problem(where="feed", message=f"ill-formed, read as far as it goes: {reason}"),)
 
 
-def _entry(entry: _Fields) -> FeedEntry:
+def _entry(entry: _Fields, elements: Collection[str]) -> FeedEntry:
+    own = {name: text for name in elements if (text := _element(entry, name))}
     return FeedEntry(
         id=_text(entry, "id"),
         title=_text(entry, "title"),
@@ -178,7 +184,17 @@ def _entry(entry: _Fields) -> FeedEntry:
         author=_text(entry, "author"),
         summary=_text(entry, "summary"),
         categories=_categories(entry),
+        elements=own,
     )
+
+
+def _element(entry: _Fields, name: str) -> str | None:
+    """The text of an element; feedparser writes a prefix with an underscore, content as a list."""
+    prefix, _, rest = name.lower().rpartition(":")
+    if name.lower() in {"content:encoded", "content"}:
+        parts = cast("list[_Fields]", entry.get("content") or [])
+        return next(filter(None, (_text(part, "value") for part in parts)), None)
+    return (_text(entry, f"{prefix}_{rest}") if prefix else None) or _text(entry, rest)
 
 
 def _text(fields: _Fields, key: str) -> str | None:

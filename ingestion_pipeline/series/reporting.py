@@ -10,7 +10,7 @@ from itertools import groupby
 from operator import itemgetter
 from statistics import median
 
-from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select, update
+from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select
 
 from ingestion_pipeline.sources.belonging import home_of, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
@@ -48,31 +48,6 @@ class SourceReport:
     last_changed_at: datetime | None
     newest: Sequence[ListedChapter]
     delay_minutes: float | None
-
-
-def unreported(connection: Connection, *, limit: int) -> list[str]:
-    """Series sources that changed since Dagster was last told, oldest change first."""
-    query = (
-        select(sources.c.id)
-        .where(
-            sources.c.kind == "series",
-            sources.c.last_changed_at.is_not(None),
-            or_(
-                sources.c.reported_at.is_(None),
-                sources.c.last_changed_at > sources.c.reported_at,
-            ),
-        )
-        .order_by(sources.c.last_changed_at)
-        .limit(limit)
-        .with_for_update(skip_locked=True)  # another run may be telling of the same ones
-    )
-    return list(connection.execute(query).scalars())
-
-
-def lock_sources(connection: Connection, source_ids: Collection[str]) -> None:
-    """No poll of theirs ends before this transaction does: nothing is counted and not told."""
-    query = select(sources.c.id).where(sources.c.id.in_(list(source_ids)))
-    connection.execute(query.order_by(sources.c.id).with_for_update())
 
 
 def reports(connection: Connection, source_ids: Collection[str]) -> list[SourceReport]:
@@ -183,21 +158,6 @@ def delay_minutes(newest: Sequence[ListedChapter], *, synced_at: datetime | None
     ]
     known = [minutes for minutes in delays if minutes >= 0]
     return median(known) if known else None
-
-
-def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:
-    """Dagster has been told of everything up to now; the next report counts from here."""
-    connection.execute(
-        update(sources)
-        .where(sources.c.id.in_(list(source_ids)))
-        .values(
-            reported_at=func.coalesce(sources.c.last_changed_at, sources.c.reported_at),
-            untold_polls=0,
-            untold_changes=0,
-            untold_updated=0,
-            untold_withdrawn=0,
-        )
-    )
 
 
 def chapter_numbers(

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.system import Ingested, StoredPage
+from ingestion_pipeline.pages.system import Ingested, PolledReading, StoredPage
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.platforms import Feed, platform
@@ -20,6 +20,8 @@ from ingestion_pipeline.sources import Source
 
 class SeriesSystem:
     """What series bring to polling."""
+
+    may_be_cut = False
 
     def listing(self, source: Source) -> Feed:
         """The source's feed."""
@@ -59,11 +61,13 @@ class SeriesSystem:
     def ingest(
         self,
         connection: Connection,
-        readings: Sequence[tuple[Source, bytes]],
+        readings: Sequence[PolledReading],
         *,
         now: datetime,
         settings: Settings,
     ) -> Sequence[Ingested]:
         """Chapters, their sources and their outbox rows."""
-        listings = [SourceListing.of(source, reading_from_bytes(body)) for source, body in readings]
+        listings = [
+            SourceListing.of(one.source, reading_from_bytes(one.reading)) for one in readings
+        ]
         return ingest_listings(connection, listings, now=now, settings=settings)

@@ -194,6 +194,11 @@ def load_settings(
         raise BadSetting(_explain(error, environment)) from None
 
 
+def secret_variable(name: str) -> str | None:
+    """What an operator has set under a name that a source's config names; asked when it is sent."""
+    return os.environ.get(name)
+
+
 def variables() -> dict[str, str]:
     """Each environment variable with the key of its setting."""
     return {_variable(key): key for key in setting_fields()}

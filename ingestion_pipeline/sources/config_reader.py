@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import cast
 from urllib.parse import urlsplit
 
@@ -29,6 +29,7 @@ class ConfigReader:
         self._config = config
         self._asked: set[str] = set()
         self._problems: list[str] = []
+        self._sections: dict[str, ConfigReader] = {}
 
     def refuse(self, key: str, value: object, accepted: str) -> None:
         """Remember that the key's value is not among what is accepted; a secret is not repeated."""
@@ -97,6 +98,29 @@ class ConfigReader:
                 self.reject(f"{key}.{name}", "accepted: text, or a list of texts to try in turn")
         return {name: texts for name, texts in found.items() if name in allowed and texts}
 
+    def choice(self, key: str, *, allowed: Sequence[str], default: str) -> str:
+        """The word under the key, one of those allowed."""
+        value = self.text(key)
+        if value is None or value in allowed:
+            return value or default
+        self.refuse(key, value, ", ".join(allowed))
+        return default
+
+    def mapping(self, key: str) -> Mapping[str, object] | None:
+        """The map under the key, whatever it holds."""
+        value = self._value(key)
+        if value is None or isinstance(value, dict):
+            return cast("Mapping[str, object] | None", value)
+        self.refuse(key, value, "a map")
+        return None
+
+    def section(self, key: str) -> ConfigReader | None:
+        """The map under the key, to be read in turn; what is wrong with it is told by `finish`."""
+        value = self.mapping(key)
+        if value is not None:
+            self._sections[key] = ConfigReader(self._platform, value)
+        return self._sections.get(key)
+
     def address(self, key: str, *, default: str | None = None) -> str | None:
         """The web address under the key."""
         value = self.text(key)
@@ -119,13 +143,24 @@ class ConfigReader:
     def finish(self) -> None:
         """Raise if anything was wrong, unknown keys included."""
         self.flag(IGNORE_ROBOTS, default=False)  # every platform's, since the engine reads it
+        problems = self._all_problems()
+        if problems:
+            raise BadConfig(f"config of platform {self._platform!r}: " + "; ".join(problems))
+
+    def _all_problems(self) -> list[str]:
         known = ", ".join(sorted(self._asked))
-        for key in self._config:
-            if key not in self._asked:
-                # without its value: a key of no meaning here may hold another program's secret
-                self._problems.append(f"{key} is no key of it; there are: {known}")
-        if self._problems:
-            raise BadConfig(f"config of platform {self._platform!r}: " + "; ".join(self._problems))
+        unknown = [
+            # without its value: a key of no meaning here may hold another program's secret
+            f"{key} is no key of it; there are: {known}"
+            for key in self._config
+            if key not in self._asked
+        ]
+        inner = [
+            f"{name}.{problem}"
+            for name, section in self._sections.items()
+            for problem in section._all_problems()  # noqa: SLF001  of its own class
+        ]
+        return [*self._problems, *unknown, *inner]
 
     def _value(self, key: str) -> object:
         self._asked.add(key)

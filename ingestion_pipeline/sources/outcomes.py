@@ -25,7 +25,7 @@ from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import WALL_CODES, WorkError
+from ingestion_pipeline.work.errors import WALL_CODES
 from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import (
     Move,
@@ -63,13 +63,10 @@ class PollSuccess:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailure:
+class PollFailure(Burial):
     """A poll that did not get through."""
 
-    task: Task
     source: Source
-    error: WorkError
-    stack: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,8 +279,7 @@ def _give_up(
             )
     if rows:
         _write_failures(connection, rows, now=now)
-        burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in polls]
-        bury(connection, burials, now=now)
+        bury(connection, polls, now=now)
     return moves
 
 

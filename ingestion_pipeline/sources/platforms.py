@@ -15,6 +15,10 @@ READERS: dict[Kind, tuple[str, ...]] = {
     Kind.SERIES: ("mangadex", "rss", "json", "html"),
     Kind.CATALOG: ("catalog", "page"),
     Kind.COMPANY: ("page",),
+    Kind.JOB_BOARD: (
+        *("greenhouse", "lever", "ashby", "workday", "smartrecruiters", "recruitee", "workable"),
+        *("personio", "jsonld", "rss", "json", "html"),
+    ),
 }
 # Where neither says so; whose software a catalogue is made with, detection finds out.
 DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page"}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, select, update
@@ -17,11 +17,12 @@ from ingestion_pipeline.work.task import ASKED, Task, TaskStatus
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burial:
-    """One task that is given up, with what it died of."""
+    """One task that is given up, with what it died of, and what is to be looked at."""
 
     task: Task
     error: WorkError
-    stack: str | None
+    stack: str | None = None
+    evidence: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
 def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) -> None:
@@ -51,7 +52,7 @@ def _letter(one: Burial, *, now: datetime) -> dict[str, object]:
         "task_id": one.task.id,
         "task_kind": one.task.kind,
         "source_id": one.task.source_id,
-        "payload": {"url": one.task.url, **one.task.payload},
+        "payload": {"url": one.task.url, **one.task.payload, **one.evidence},
         "stage": one.task.stage,
         "error_class": one.error.error_class.value,
         "error_code": one.error.code,

@@ -8,7 +8,7 @@ from ingestion_pipeline.cli.read import SAVED_ONLY, kind_for
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.companies.boards import FIXTURES
+from ingestion_pipeline_tests.companies.sampled import FIXTURES
 
 GREENHOUSE = ("read", str(FIXTURES / "greenhouse.json"), "--platform", "greenhouse")
 

@@ -34,8 +34,7 @@ from ingestion_pipeline_tests.companies.sites import (
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
-from ingestion_pipeline_tests.processes import PATIENCE_SECONDS
-from ingestion_pipeline_tests.test_kills import FORKED, Quick
+from ingestion_pipeline_tests.processes import CLEAN, PATIENCE_SECONDS, Child
 
 pytestmark = pytest.mark.slow
 # Long enough for a busy machine; the test of the kill ends them by hand.
@@ -78,14 +77,14 @@ def test_what_a_killed_worker_had_fetched_is_not_fetched_again(
     given_acme(store, web, job)
     quick = web.routes["acme.test/team/careers"]
     web.routes["acme.test/team/careers"] = slowly(b"<html></html>", 60)
-    victim = Quick(work_job, job)
+    victim = Child(work_job, job)
     wait_until(lambda: "/team/careers" in web.paths)
 
     victim.kill()
     [half] = tasks_of(store, "company")
     web.routes["acme.test/team/careers"] = quick
     _expire(store)
-    done = Quick(work_job, job).result()
+    done = Child(work_job, job).result()
 
     assert (half.status, half.stage, len(half.state["pages"])) == ("PROCESSING", "fetched", 2)
     assert done == {"analysed": 1, "boards_active": 1}
@@ -110,7 +109,7 @@ def test_two_workers_at_once_make_one_company_and_one_board(
 ) -> None:
     given_acme(store, web, job)
 
-    pair = [Quick(work_job, job) for _ in range(2)]
+    pair = [Child(work_job, job) for _ in range(2)]
     done: Counter[str] = Counter()
     for child in pair:
         done.update(child.result())
@@ -144,9 +143,9 @@ def test_two_parents_that_spawn_the_same_board_make_one_task(
     new = [NewTask(kind="company", dedupe_key=url, url=url, not_before=now) for url in urls]
     with store.begin() as connection:
         parents = [insert_tasks(connection, [one], now=now)[0] for one in new]
-    barrier = FORKED.Barrier(2)
+    barrier = CLEAN.Barrier(2)
 
-    pair = [Quick(spawn_together, database_url, parent, barrier) for parent in parents]
+    pair = [Child(spawn_together, database_url, parent, barrier) for parent in parents]
     made = [child.result() for child in pair]
 
     assert sorted(map(str, made), reverse=True)[0] == "active_duplicate"

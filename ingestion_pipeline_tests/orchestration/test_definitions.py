@@ -21,7 +21,16 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "pages", "datasets", "companies", "chapters", "notices"]
+ASSETS = [
+    "sources",
+    "pages",
+    "datasets",
+    "companies",
+    "job_listings",
+    "job_matches",
+    "chapters",
+    "notices",
+]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -38,6 +47,7 @@ def test_everything_loads() -> None:
         "pages",
         "datasets",
         "companies",
+        "job_listings",
         "chapters",
         "job_matches",
         "notices",
@@ -51,7 +61,7 @@ def test_the_jobs_bear_their_names() -> None:
     crawls = {"detect_recipes", "crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
-    companies = {"process_companies", "ingest_company", "process_listings"}
+    companies = {"process_companies", "ingest_company", "process_listings", "ingest_job_board"}
     assert names == polls | crawls | companies | ends | others
 
 
@@ -70,6 +80,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "companies": "companies",
         "chapters": "series_sources",
         "job_matches": "job_boards",
+        "job_listings": "job_boards",
         "notices": "not partitioned",
     }
 
@@ -145,7 +156,8 @@ def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
 
 def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:
     """`no_gaps` reads every chapter number there is: told by each poll, polls grew with history."""
-    assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"}
+    cheap = {"no_drop", "no_lost_fields", "boards_fresh"}
+    assert {key.name for key in TOLD_BY_POLLS} == {"not_empty_after_full", "sources_fresh"} | cheap
 
 
 def test_the_job_of_one_source_plans_no_check_it_would_skip() -> None:

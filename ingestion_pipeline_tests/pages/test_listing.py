@@ -30,7 +30,7 @@ class Pages:
     def first_request(self) -> Request:
         return Request(url=URL, accept="text/plain")
 
-    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
+    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
         following = body.decode().partition(" next: ")[2]
         return Request(url=following) if following else None
 

@@ -11,7 +11,7 @@ import pytest
 from ingestion_pipeline.series import reporting
 from ingestion_pipeline.series.reporting import SHOWN_CHAPTERS, ListedChapter, SourceReport
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import outcomes
+from ingestion_pipeline.sources import Kind, outcomes, reported
 from ingestion_pipeline.sources.outcomes import PollFailure
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work import claims
@@ -31,12 +31,12 @@ def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random)
 
 def unreported(syncing: Syncing, limit: int = 10) -> list[str]:
     with syncing.store.read() as connection:
-        return reporting.unreported(connection, limit=limit)
+        return reported.unreported(connection, [Kind.SERIES], limit=limit)
 
 
 def mark_reported(syncing: Syncing, *ids: str) -> None:
     with syncing.store.begin() as connection:
-        reporting.mark_reported(connection, ids)
+        reported.mark_reported(connection, ids)
 
 
 def report(syncing: Syncing, source_id: str = SOLO) -> SourceReport:

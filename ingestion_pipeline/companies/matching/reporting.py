@@ -11,7 +11,6 @@ from sqlalchemy import Connection, RowMapping, Select, func, select
 
 from ingestion_pipeline.companies.matching.rows import NEW
 from ingestion_pipeline.companies.states import ListingStatus, Verdict
-from ingestion_pipeline.sources.findings import Finding
 from ingestion_pipeline.store.tables import companies, job_listings, job_matches, listing_sources
 
 SHOWN_MATCHES = 20
@@ -125,25 +124,3 @@ def explained(connection: Connection, listing_id: int) -> RowMapping:
             " of `job_listings` show which there are"
         )
     return row
-
-
-def all_filtered(connection: Connection) -> list[Finding]:
-    """Boards of whose open listings the filter let none through: board or profile may be wrong."""
-    judged = func.count()
-    filtered = func.count().filter(job_listings.c.verdict == Verdict.FILTERED.value)
-    query = (
-        select(job_listings.c.source_id, judged, filtered)
-        .where(
-            job_listings.c.status == ListingStatus.OPEN.value, job_listings.c.verdict.is_not(None)
-        )
-        .group_by(job_listings.c.source_id)
-        .having(judged >= LEAST_JUDGED, judged == filtered)
-        .order_by(job_listings.c.source_id)
-    )
-    return [
-        Finding(
-            subject=source_id,
-            message=f"all {number} listings were filtered; `ingest matches explain ID` says why",
-        )
-        for source_id, number, _ in connection.execute(query)
-    ]

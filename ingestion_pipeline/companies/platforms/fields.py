@@ -144,6 +144,11 @@ def date_of(text: str | None, dates: DateReader) -> datetime | None:
     return dates.read(_ZONE.sub(r"\1:\2", _UTC.sub("+00:00", stated)))
 
 
+def is_relative(text: str | None) -> bool:
+    """Whether the moment depends on when the text is read: "yesterday", "3 days ago"."""
+    return text is not None and date_of(text, DateReader(now=None)) is None
+
+
 def remote_in(*texts: str | None) -> Remote | None:
     """Where the work is done by the first text that says so."""
     for text in filter(None, texts):

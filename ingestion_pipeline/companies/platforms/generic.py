@@ -15,6 +15,7 @@ from ingestion_pipeline.companies.platforms.listed import (
     read_defaults,
     required_fields,
 )
+from ingestion_pipeline.companies.platforms.paging import read_asking
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.embedded import read_embedded
 from ingestion_pipeline.reading.html_reader import (
@@ -78,6 +79,9 @@ def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader = ConfigReader("json", config)
     defaults = read_defaults(url, reader)
     fields = reader.text_lists("fields", allowed=FIELDS)
+    asking = read_asking(
+        reader, accept=HTML_ACCEPT if config.get("script") else JSON_ACCEPT, has_cursors=True
+    )
     items, following, script = reader.text("items"), reader.text("next"), reader.text("script")
     json_reader = JsonReader(
         items=_path(reader, "items", items or ""),
@@ -91,7 +95,7 @@ def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader.finish()
     return ListedBoard(
         platform="json",
-        accept=HTML_ACCEPT if script else JSON_ACCEPT,
+        asking=asking,
         defaults=defaults,
         reader=GenericReader(items=json_reader, script=script),
     )
@@ -102,6 +106,7 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader = ConfigReader("html", config)
     defaults = read_defaults(url, reader)
     fields = reader.text_lists("fields", allowed=FIELDS)
+    asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
     items, following = reader.text("items"), reader.text("next")
     if items is None:
         reader.reject("items", "needed: a CSS selector, one match for each job")
@@ -118,7 +123,7 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader.finish()
     return ListedBoard(
         platform="html",
-        accept=HTML_ACCEPT,
+        asking=asking,
         defaults=defaults,
         reader=GenericReader(items=html_reader),
     )

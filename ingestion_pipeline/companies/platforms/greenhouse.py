@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from decimal import Decimal
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import Place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     Fields,
@@ -18,16 +17,15 @@ from ingestion_pipeline.companies.platforms.fields import (
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
     JsonApi,
-    JsonBoard,
     Known,
     Page,
+    api_platform,
     detail_of,
     page_of,
 )
 from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.sources.config_reader import ConfigReader
 
 API_BASE = "https://boards-api.greenhouse.io"
 _PLACE_NAMES = ("Location Type", "Workplace Type", "Remote", "Remote Status", "Work Model")
@@ -97,12 +95,4 @@ def _whole(cents: str | None) -> str | None:
 API = JsonApi(wanted="/v1/boards/<token>/jobs", first=_first, page=_page, listing=_listing)
 
 
-def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
-    """The board that the address or `board_token` names."""
-    reader = ConfigReader("greenhouse", config)
-    place = read_place(reader, url, platform="greenhouse", api_base=API_BASE)
-    reader.finish()
-    return JsonBoard(place=place, api=API)
-
-
-PLATFORM = Platform(name="greenhouse", version=1, honours_robots=False, configure=configure)
+PLATFORM = api_platform("greenhouse", API, api_base=API_BASE)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
 from ingestion_pipeline.companies.platforms.fields import Fields, date_of, list_of
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
 from ingestion_pipeline.reading.items import MAX_PROBLEMS
 from ingestion_pipeline.reading.json_reader import read_document
 from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
 ACCEPT = "application/json"
@@ -121,9 +122,21 @@ class JsonBoard:
         return Reading(
             records=listings,
             problems=problems[:MAX_PROBLEMS],
-            is_complete=is_list and not problems and count >= total,
+            is_complete=is_list and not problems and count >= total and self._is_whole(pages),
             notes=[f"{count} of {total} jobs: a part of the list"] if count < total else [],
         )
+
+    def _is_whole(self, pages: Sequence[Page]) -> bool:
+        """Whether nothing follows the last page: a total may lie, and pages may have been cut."""
+        if self.api.next is None:
+            return True
+        try:
+            asked: Request | None = self.first_request()
+            for page in pages:
+                asked = self.api.next(self.place, asked, page) if asked else None
+        except BadConfig:  # a saved body, of nobody knows whose board
+            return True
+        return asked is None
 
     def _listings(self, page: Page, known: Known, problems: list[Problem]) -> list[Listing]:
         found: list[Listing] = []
@@ -154,6 +167,20 @@ class JsonBoard:
             f" {self.api.wanted}, or check the source's address and api_base",
             code="unexpected_body",
         )
+
+
+def api_platform(
+    name: str, api: JsonApi, *, api_base: str = "", honours_robots: bool = False
+) -> Platform:
+    """The platform whose boards are told apart by `board_token` or by their address."""
+
+    def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
+        reader = ConfigReader(name, config)
+        place = read_place(reader, url, platform=name, api_base=api_base)
+        reader.finish()
+        return JsonBoard(place=place, api=api)
+
+    return Platform(name=name, version=1, honours_robots=honours_robots, configure=configure)
 
 
 def page_of(document: object, key: str, *, total: str | None = None) -> Page | None:

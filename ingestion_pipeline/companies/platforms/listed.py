@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     date_of,
     description_of,
+    is_relative,
     one_line,
     remote_in,
 )
-from ingestion_pipeline.companies.salary import salary_in
+from ingestion_pipeline.companies.platforms.paging import Asking
+from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
 from ingestion_pipeline.reading.items import Item
@@ -28,7 +30,9 @@ from ingestion_pipeline.work.errors import Permanent
 FIELDS = (
     *("title", "url", "external_id", "location", "posted_at", "description", "company"),
     *("department", "employment_type", "remote", "salary"),
+    *("salary_min", "salary_max", "salary_currency", "salary_period"),
 )
+NO_ITEMS = "no_items"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,8 @@ class Defaults:
     company: str | None
     day_first: bool
     is_complete: bool
+    is_remote: bool = False
+    only_company: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +75,7 @@ class ListedBoard:
     """A list at an address; a window on the newest unless its config says it holds them all."""
 
     platform: str
-    accept: str
+    asking: Asking
     defaults: Defaults
     reader: PageReader
 
@@ -80,15 +86,21 @@ class ListedBoard:
                 f"a source of {self.platform} needs an address; without one it reads saved bodies"
                 " only"
             )
-        return Request(url=self.defaults.requested_url, accept=self.accept)
+        return self.asking.first(self.defaults.requested_url)
 
     def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
-        """The page that this one links to; None if it links to none, or to itself.
+        """The page after this one, by its number or by its link.
+
+        None after an empty page, at the limit, and if it links to none or to itself.
 
         Raises:
             Permanent: `foreign_next`; a source's pace is kept for its own host alone.
         """
         url = url or asked.url
+        if self.asking.paging is not None:
+            if not self._page(body, url, None, is_first=asked.page == 1).items:
+                return None
+            return self.asking.numbered(self.defaults.requested_url, body, asked=asked)
         address = self.reader.next_url(body, url=url)
         if address is None or address in {url, asked.url}:
             return None
@@ -98,7 +110,7 @@ class ListedBoard:
                 " add that as a source of its own, or mend next in the config",
                 code="foreign_next",
             )
-        return Request(url=address, accept=self.accept)
+        return self.asking.linked(address, asked=asked)
 
     def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  what a page holds is not known
         """None: what the listing's own page holds is not known."""
@@ -115,35 +127,77 @@ class ListedBoard:
         """One listing per item, in the order of the pages; the same item twice counts once."""
         where = list(urls) or [self.defaults.requested_url] * len(bodies)
         asked = zip(bodies, content_types, where, strict=True)
-        pages = [self.reader.read(body, url=url, content_type=type_) for body, type_, url in asked]
+        pages = [
+            self._page(body, url, type_, is_first=n == 0)
+            for n, (body, type_, url) in enumerate(asked)
+        ]
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         listings = [
             self._listing(item, page.base_url, dates) for page in pages for item in page.items
         ]
         problems = [problem for page in pages for problem in page.problems]
-        is_whole = bool(pages) and not problems and pages[-1].next_url is None
+        is_whole = bool(pages) and not problems and self._is_last(pages, bodies)
         return Reading(
-            records=list(dict.fromkeys(listings)),
+            records=[one for one in dict.fromkeys(listings) if self._is_meant(one)],
             problems=problems,
             is_complete=self.defaults.is_complete and is_whole,
         )
 
+    def _page(
+        self, body: bytes, url: str, content_type: str | None, *, is_first: bool
+    ) -> ListedPage:
+        """The page; where pages are asked for by number, one without items is behind the last."""
+        try:
+            return self.reader.read(body, url=url, content_type=content_type)
+        except Permanent as error:
+            if is_first or self.asking.paging is None or error.code != NO_ITEMS:
+                raise
+            return ListedPage(items=(), base_url=url)
+
+    def _is_last(self, pages: Sequence[ListedPage], bodies: Sequence[bytes]) -> bool:
+        """Whether nothing comes behind these pages; cut off at the limit, something may."""
+        paging = self.asking.paging
+        if paging is None:
+            return pages[-1].next_url is None
+        is_repeated = len(bodies) > 1 and bodies[-1] == bodies[-2]
+        return not pages[-1].items or is_repeated or len(pages) < paging.max_pages
+
+    def _is_meant(self, listing: Listing) -> bool:
+        """Whether it is of the company that an aggregator is watched for."""
+        wanted = self.defaults.only_company
+        return wanted is None or wanted.casefold() in (listing.company or "").casefold()
+
     def _listing(self, item: Item, base_url: str, dates: DateReader) -> Listing:
-        location, salary = one_line(item.get("location")), item.get("salary")
+        location = one_line(item.get("location"))
+        posted = one_line(item.get("posted_at"))
+        always = Remote.REMOTE if self.defaults.is_remote else None
         url = absolute_link(base_url or self.defaults.url, item.get("url"))
         return Listing(
             external_id=one_line(item.get("external_id")) or url,
             title=one_line(item.get("title"), most=MAX_TITLE_CHARACTERS) or "",
             url=url,
             location=location,
-            posted_at=date_of(one_line(item.get("posted_at")), dates),
+            posted_at=date_of(posted, dates),
+            posted_is_relative=is_relative(posted),
             description=description_of(item.get("description")),
             company=one_line(item.get("company")) or self.defaults.company,
             department=one_line(item.get("department")),
             employment_type=one_line(item.get("employment_type")),
-            remote=remote_in(item.get("remote"), location),
-            salary=salary_in(salary) if salary else None,
+            remote=remote_in(item.get("remote"), location) or always,
+            salary=_salary(item),
         )
+
+
+def _salary(item: Item) -> Salary | None:
+    """What its own fields state, else the words."""
+    stated = stated_salary(
+        item.get("salary_min"),
+        item.get("salary_max"),
+        currency=item.get("salary_currency"),
+        period=item.get("salary_period"),
+    )
+    words = item.get("salary")
+    return stated or (salary_in(words) if words else None)
 
 
 def read_defaults(url: str, reader: ConfigReader) -> Defaults:
@@ -154,6 +208,8 @@ def read_defaults(url: str, reader: ConfigReader) -> Defaults:
         company=reader.text("company"),
         day_first=reader.flag("day_first", default=False),
         is_complete=reader.flag("complete", default=False),
+        is_remote=reader.flag("remote_only", default=False),
+        only_company=reader.text("company_filter"),
     )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import Place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     Fields,
@@ -18,16 +16,15 @@ from ingestion_pipeline.companies.platforms.fields import (
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
     JsonApi,
-    JsonBoard,
     Known,
     Page,
+    api_platform,
     detail_of,
     page_of,
 )
 from ingestion_pipeline.companies.salary import stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.sources.config_reader import ConfigReader
 
 _POLICIES = (("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE))
 
@@ -81,12 +78,4 @@ def _url(item: Fields, known: Known) -> str | None:
 API = JsonApi(wanted="/api/offers/", first=_first, page=_page, listing=_listing)
 
 
-def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
-    """The board whose host the address or `board_token` names."""
-    reader = ConfigReader("recruitee", config)
-    place = read_place(reader, url, platform="recruitee", api_base="")
-    reader.finish()
-    return JsonBoard(place=place, api=API)
-
-
-PLATFORM = Platform(name="recruitee", version=1, honours_robots=False, configure=configure)
+PLATFORM = api_platform("recruitee", API)

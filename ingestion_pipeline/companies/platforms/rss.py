@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from ingestion_pipeline.companies.platforms.board import Platform
-from ingestion_pipeline.companies.platforms.listed import ListedBoard, ListedPage, read_defaults
+from ingestion_pipeline.companies.platforms.listed import (
+    FIELDS,
+    ListedBoard,
+    ListedPage,
+    read_defaults,
+)
+from ingestion_pipeline.companies.platforms.paging import Asking, read_secret
 from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.items import Item
 from ingestion_pipeline.reading.reading import Problem
@@ -16,8 +23,14 @@ from ingestion_pipeline.work.errors import Permanent
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeedReader:
-    """Reads a feed; an entry without a title is a problem."""
+    """Reads a feed; an entry without a title is a problem.
+
+    `fields` are elements of an entry that say more, or say it better, than the usual ones.
+    """
+
+    fields: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
         """Every entry that has a title.
@@ -26,7 +39,8 @@ class FeedReader:
             Permanent: it is no feed (see `read_feed`), or `no_fields`; no entry has a title.
             Transient: `truncated_feed`.
         """
-        reading = read_feed(body, content_type=content_type)
+        elements = [one for names in self.fields.values() for one in names]
+        reading = read_feed(body, content_type=content_type, elements=elements)
         named = [entry for entry in reading.records if entry.title]
         if reading.records and not named:
             raise Permanent("no entry of the feed has a title", code="no_fields")
@@ -36,10 +50,18 @@ class FeedReader:
             if not entry.title
         ]
         return ListedPage(
-            items=[_item(entry) for entry in named],
+            items=[self._item(entry) for entry in named],
             base_url=url,
             problems=[*reading.problems, *untitled],
         )
+
+    def _item(self, entry: FeedEntry) -> Item:
+        own = {
+            name: text
+            for name, elements in self.fields.items()
+            if (text := next(filter(None, map(entry.elements.get, elements)), None))
+        }
+        return {**_item(entry), **own}
 
     def next_url(self, body: bytes, *, url: str) -> str | None:  # noqa: ARG002  a feed has one page
         """None: a feed has one page."""
@@ -66,8 +88,12 @@ def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
     """The feed at `url`, or at `api_base` if that is set; without any it can only read bodies."""
     reader = ConfigReader("rss", config)
     defaults = read_defaults(url, reader)
+    fields = reader.text_lists("fields", allowed=FIELDS)
+    asking = Asking(accept=ACCEPT, secret=read_secret(reader))
     reader.finish()
-    return ListedBoard(platform="rss", accept=ACCEPT, defaults=defaults, reader=FeedReader())
+    return ListedBoard(
+        platform="rss", asking=asking, defaults=defaults, reader=FeedReader(fields=fields)
+    )
 
 
 PLATFORM = Platform(name="rss", version=1, honours_robots=True, configure=configure)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import parse_qs, quote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import Place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     Fields,
@@ -18,16 +17,15 @@ from ingestion_pipeline.companies.platforms.fields import (
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
     JsonApi,
-    JsonBoard,
     Known,
     Page,
+    api_platform,
     count_of,
     detail_of,
     page_of,
 )
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.sources.config_reader import ConfigReader
 
 API_BASE = "https://api.smartrecruiters.com"
 JOB_PAGE = "https://jobs.smartrecruiters.com"
@@ -120,12 +118,4 @@ API = JsonApi(
 )
 
 
-def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
-    """The board that the address or `board_token` names."""
-    reader = ConfigReader("smartrecruiters", config)
-    place = read_place(reader, url, platform="smartrecruiters", api_base=API_BASE)
-    reader.finish()
-    return JsonBoard(place=place, api=API)
-
-
-PLATFORM = Platform(name="smartrecruiters", version=1, honours_robots=False, configure=configure)
+PLATFORM = api_platform("smartrecruiters", API, api_base=API_BASE)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import Place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     Fields,
@@ -19,15 +18,14 @@ from ingestion_pipeline.companies.platforms.fields import (
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
     JsonApi,
-    JsonBoard,
     Known,
     Page,
+    api_platform,
     detail_of,
     page_of,
 )
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.sources.config_reader import ConfigReader
 
 API_BASE = "https://apply.workable.com"
 
@@ -87,12 +85,4 @@ def _remote(item: Fields, location: str | None) -> Remote | None:
 API = JsonApi(wanted="/api/v1/widget/accounts/<token>", first=_first, page=_page, listing=_listing)
 
 
-def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
-    """The board that the address or `board_token` names."""
-    reader = ConfigReader("workable", config)
-    place = read_place(reader, url, platform="workable", api_base=API_BASE)
-    reader.finish()
-    return JsonBoard(place=place, api=API)
-
-
-PLATFORM = Platform(name="workable", version=1, honours_robots=False, configure=configure)
+PLATFORM = api_platform("workable", API, api_base=API_BASE)

@@ -8,32 +8,32 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import quote, unquote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import Place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     Fields,
     apart,
     description_of,
+    is_relative,
     one_line,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
     JsonApi,
-    JsonBoard,
     Known,
     Page,
+    api_platform,
     detail_of,
     page_of,
 )
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.sources.config_reader import BadConfig
 
 LIMIT = 20  # more is refused
 
@@ -121,13 +121,14 @@ def _listing(item: Fields, known: Known) -> Listing | None:
         return None
     location = item.text("locationsText", "location")
     location = None if location and _COUNTED.fullmatch(location) else location
-    stated = known.date(item.text("postedOn"))
+    started, stated = known.date(item.text("startDate")), item.text("postedOn")
     return Listing(
         external_id=external_id,
         title=title,
         url=url,
         location=location,
-        posted_at=known.date(item.text("startDate")) or stated,
+        posted_at=started or known.date(stated),
+        posted_is_relative=started is None and is_relative(stated),
         description=description_of(item.markup("jobDescription")),
         company=known.document.text("hiringOrganization.name") or known.place.company,
         employment_type=item.text("timeType"),
@@ -164,13 +165,5 @@ API = JsonApi(
 )
 
 
-def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
-    """The career site at the address; its tenant from there or as `board_token`."""
-    reader = ConfigReader("workday", config)
-    place = read_place(reader, url, platform="workday", api_base="")
-    reader.finish()
-    return JsonBoard(place=place, api=API)
-
-
 # The answers are what the site's own pages ask for, not a documented API: robots.txt governs them.
-PLATFORM = Platform(name="workday", version=1, honours_robots=True, configure=configure)
+PLATFORM = api_platform("workday", API, honours_robots=True)

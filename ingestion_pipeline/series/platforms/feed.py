@@ -19,7 +19,9 @@ class Feed(Protocol):
         """The request that begins a listing."""
         ...
 
-    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
+    def next_request(
+        self, body: bytes, *, asked: Request | None = None, url: str = ""
+    ) -> Request | None:
         """The request for the page after this one, which came from `url`; None after the last."""
         ...
 

@@ -58,7 +58,13 @@ class ListedFeed:
             )
         return Request(url=self.defaults.requested_url, accept=self.accept)
 
-    def next_request(self, body: bytes, *, url: str = "") -> Request | None:
+    def next_request(
+        self,
+        body: bytes,
+        *,
+        asked: Request | None = None,  # noqa: ARG002  where it was answered says more
+        url: str = "",
+    ) -> Request | None:
         """The page that this one links to; None if it links to none.
 
         Raises:

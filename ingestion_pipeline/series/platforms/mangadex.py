@@ -44,7 +44,13 @@ class MangaDexFeed:
         """The first page of the listing."""
         return self._page_request(offset=0)
 
-    def next_request(self, body: bytes, *, url: str = "") -> Request | None:  # noqa: ARG002  pages are asked for by offset
+    def next_request(
+        self,
+        body: bytes,
+        *,
+        asked: Request | None = None,  # noqa: ARG002  the answer says which part it is
+        url: str = "",  # noqa: ARG002  pages are asked for by offset
+    ) -> Request | None:
         """The page after this one; None at the end, and where the API lists no further."""
         page = read_page(body, None)
         if page.end >= page.total or page.end + self.limit > MAX_LISTED:

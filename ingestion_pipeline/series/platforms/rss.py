@@ -37,7 +37,13 @@ class RssFeed:
             )
         return Request(url=self.requested_url, accept=ACCEPT)
 
-    def next_request(self, body: bytes, *, url: str = "") -> Request | None:  # noqa: ARG002  a feed has one page
+    def next_request(
+        self,
+        body: bytes,  # noqa: ARG002  a feed has one page
+        *,
+        asked: Request | None = None,  # noqa: ARG002
+        url: str = "",  # noqa: ARG002
+    ) -> Request | None:
         """None: a feed has one page."""
         return None
 

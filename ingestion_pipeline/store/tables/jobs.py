@@ -70,8 +70,8 @@ job_listings = Table(
     Column("url", Text),
     Column("url_key", String(64), comment="sha256 of the canonical URL"),
     Column("fingerprint", String(64), nullable=False, comment="of title, company, beginning"),
-    # Of the first with this fingerprint: by it another board's copy of the posting finds it.
-    Column("fingerprint_key", String(64)),
+    # Of the board that listed it first and its key there: the one name of a new row.
+    Column("origin_key", String(64)),
     Column("title", Text, nullable=False),
     Column("location", Text),
     Column("other_locations", Json),
@@ -96,7 +96,7 @@ job_listings = Table(
     Column("judged_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Index("uq_job_listings_url_key", "url_key", unique=True),
-    Index("uq_job_listings_fingerprint_key", "fingerprint_key", unique=True),
+    Index("uq_job_listings_origin_key", "origin_key", unique=True),
     Index(None, "fingerprint"),
     Index(None, "company_id"),
     Index(
@@ -118,6 +118,8 @@ listing_sources = Table(
     Column("external_id", Text),
     Column("url", Text),
     Column("content_hash", String(64), nullable=False, comment="of the listing as this one states"),
+    # A letter for each field that a board must not lose: title, url, description, location.
+    Column("stated", String(8), nullable=False),
     Column(
         "missing", Integer, nullable=False, server_default="0", comment="complete lists without"
     ),

@@ -14,7 +14,7 @@ from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.reading.lenient_json import read_json
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
-from ingestion_pipeline_tests.companies.boards import FIXTURES, body, read
+from ingestion_pipeline_tests.companies.sampled import FIXTURES, body, read
 
 EMPTY = {
     "greenhouse": b'{"jobs": [], "meta": {"total": 0}}',

@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.companies import Listing, Remote, Salary
-from ingestion_pipeline_tests.companies.boards import body, read
+from ingestion_pipeline_tests.companies.sampled import body, read
 
 LISTINGS: dict[str, tuple[str, Listing]] = {
     "greenhouse": (
@@ -77,6 +77,7 @@ LISTINGS: dict[str, tuple[str, Listing]] = {
             location="Bergen",
             posted_at=datetime(2026, 3, 2, tzinfo=UTC),
             employment_type="Full time",
+            posted_is_relative=True,
         ),
     ),
     "smartrecruiters": (

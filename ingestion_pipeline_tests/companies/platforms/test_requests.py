@@ -15,7 +15,7 @@ from ingestion_pipeline.companies.platforms import (
 )
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline_tests.companies.boards import CONFIGS, NOW, URLS, board, body, read
+from ingestion_pipeline_tests.companies.sampled import CONFIGS, NOW, URLS, board, body, read
 
 FIRST = {
     "greenhouse": "https://boards-api.greenhouse.io/v1/boards/northwind/jobs?content=true&pay_transparency=true",

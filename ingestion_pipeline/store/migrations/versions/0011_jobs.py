@@ -78,7 +78,7 @@ def _create_job_listings() -> None:
         sa.Column(
             "fingerprint", sa.String(64), nullable=False, comment="of title, company, beginning"
         ),
-        sa.Column("fingerprint_key", sa.String(64)),
+        sa.Column("origin_key", sa.String(64)),
         sa.Column("title", sa.Text(), nullable=False),
         sa.Column("location", sa.Text()),
         sa.Column("other_locations", Json),
@@ -119,9 +119,7 @@ def _create_job_listings() -> None:
         postgresql_where=sa.text("status = 'open'"),
         sqlite_where=sa.text("status = 'open'"),
     )
-    op.create_index(
-        "uq_job_listings_fingerprint_key", "job_listings", ["fingerprint_key"], unique=True
-    )
+    op.create_index("uq_job_listings_origin_key", "job_listings", ["origin_key"], unique=True)
     op.create_index("uq_job_listings_url_key", "job_listings", ["url_key"], unique=True)
 
 
@@ -145,6 +143,7 @@ def _create_listing_sources() -> None:
             nullable=False,
             comment="of the listing as this one states",
         ),
+        sa.Column("stated", sa.String(8), nullable=False),
         sa.Column(
             "missing",
             sa.Integer(),

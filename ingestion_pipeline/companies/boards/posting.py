@@ -1,0 +1,160 @@
+"""A listing with the keys under which it is known: on its board, on the web, and by its words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from hashlib import sha256
+from typing import Any
+
+import orjson
+
+from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.names import fingerprint, url_key
+from ingestion_pipeline.companies.salary import salary_as_dict
+from ingestion_pipeline.sources import Source
+
+MAX_KEY_CHARACTERS = 200  # an index of PostgreSQL takes no more than 2,700 bytes
+MINIMAL_TEXT = 100  # characters; a listing with no more of a description is thin
+LONG_TEXT = 200  # characters of a description that prove a posting without its company's name
+
+_REQUIREMENTS = re.compile(
+    r"require|qualification|what you(?:'ll)? (?:bring|need)|you have|you bring|must.have|experience"
+    r"|skills|anforderung|profil|exigences|requisitos",
+    re.IGNORECASE,
+)
+
+# What a judgement looks at: columns of `job_listings`.
+JUDGED = (
+    *("title", "company_name", "location", "other_locations", "remote", "description", "salary"),
+    *("posted_at", "employment_type"),
+)
+# What must not vanish from most listings of a board at once, by the letter that notes it.
+WATCHED_FIELDS = {"t": "title", "u": "url", "d": "description", "l": "location"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posting:
+    """A listing as one board states it; `stated` has a letter for each watched field it has."""
+
+    listing: Listing
+    company: str | None
+    external_key: str
+    url_key: str | None
+    fingerprint: str
+    content_hash: str
+    stated: str
+
+    @property
+    def is_telling(self) -> bool:
+        """Whether its words alone prove that another board's copy is the same posting."""
+        words = self.listing.description or ""
+        return len(words) >= LONG_TEXT or bool(words and self.company)
+
+    @property
+    def columns(self) -> dict[str, Any]:
+        """What it states, as columns of `job_listings`."""
+        one = self.listing
+        return {
+            "company_name": self.company,
+            "url": one.url,
+            "title": one.title,
+            "location": one.location,
+            "other_locations": list(one.other_locations) or None,
+            "remote": one.remote.value if one.remote else None,
+            "department": one.department,
+            "employment_type": one.employment_type,
+            "description": one.description,
+            "salary": dict(salary_as_dict(one.salary)) if one.salary else None,
+            "posted_at": one.posted_at,
+            "valid_until": one.valid_until,
+        }
+
+
+def posting_of(listing: Listing, source: Source) -> Posting:
+    """The listing under its keys; a company that it does not name is its board's."""
+    company = listing.company or source.company_id
+    words = fingerprint(listing.title, company, listing.description)
+    address = url_key(listing.url) if listing.url else None
+    stated = {"t": listing.title, "u": listing.url, "d": listing.description, "l": listing.location}
+    draft = Posting(
+        listing=listing,
+        company=company,
+        external_key=_external_key(listing, address, words),
+        url_key=address,
+        fingerprint=words,
+        content_hash="",
+        stated="".join(letter for letter, text in stated.items() if text),
+    )
+    said = draft.columns
+    if listing.posted_is_relative:
+        said["posted_at"] = None  # it moves with every reading
+    return Posting(
+        listing=listing,
+        company=company,
+        external_key=draft.external_key,
+        url_key=address,
+        fingerprint=words,
+        content_hash=content_hash(said),
+        stated=draft.stated,
+    )
+
+
+def content_hash(columns: Mapping[str, Any]) -> str:
+    """Of what a judgement looks at, from columns of `job_listings`; whoever changes them asks it.
+
+    Equal for equal values, whichever database they came from.
+    """
+    said = [columns.get(name) for name in JUDGED]
+    return sha256(orjson.dumps(said, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+class Level(StrEnum):
+    """How well a listing is known."""
+
+    THIN = "thin"
+    MINIMAL = "minimal"
+    GOOD = "good"
+
+
+def quality_of(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """How complete a listing is, from columns of `job_listings`, and what it does not state.
+
+    Minimal: URL, title, company and a text; good: also place, date, and what is required.
+    """
+    wanted = ("url", "company_name", "location", "description", "salary", "posted_at")
+    text = columns.get("description") or ""
+    has_text = len(text) > MINIMAL_TEXT
+    level = Level.THIN
+    if has_text and all(columns.get(name) for name in ("url", "title", "company_name")):
+        level = Level.MINIMAL
+        if columns.get("location") and columns.get("posted_at") and _REQUIREMENTS.search(text):
+            level = Level.GOOD
+    missing = [name for name in wanted if not columns.get(name)]
+    return {"level": level.value, "missing": missing}
+
+
+def _external_key(listing: Listing, address: str | None, words: str) -> str:
+    key = listing.external_id
+    if key is None:
+        place = (listing.location or "").casefold()
+        key = f"url:{address}" if address else f"text:{_digest(words + place)}"
+    return key if len(key) <= MAX_KEY_CHARACTERS else f"sha256:{_digest(key)}"
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _text(value: object) -> str:
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Decimal():
+            return str(value)
+        case _:
+            raise TypeError(f"{type(value).__name__} is no value of a listing")

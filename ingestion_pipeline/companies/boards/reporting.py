@@ -1,0 +1,188 @@
+"""What became of a board since it was last reported: its funnel, for people and plots."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import Connection, RowMapping, func, or_, select
+
+from ingestion_pipeline.companies.states import ListingStatus, Verdict
+from ingestion_pipeline.store.tables import job_listings, listing_sources, sources
+
+SHOWN_LISTINGS = 10
+OTHERWISE = "other"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownListing:
+    """A listing as a report shows it; `is_new` since the last report."""
+
+    title: str
+    company: str | None
+    location: str | None
+    posted_at: datetime | None
+    first_seen_at: datetime
+    verdict: str | None
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardReport:
+    """One board's state, and what happened to it since its last report.
+
+    `found` are the jobs that it lists; of them so many are `filtered` (by reason), `skipped`,
+    `matched`, or not judged yet. `duplicate` are those that another board listed before.
+    """
+
+    source_id: str
+    company: str | None
+    url: str
+    tier: str
+    outcome: str
+    polls: int
+    changes: int
+    found: int
+    new: int
+    duplicate: int
+    updated: int
+    closed: int
+    filtered: Mapping[str, int]
+    skipped: int
+    matched: int
+    waiting: int
+    newest: Sequence[ShownListing]
+
+
+def board_reports(connection: Connection, source_ids: Collection[str]) -> list[BoardReport]:
+    """The report of each of these boards, by a constant number of questions."""
+    columns = (
+        *("id", "company_id", "name", "url", "tier", "last_outcome", "untold_polls"),
+        *("untold_changes", "untold_updated", "untold_withdrawn"),
+    )
+    query = select(*(sources.c[name] for name in columns)).order_by(sources.c.id)
+    found = connection.execute(query.where(sources.c.id.in_(list(source_ids)))).mappings().all()
+    counts = _counts(connection, source_ids)
+    reasons = _reasons(connection, source_ids)
+    newest = _newest(connection, source_ids)
+    return [
+        _report(row, counts.get(row["id"]), reasons.get(row["id"], {}), newest.get(row["id"], []))
+        for row in found
+    ]
+
+
+def _is_new() -> Any:  # noqa: ANN401 - a SQL expression
+    first_seen = listing_sources.c.first_seen_at
+    return or_(sources.c.reported_at.is_(None), first_seen > sources.c.reported_at)
+
+
+def _counts(connection: Connection, source_ids: Collection[str]) -> dict[str, RowMapping]:
+    links = listing_sources.c
+    is_own = job_listings.c.source_id == links.source_id
+    listed = links.available
+    query = (
+        select(
+            links.source_id,
+            func.count().filter(listed).label("found"),
+            func.count().filter(_is_new(), is_own).label("new"),
+            func.count().filter(_is_new(), ~is_own).label("duplicate"),
+            *(
+                func.count().filter(listed, job_listings.c.verdict == verdict.value).label(verdict)
+                for verdict in Verdict
+            ),
+        )
+        .join(job_listings, job_listings.c.id == links.listing_id)
+        .join(sources, sources.c.id == links.source_id)
+        .where(links.source_id.in_(list(source_ids)))
+        .group_by(links.source_id)
+    )
+    return {row["source_id"]: row for row in connection.execute(query).mappings()}
+
+
+def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, Counter[str]]:
+    """By board, why its jobs were filtered: the first reason of each."""
+    links = listing_sources.c
+    query = (
+        select(links.source_id, job_listings.c.filter_result)
+        .join(job_listings, job_listings.c.id == links.listing_id)
+        .where(
+            links.source_id.in_(list(source_ids)),
+            links.available,
+            job_listings.c.verdict == Verdict.FILTERED.value,
+        )
+    )
+    found: dict[str, Counter[str]] = {}
+    for source_id, result in connection.execute(query):
+        found.setdefault(source_id, Counter())[first_reason(result)] += 1
+    return found
+
+
+def first_reason(result: object) -> str:
+    """The category of the first item that speaks against a listing."""
+    items = cast("dict[str, Any]", result).get("items") if isinstance(result, dict) else None
+    first: object = next(iter(cast("list[object]", items)), None) if items else None
+    said = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
+    return str(said.get("category") or said.get("name") or OTHERWISE)[:60]
+
+
+def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[ShownListing]]:
+    links, jobs = listing_sources.c, job_listings.c
+    order = (links.first_seen_at.desc(), jobs.posted_at.desc().nulls_last(), jobs.id.desc())
+    place = func.row_number().over(partition_by=links.source_id, order_by=order).label("place")
+    ranked = (
+        select(
+            links.source_id,
+            links.first_seen_at,
+            *(jobs.title, jobs.location, jobs.posted_at, jobs.verdict),
+            jobs.company_name.label("company"),
+            _is_new().label("is_new"),
+            place,
+        )
+        .join(job_listings, jobs.id == links.listing_id)
+        .join(sources, sources.c.id == links.source_id)
+        .where(
+            links.source_id.in_(list(source_ids)),
+            links.available,
+            jobs.status == ListingStatus.OPEN.value,
+        )
+        .cte("ranked")
+    )
+    query = select(ranked).where(ranked.c.place <= SHOWN_LISTINGS)
+    found: dict[str, list[ShownListing]] = {}
+    for row in connection.execute(query.order_by(ranked.c.source_id, ranked.c.place)).mappings():
+        shown: dict[str, Any] = {name: row[name] for name in ShownListing.__slots__}
+        shown["is_new"] = bool(shown["is_new"])
+        found.setdefault(row["source_id"], []).append(ShownListing(**shown))
+    return found
+
+
+def _report(
+    row: RowMapping,
+    counts: RowMapping | None,
+    reasons: Mapping[str, int],
+    newest: Sequence[ShownListing],
+) -> BoardReport:
+    count = dict(counts) if counts else {}
+    judged = {verdict: count.get(verdict.value, 0) for verdict in Verdict}
+    return BoardReport(
+        source_id=row["id"],
+        company=row["company_id"] or row["name"],
+        url=row["url"],
+        tier=row["tier"],
+        outcome=row["last_outcome"] or "not polled yet",
+        polls=row["untold_polls"],
+        changes=row["untold_changes"],
+        found=count.get("found", 0),
+        new=count.get("new", 0),
+        duplicate=count.get("duplicate", 0),
+        updated=row["untold_updated"],
+        closed=row["untold_withdrawn"],
+        filtered=dict(reasons),
+        skipped=judged[Verdict.SKIPPED],
+        matched=judged[Verdict.MATCHED],
+        waiting=count.get("found", 0) - sum(judged.values()),
+        newest=newest,
+    )

@@ -1,0 +1,318 @@
+"""The statements on listings and their links; one function, one statement."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    String,
+    Text,
+    exists,
+    literal,
+    select,
+    text,
+    true,
+    update,
+)
+
+from ingestion_pipeline.companies.states import ListingStatus
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+
+WITHDRAWN = "withdrawn"
+LOCK = 0x1157  # of all who write listings; nobody else may use it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownLink:
+    """A posting of a board that stands already."""
+
+    id: int
+    listing_id: int
+    source_id: str
+    external_key: str
+    content_hash: str
+    stated: str
+    missing: int
+    available: bool
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the last complete listing had it."""
+        return self.available and not self.missing
+
+
+def lock_listings(connection: Connection) -> None:
+    """Nobody else writes listings until the transaction ends.
+
+    Which postings are one is found out by URL and by words together: no single row stands for all
+    that two boards could say at the same moment. On SQLite there is one writer anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": LOCK})
+
+
+def known_links(
+    connection: Connection, source_ids: Collection[str]
+) -> dict[tuple[str, str], KnownLink]:
+    """All links of these boards, by (source, key)."""
+    if not source_ids:
+        return {}
+    columns = [listing_sources.c[name] for name in KnownLink.__slots__]
+    query = select(*columns).where(listing_sources.c.source_id.in_(list(source_ids)))
+    links = [KnownLink(**row) for row in connection.execute(query).mappings()]
+    return {(one.source_id, one.external_key): one for one in links}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A listing that a new posting may be."""
+
+    id: int
+    url_key: str | None
+    fingerprint: str
+    location: str | None
+
+
+def candidates(
+    connection: Connection, *, url_keys: Collection[str], fingerprints: Collection[str]
+) -> list[Candidate]:
+    """The listings with one of these URLs or words, oldest first."""
+    if not url_keys and not fingerprints:
+        return []
+    columns = [job_listings.c[name] for name in Candidate.__slots__]
+    by_url = _given(connection, "by_url", url_keys)
+    by_words = _given(connection, "by_words", fingerprints)
+    same_url = job_listings.c.url_key.in_(select(by_url.c.key))
+    same_words = job_listings.c.fingerprint.in_(select(by_words.c.key))
+    # Two questions: joined by OR, neither index would be used.
+    found = [
+        row
+        for condition in (same_url, same_words)
+        for row in connection.execute(select(*columns).where(condition)).mappings()
+    ]
+    unique = {row["id"]: Candidate(**row) for row in found}
+    return [unique[id_] for id_ in sorted(unique)]
+
+
+def _given(connection: Connection, name: str, keys: Collection[str]) -> Any:  # noqa: ANN401 - a CTE
+    return row_source(connection, {"key": String(64)}, [(key,) for key in sorted(keys)], name)
+
+
+def links_of(
+    connection: Connection, listing_ids: Collection[int]
+) -> dict[int, list[tuple[str, str, bool]]]:
+    """By listing, its links as (source, key, available)."""
+    found: dict[int, list[tuple[str, str, bool]]] = {}
+    if not listing_ids:
+        return found
+    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(listing_ids)], "given")
+    links = listing_sources.c
+    query = select(links.listing_id, links.source_id, links.external_key, links.available).join(
+        given, given.c.id == links.listing_id
+    )
+    for listing_id, source_id, key, available in connection.execute(query):
+        found.setdefault(listing_id, []).append((source_id, key, available))
+    return found
+
+
+_LISTING: dict[str, Any] = {
+    "source_id": String(120),
+    "company_id": String(120),
+    "company_name": Text(),
+    "url": Text(),
+    "url_key": String(64),
+    "fingerprint": String(64),
+    "origin_key": String(64),
+    "title": Text(),
+    "location": Text(),
+    "other_locations": Json,
+    "remote": String(10),
+    "department": Text(),
+    "employment_type": Text(),
+    "description": Text(),
+    "salary": Json,
+    "posted_at": UtcDateTime(),
+    "valid_until": UtcDateTime(),
+    "quality": Json,
+    "content_hash": String(64),
+    "tracking_id": String(36),
+}
+
+
+def insert_listings(
+    connection: Connection, new: Sequence[Mapping[str, Any]], *, now: datetime
+) -> dict[str, int]:
+    """The ids of the listings that were not there before, by their `origin_key`."""
+    if not new:
+        return {}
+    rows = [[one.get(name) for name in _LISTING] for one in new]
+    given = row_source(connection, _LISTING, rows, "given")
+    moment = literal(now, UtcDateTime())
+    found = select(*given.c, literal(ListingStatus.OPEN.value), moment, moment).where(true())
+    statement = (
+        insert_into(connection, job_listings)
+        .from_select([*_LISTING, "status", "first_seen_at", "changed_at"], found)
+        .on_conflict_do_nothing()
+        .returning(job_listings.c.origin_key, job_listings.c.id)
+    )
+    return {key: id_ for key, id_ in connection.execute(statement)}  # noqa: C416 - rows to a dict
+
+
+_LINK: dict[str, Any] = {
+    "listing_id": Id,
+    "source_id": String(120),
+    "external_key": Text(),
+    "external_id": Text(),
+    "url": Text(),
+    "content_hash": String(64),
+    "stated": String(8),
+}
+
+
+def insert_links(connection: Connection, new: Sequence[tuple[Any, ...]], *, now: datetime) -> None:
+    """The links stand, first seen now; each is given as the columns of `_LINK`."""
+    if not new:
+        return
+    given = row_source(connection, _LINK, new, "given")
+    moment = literal(now, UtcDateTime())
+    found = select(*given.c, moment, moment).where(true())  # SQLite wants a WHERE here
+    connection.execute(
+        insert_into(connection, listing_sources)
+        .from_select([*_LINK, "first_seen_at", "last_seen_at"], found)
+        .on_conflict_do_nothing(index_elements=["source_id", "external_key"])
+    )
+
+
+def update_links(
+    connection: Connection, changed: Sequence[tuple[int, str | None, str, str]], *, now: datetime
+) -> None:
+    """The links (id, url, hash, stated) say what their board says now, and are there."""
+    if not changed:
+        return
+    columns = {"id": Id, "url": Text(), "content_hash": String(64), "stated": String(8)}
+    given = row_source(connection, columns, sorted(changed), "given")
+    connection.execute(
+        update(listing_sources)
+        .where(listing_sources.c.id == given.c.id)
+        .values(
+            url=given.c.url,
+            content_hash=given.c.content_hash,
+            stated=given.c.stated,
+            missing=0,
+            available=True,
+            last_seen_at=now,
+        )
+    )
+
+
+def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime, bool]]) -> None:
+    """One complete listing more lacked these links (id, last seen, whether it is still there)."""
+    if not missed:
+        return
+    columns = {"id": Id, "last_seen_at": UtcDateTime(), "available": Boolean()}
+    given = row_source(connection, columns, sorted(missed), "given")
+    connection.execute(
+        update(listing_sources)
+        .where(listing_sources.c.id == given.c.id)
+        .values(
+            missing=listing_sources.c.missing + 1,
+            available=given.c.available,
+            last_seen_at=given.c.last_seen_at,
+        )
+    )
+
+
+def stored_listings(connection: Connection, ids: Collection[int]) -> dict[int, dict[str, Any]]:
+    """The listings as they stand, by id."""
+    if not ids:
+        return {}
+    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
+    query = select(job_listings).join(given, given.c.id == job_listings.c.id)
+    return {row["id"]: dict(row) for row in connection.execute(query).mappings()}
+
+
+_UPDATED = [
+    name
+    for name in _LISTING
+    if name not in {"source_id", "company_id", "url_key", "origin_key", "tracking_id"}
+]
+
+
+def update_listings(
+    connection: Connection, changed: Sequence[Mapping[str, Any]], *, now: datetime
+) -> None:
+    """The listings say something else from now on; each is given whole, with its id."""
+    if not changed:
+        return
+    columns = {"id": Id} | {name: _LISTING[name] for name in _UPDATED}
+    rows = [[one[name] for name in columns] for one in changed]
+    given = row_source(connection, columns, sorted(rows, key=lambda row: row[0]), "given")
+    connection.execute(
+        update(job_listings)
+        .where(job_listings.c.id == given.c.id)
+        .values({name: given.c[name] for name in _UPDATED} | {"changed_at": now})
+    )
+
+
+def close_listings(connection: Connection, ids: Collection[int], *, now: datetime) -> list[int]:
+    """Those of these that no board lists any more are closed; which."""
+    if not ids:
+        return []
+    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
+    is_listed = exists().where(
+        listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available
+    )
+    statement = (
+        update(job_listings)
+        .where(
+            job_listings.c.id.in_(select(given.c.id)),
+            job_listings.c.status == ListingStatus.OPEN.value,
+            ~is_listed,
+        )
+        .values(status=ListingStatus.CLOSED.value, closed_at=now)
+        .returning(job_listings.c.id)
+    )
+    return list(connection.execute(statement).scalars())
+
+
+def withdraw_matches(connection: Connection, ids: Collection[int], *, now: datetime) -> None:
+    """What was closed is no match any more."""
+    if not ids:
+        return
+    connection.execute(
+        update(job_matches)
+        .where(job_matches.c.listing_id.in_(list(ids)), job_matches.c.status != WITHDRAWN)
+        .values(status=WITHDRAWN, updated_at=now)
+    )
+
+
+def reopen_listings(connection: Connection, ids: Collection[int], *, now: datetime) -> list[int]:
+    """Those of these that were closed are open again; which."""
+    if not ids:
+        return []
+    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
+    statement = (
+        update(job_listings)
+        .where(
+            job_listings.c.id.in_(select(given.c.id)),
+            job_listings.c.status == ListingStatus.CLOSED.value,
+        )
+        .values(
+            status=ListingStatus.OPEN.value,
+            closed_at=None,
+            changed_at=now,
+            # judged anew: its match was withdrawn
+            judged_as=None,
+            verdict=None,
+        )
+        .returning(job_listings.c.id)
+    )
+    return list(connection.execute(statement).scalars())

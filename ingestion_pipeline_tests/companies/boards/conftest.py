@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import FixedClock, Store
+from ingestion_pipeline_tests.companies.boards.polling import Boards
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import a_shop, settings_of
+
+
+@pytest.fixture
+def boards(store: Store, clock: FixedClock, settings: Settings) -> Iterator[Boards]:
+    fast = settings_of(settings.home, settings.database_url)
+    with FakeWeb({"/robots.txt": 404}) as web:
+        yield Boards(a_shop(store, fast), web, clock)

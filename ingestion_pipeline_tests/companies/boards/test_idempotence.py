@@ -1,0 +1,249 @@
+"""The same board again, and at the same moment: one listing, and nothing written."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from ingestion_pipeline.companies.boards.ingestion import ingest_boards
+from ingestion_pipeline.companies.boards.plan import BoardListing
+from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.pages.system import Ingested
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline.store import open_store
+from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board
+from ingestion_pipeline_tests.companies.sampled import body
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.samples import sample
+
+OTHER = "job_board:other"
+API = {"api_base": "http://api.test"}
+
+
+def served(web: FakeWeb, path: str, content: bytes) -> None:
+    web.routes[path] = Reply(content)
+
+
+def a_workday(web: FakeWeb) -> None:
+    """Two pages of a list whose total is true on the first alone."""
+    first = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20)]
+    second = [{"title": f"Job {n}", "externalPath": f"/job/Oslo/Job_R-{n}"} for n in range(20, 23)]
+    web.routes["/wday/cxs/globex/Careers/jobs"] = [
+        Reply(json.dumps({"total": 23, "jobPostings": page}).encode())
+        for page in (first, second) * 4
+    ]
+
+
+KINDS: dict[str, tuple[str, dict[str, Any], Callable[[FakeWeb], None], int]] = {
+    "greenhouse": (
+        "https://boards.greenhouse.io/anthropic",
+        API,
+        lambda web: served(
+            web,
+            "/v1/boards/anthropic/jobs?content=true&pay_transparency=true",
+            sample("jobs/greenhouse/anthropic_4.json").read_bytes(),
+        ),
+        4,
+    ),
+    "lever": (
+        "https://jobs.eu.lever.co/acme",
+        API,
+        lambda web: served(web, "/v0/postings/acme?mode=json", body("lever.json")),
+        2,
+    ),
+    "workday": ("https://globex.wd3.myworkdayjobs.com/Careers", API, a_workday, 23),
+    "personio": (
+        "https://tyrell.jobs.personio.com/",
+        API,
+        lambda web: served(web, "/xml", body("personio.xml")),
+        1,
+    ),
+    "rss": (
+        "https://a.test/jobs.rss",
+        {"api_base": "http://api.test/jobs.rss"},
+        lambda web: served(web, "/jobs.rss", body("rss.xml")),
+        1,
+    ),
+}
+
+
+@pytest.mark.parametrize("platform", KINDS)
+def test_running_a_board_twice_adds_nothing(boards: Boards, platform: str) -> None:
+    url, config, serve, count = KINDS[platform]
+    serve(boards.web)
+    boards.given(a_board(url=url, platform=platform, config=config))
+    boards.poll()
+    before = (boards.listings(), boards.links(), boards.job_tasks())
+    assert [len(some) for some in before] == [count] * 3, boards.row().last_outcome
+
+    forget_the_body(boards)
+    boards.poll()
+
+    assert (boards.listings(), boards.links(), boards.job_tasks()) == before
+    nothing = (f"{count} found, nothing new", f"{count} found, 1 unreadable")
+    assert boards.row().last_outcome in nothing
+
+
+def forget_the_body(boards: Boards) -> None:
+    """So that it is read again although it is the same."""
+    from sqlalchemy import update
+
+    from ingestion_pipeline.store.tables import sources
+
+    with boards.store.begin() as connection:
+        connection.execute(update(sources).values(content_hash=None, etag=None))
+
+
+def a_listing(number: int, **changes: Any) -> Listing:
+    values: dict[str, Any] = {
+        "external_id": str(number),
+        "title": f"Engineer {number}",
+        "url": f"https://acme.test/jobs/{number}",
+        "description": f"We build pipes, number {number}. " + "Work with us. " * 20,
+        "company": "Acme Inc.",
+    }
+    return Listing(**(values | changes))
+
+
+def given_two(boards: Boards) -> None:
+    other: Definition = a_board(id=OTHER, url="https://boards.greenhouse.io/other")
+    boards.given(a_board(), other)
+
+
+def in_own_transaction(
+    boards: Boards, listing: BoardListing, start: threading.Barrier
+) -> list[Ingested]:
+    url = str(boards.shop.settings.store_url)
+    with closing(open_store(url, clock=boards.clock)) as own:
+        start.wait()
+        with own.begin() as connection:
+            settings = boards.shop.settings
+            return ingest_boards(connection, [listing], now=boards.clock.at, settings=settings)
+
+
+@pytest.mark.parametrize("by", ["url", "words"])
+def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(
+    boards: Boards, by: str
+) -> None:
+    given_two(boards)
+    start = threading.Barrier(2)
+    numbers = range(20)
+    copies = [
+        a_listing(n, external_id=f"x{n}")
+        if by == "url"
+        else a_listing(n, external_id=f"x{n}", url=f"https://other.test/{n}")
+        for n in reversed(numbers)
+    ]
+    given = [
+        boards.board_listing(ACME, [a_listing(n) for n in numbers]),
+        boards.board_listing(OTHER, copies),
+    ]
+
+    with ThreadPoolExecutor(2) as pool:
+        done = [pool.submit(in_own_transaction, boards, one, start) for one in given]
+        outcomes = sorted(one.result(60)[0].outcome for one in done)
+
+    assert outcomes == ["first sync: 20 found, 20 duplicate", "first sync: 20 found, 20 new"]
+    assert (len(boards.listings()), len(boards.links())) == (20, 40)
+    assert len(boards.job_tasks()) == 20
+
+
+def test_one_board_ingested_by_four_at_once_is_ingested_once(boards: Boards) -> None:
+    boards.given()
+    start = threading.Barrier(4)
+    listing = boards.board_listing(ACME, [a_listing(n) for n in range(10)])
+
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(in_own_transaction, boards, listing, start) for _ in range(4)]
+        new = sorted(one.result(60)[0].new for one in done)
+
+    assert new == [0, 0, 0, 10]
+    assert (len(boards.listings()), len(boards.links()), len(boards.job_tasks())) == (10, 10, 10)
+
+
+def traces(connection: Connection) -> Any:
+    """What every write to the two tables changes."""
+    if connection.dialect.name == "sqlite":
+        return connection.connection.driver_connection.total_changes  # pyright: ignore[reportOptionalMemberAccess]
+    return [
+        connection.execute(text(f"SELECT xmin, ctid, id FROM {table} ORDER BY id")).all()
+        for table in ("job_listings", "listing_sources")
+    ]
+
+
+def test_an_unchanged_board_writes_no_row(boards: Boards) -> None:
+    boards.given()
+    listed = [a_listing(n) for n in range(30)]
+    settings, now = boards.shop.settings, boards.clock.at
+
+    with boards.store.begin() as connection:
+        one = boards.board_listing(ACME, listed)
+        ingest_boards(connection, [one], now=now, settings=settings)
+    with boards.store.begin() as connection:
+        before = traces(connection)
+        ingest_boards(connection, [boards.board_listing(ACME, listed)], now=now, settings=settings)
+        assert traces(connection) == before
+        changed = [a_listing(0, title="Other"), *listed[1:]]
+        ingest_boards(connection, [boards.board_listing(ACME, changed)], now=now, settings=settings)
+        assert traces(connection) != before
+
+
+WAL = """
+SELECT coalesce(sum(record_length), 0) FROM pg_get_wal_records_info(
+  :since, pg_current_wal_flush_lsn()) WHERE EXISTS (
+    SELECT FROM unnest(ARRAY['job_listings', 'listing_sources']) AS name,
+      LATERAL (SELECT pg_relation_filenode(name::regclass) AS node UNION ALL
+        SELECT pg_relation_filenode(indexrelid) FROM pg_index WHERE indrelid = name::regclass) files
+    WHERE block_ref LIKE '%/' || node || ' %')
+"""
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("database", ["postgres"])
+def test_an_unchanged_board_leaves_no_byte_of_log_about_listings(boards: Boards) -> None:
+    boards.given()
+    listed = [a_listing(n) for n in range(30)]
+    settings, now = boards.shop.settings, boards.clock.at
+    first = boards.board_listing(ACME, listed)
+    with boards.store.begin() as connection:
+        connection.execute(text("CREATE EXTENSION IF NOT EXISTS pg_walinspect"))
+        ingest_boards(connection, [first], now=now, settings=settings)
+    with boards.store.begin() as connection:
+        connection.execute(text("CHECKPOINT"))  # the next touch of a page would be logged whole
+
+    def log_of(some: list[Listing]) -> int:
+        one = boards.board_listing(ACME, some)
+        with boards.store.begin() as connection:
+            since = connection.execute(text("SELECT pg_current_wal_insert_lsn()")).scalar_one()
+            ingest_boards(connection, [one], now=now, settings=settings)
+            connection.execute(text("UPDATE sources SET updated_at = updated_at"))  # as a poll does
+        with boards.store.read() as connection:
+            return int(connection.execute(text(WAL), {"since": since}).scalar_one())
+
+    assert log_of(listed) == 0
+    assert log_of([a_listing(n, title="Other") for n in range(30)]) > 30 * 50
+
+
+def test_a_relative_date_does_not_move_with_every_reading(boards: Boards) -> None:
+    """Workday's "Posted 3 Days Ago": each poll made every job another one."""
+    boards.given()
+    settings, now = boards.shop.settings, boards.clock.at
+    with boards.store.begin() as connection:
+        one = a_listing(1, posted_at=now, posted_is_relative=True)
+        ingest_boards(connection, [boards.board_listing(ACME, [one])], now=now, settings=settings)
+    boards.clock.advance(days=1)
+
+    with boards.store.begin() as connection:
+        later = a_listing(1, posted_at=boards.clock.at, posted_is_relative=True)
+        (result,) = ingest_boards(
+            connection, [boards.board_listing(ACME, [later])], now=now, settings=settings
+        )
+
+    assert (result.updated, boards.listings()[0].posted_at) == (0, now)

@@ -1,0 +1,307 @@
+"""A board becomes listings: each posting once, what is gone twice closed, nothing half believed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import insert, select
+
+from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
+from ingestion_pipeline_tests.pollers import rows, task_row
+
+
+def test_a_first_poll_makes_listings_links_and_silent_tasks(boards: Boards) -> None:
+    boards.given()
+
+    polled = boards.poll(jobs(1, 2))
+
+    first, second = boards.listings()
+    assert polled.counts.changed == 1
+    assert (first.title, second.title) == ("Engineer 1", "Engineer 2")
+    assert (first.status, first.location, first.company_name) == ("open", "Oslo", "Acme, Inc.")
+    assert first.posted_at == datetime(2026, 2, 20, 10, tzinfo=UTC)
+    assert [link.listing_id for link in boards.links()] == [first.id, second.id]
+    assert boards.row().last_outcome == "first sync: 2 found, 2 new"
+    assert [task.payload["is_first_sync"] for task in boards.job_tasks()] == [True, True]
+
+
+def test_a_job_task_is_of_its_polls_lineage_and_carries_its_url(boards: Boards) -> None:
+    """Trap 16."""
+    boards.given()
+
+    boards.poll(jobs(7))
+
+    parent = task_row(boards.store, ACME)
+    (task,) = boards.job_tasks()
+    assert (task.tracking_id, task.parent_id) == (parent.tracking_id, parent.id)
+    assert (task.ancestry, task.spawn_depth) == ([parent.id], 1)
+    assert task.url == task.dedupe_key == "https://boards.greenhouse.io/acme/jobs/7"
+    assert task.payload["listing_id"] == boards.listings()[0].id
+    assert boards.listings()[0].tracking_id == parent.tracking_id
+
+
+def test_what_comes_after_the_first_sync_is_loud(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1))
+
+    boards.poll(jobs(1, 2))
+
+    assert [task.payload["is_first_sync"] for task in boards.job_tasks()] == [True, False]
+    assert boards.row().last_outcome == "2 found, 1 new"
+
+
+def test_a_board_that_is_empty_at_first_is_a_success_and_no_sync(boards: Boards) -> None:
+    """Trap 19: zero jobs is a success."""
+    boards.given()
+
+    boards.poll([])
+
+    row = boards.row()
+    assert (row.status, row.failure_count, row.last_outcome) == (
+        "active",
+        0,
+        "first sync: 0 found, nothing new",
+    )
+    assert row.synced_at is None
+
+
+def test_a_changed_listing_is_updated_and_judged_again(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1, 2))
+
+    boards.poll([a_job(1), a_job(2, title="Lead Engineer")])
+
+    assert [one.title for one in boards.listings()] == ["Engineer 1", "Lead Engineer"]
+    assert boards.row().last_outcome == "2 found, 1 updated"
+    # its first task still waits, and judges what the listing says when it comes to it
+    assert len(boards.job_tasks()) == 2
+
+
+def test_a_listing_gone_once_is_missed_and_gone_twice_is_closed(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1, 2, 3))
+    listing = boards.listings()[2]
+    with boards.store.begin() as connection:
+        connection.execute(insert(job_matches), [a_match(listing.id)])
+
+    boards.poll(jobs(1, 2))
+    assert [(link.missing, link.available) for link in boards.links()][2] == (1, True)
+    assert boards.listings()[2].status == "open"
+
+    boards.poll(jobs(1, 2))  # the same body again: it is read again all the same
+    closed = boards.listings()[2]
+    assert (closed.status, closed.closed_at) == ("closed", boards.clock.at)
+    assert [link.available for link in boards.links()] == [True, True, False]
+    assert [one.status for one in rows(boards.store, job_matches)] == ["withdrawn"]
+    assert boards.row().last_outcome == "2 found, 1 closed"
+    assert boards.row().record_count == 2
+
+
+def test_a_closed_listing_that_returns_is_open_and_judged_again(boards: Boards) -> None:
+    boards.given()
+    for listed in (jobs(1, 2), jobs(1), jobs(1)):
+        boards.poll(listed)
+    assert boards.listings()[1].status == "closed"
+    end_jobs(boards)
+
+    boards.poll(jobs(1, 2))
+
+    returned = boards.listings()[1]
+    assert (returned.status, returned.closed_at) == ("open", None)
+    assert boards.row().last_outcome == "2 found, 1 reopened"
+    waiting = [task for task in boards.job_tasks() if task.status == "PENDING"]
+    assert [task.payload["listing_id"] for task in waiting] == [returned.id]
+
+
+def test_a_part_of_a_list_closes_nothing(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1, 2, 3))
+
+    for _ in range(3):
+        boards.poll([*jobs(1, 2), {"title": "no id"}])
+
+    assert [one.status for one in boards.listings()] == ["open"] * 3
+    assert [link.missing for link in boards.links()] == [0, 0, 0]
+
+
+def test_an_empty_list_after_a_full_one_is_not_believed(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1, 2))
+
+    boards.poll([])
+    boards.poll([])
+
+    row = boards.row()
+    assert row.last_outcome.startswith("quarantined: lists nothing, 2 jobs are known")
+    assert (row.status, row.failure_count, row.record_count) == ("active", 0, 2)
+    assert [one.status for one in boards.listings()] == ["open", "open"]
+    (letter,) = boards.letters()
+    assert (letter.error_code, letter.occurrences, letter.source_id) == ("quarantined", 2, ACME)
+
+
+def test_a_large_drop_is_not_believed_until_somebody_says_so(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(*range(10)))
+
+    boards.poll(jobs(1, 2))
+    assert "8 of 10 known jobs are missing" in boards.row().last_outcome
+
+    from ingestion_pipeline.sources.changes import accept_drop
+
+    with boards.store.begin() as connection:
+        accept_drop(connection, ACME, actor="me", now=boards.clock.at)
+    boards.poll(jobs(1, 2))
+    assert sum(one.status == "open" for one in boards.listings()) == 2
+
+
+def test_a_renamed_field_is_not_believed_and_its_body_is_kept(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1, 2, 3))
+    before = boards.listings()
+    renamed = [{**job, "body": job["content"]} for job in jobs(1, 2, 3, title="Other")]
+    for job in renamed:
+        del job["content"]
+
+    boards.poll(renamed)
+
+    assert "3 of 3 known jobs have lost their description" in boards.row().last_outcome
+    assert boards.listings() == before
+    (letter,) = boards.letters()
+    kept = {row.id: row for row in rows(boards.store, snapshots)}
+    body = boards.shop.content.get(kept[letter.payload["snapshots"][0]].content_hash)
+    assert b'"body"' in body
+
+
+def test_fields_that_all_have_another_name_fail_the_poll_and_keep_the_body(boards: Boards) -> None:
+    boards.given()
+    boards.poll(jobs(1))
+
+    boards.poll([{"key": 1, "name": "Engineer"}])
+
+    (letter,) = boards.letters()
+    assert letter.error_code == "unexpected_body"
+    assert letter.payload["snapshots"]
+    assert (boards.row().failure_count, boards.listings()[0].status) == (1, "open")
+
+
+def test_one_job_of_two_cities_on_one_board_is_two_listings(boards: Boards) -> None:
+    boards.given()
+    same = {"title": "Engineer", "content": "<p>We build pipes.</p>"}
+
+    boards.poll([a_job(1, **same), a_job(2, **same, location={"name": "Bergen"})])
+
+    assert [one.location for one in boards.listings()] == ["Oslo", "Bergen"]
+
+
+def test_jobs_that_share_one_address_are_told_apart_and_each_judged(boards: Boards) -> None:
+    boards.given()
+
+    boards.poll(jobs(1, 2, absolute_url="https://acme.test/careers"))
+
+    assert len(boards.listings()) == len(boards.job_tasks()) == 2
+    assert len({task.url for task in boards.job_tasks()}) == 2
+
+
+def test_the_same_posting_on_two_boards_is_one_listing_with_two_links(boards: Boards) -> None:
+    boards.given(
+        a_board(),
+        a_board(id="job_board:other", url="https://boards.greenhouse.io/other"),
+    )
+    boards.lists(jobs(1), token="acme")
+    copy = a_job(99, title="Engineer 1", content=a_job(1)["content"], company_name="Acme GmbH")
+    boards.lists([copy], token="other")
+
+    boards.poll()
+    boards.poll()
+
+    (listing,) = boards.listings()
+    assert {(link.source_id, link.listing_id) for link in boards.links()} == {
+        (ACME, listing.id),
+        ("job_board:other", listing.id),
+    }
+    assert len(boards.job_tasks()) == 1
+
+
+def test_a_listing_is_closed_only_when_no_board_has_it(boards: Boards) -> None:
+    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    shared = {"absolute_url": "https://acme.test/jobs/1?utm_source=x"}
+    boards.lists([*jobs(5), a_job(1, **shared)], token="acme")
+    boards.lists([*jobs(6), a_job(77, **shared)], token="other")
+    boards.poll()
+    boards.lists(jobs(5), token="acme")
+    for _ in range(2):
+        boards.poll()
+    assert [one.status for one in boards.listings()] == ["open"] * 3
+
+    boards.lists(jobs(6), token="other")
+    for _ in range(2):
+        boards.poll()
+    assert sorted(one.status for one in boards.listings()) == ["closed", "open", "open"]
+
+
+def test_a_second_board_adds_what_the_first_does_not_say_and_overwrites_nothing(
+    boards: Boards,
+) -> None:
+    boards.given(a_board(), a_board(id="job_board:other", url="https://boards.greenhouse.io/other"))
+    boards.lists([a_job(1, location=None)], token="acme")
+    shared = a_job(1)["absolute_url"]
+    boards.lists([a_job(7, absolute_url=shared, title="Engineer!")], token="other")
+    boards.poll()
+
+    later = a_job(7, absolute_url=shared, title="Engineer?", location={"name": "Rome"})
+    boards.lists([later], token="other")
+    boards.poll()
+
+    (listing,) = boards.listings()
+    assert (listing.title, listing.location) == ("Engineer 1", "Rome")
+
+
+def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
+    from dataclasses import replace
+
+    boards.given()
+    deep = boards.board_listing(ACME, [])
+    parent = replace(deep.task, spawn_depth=10)
+    from ingestion_pipeline.companies.boards.spawning import Judging, spawn_jobs
+
+    with boards.store.begin() as connection:
+        one = Judging(
+            parent=parent, source=boards.source(), listing_id=1, url="https://a.test/1", is_new=True
+        )
+        spawn_jobs(connection, [one], now=boards.clock.at, settings=boards.shop.settings)
+        query = select(audit_log).where(audit_log.c.action == "spawn.refused")
+        (told,) = connection.execute(query).all()
+
+    assert told.detail["reason"] == "too_deep"
+    assert boards.job_tasks() == []
+
+
+def a_match(listing_id: int) -> dict[str, object]:
+    return {
+        "listing_id": listing_id,
+        "source_id": ACME,
+        "status": "new",
+        "score": 90,
+        "base_score": 90,
+        "priority": "high",
+        "method": "rules",
+        "adjustments": [],
+        "skills_matched": [],
+        "skills_missing": [],
+        "reason": "fits",
+        "grounding": {},
+        "judged_as": "x",
+        "created_at": NOON,
+        "updated_at": NOON,
+    }
+
+
+def end_jobs(boards: Boards) -> None:
+    from sqlalchemy import update
+
+    from ingestion_pipeline.store.tables import tasks
+
+    with boards.store.begin() as connection:
+        connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))

@@ -1,0 +1,69 @@
+"""A listing under its keys, what a judgement sees of it, and how well it is known."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.companies.boards.posting import content_hash, quality_of
+from ingestion_pipeline.companies.boards.readings import reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.salary import salary_in
+from ingestion_pipeline.reading.reading import Problem, Reading
+
+POSTED = datetime(2026, 3, 1, tzinfo=UTC)
+GOOD: dict[str, Any] = {
+    "url": "https://a.test/1",
+    "title": "Engineer",
+    "company_name": "Acme",
+    "description": "Requirements: pipes. " * 10,
+    "location": "Oslo",
+    "posted_at": POSTED,
+    "salary": {"minimum": "1"},
+}
+
+
+@pytest.mark.parametrize(
+    ("without", "level"),
+    [
+        ({}, "good"),
+        ({"location": None}, "minimal"),
+        ({"posted_at": None}, "minimal"),
+        ({"description": "x" * 101}, "minimal"),
+        ({"description": "x" * 100}, "thin"),
+        ({"company_name": None}, "thin"),
+        ({"url": None}, "thin"),
+    ],
+)
+def test_a_listing_is_thin_minimal_or_good(without: dict[str, Any], level: str) -> None:
+    quality = quality_of(GOOD | without)
+
+    assert quality["level"] == level
+    assert quality["missing"] == [name for name in without if without[name] is None]
+
+
+def test_a_hash_covers_what_a_judgement_looks_at_and_nothing_else() -> None:
+    one = content_hash(GOOD)
+
+    assert one == content_hash(GOOD | {"url": "https://b.test/", "department": "x"})
+    for name, other in {"title": "x", "location": "x", "posted_at": None, "remote": "x"}.items():
+        assert content_hash(GOOD | {name: other}) != one
+
+
+def test_a_reading_survives_the_content_store() -> None:
+    listing = Listing(
+        external_id="1",
+        title="Engineer",
+        url=None,
+        posted_at=POSTED,
+        remote=Remote.HYBRID,
+        salary=salary_in("$120-150k a year"),
+        other_locations=("Rome",),
+        posted_is_relative=True,
+    )
+    problem = Problem(where="item 2", message="no id")
+    reading = Reading(records=[listing], problems=[problem], is_complete=True, notes=["a part"])
+
+    assert reading_from_bytes(reading_to_bytes(reading)) == reading

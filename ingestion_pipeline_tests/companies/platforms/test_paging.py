@@ -1,0 +1,216 @@
+"""Lists by config, page by page: numbers, offsets, cursors, templates; POST and secrets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.companies.platforms import BadConfig, Board, platform
+from ingestion_pipeline.pages.listing import Known, NewListing, fetch_listing
+from ingestion_pipeline.pages.request import Answer, Fetched, Request, Secret, SecretPlace
+from ingestion_pipeline.work.errors import Permanent
+
+URL = "https://a.test/api/jobs?team=x"
+FIELDS = {"title": "t", "external_id": "id"}
+
+
+def a_list(pagination: Mapping[str, Any], **config: Any) -> Board:
+    settings = {"items": "jobs", "fields": FIELDS, "pagination": dict(pagination), **config}
+    return platform("json").configure(URL, settings)
+
+
+def a_page(*numbers: int, **more: Any) -> bytes:
+    listed = [{"t": f"Job {n}", "id": str(n)} for n in numbers]
+    return json.dumps({"jobs": listed, **more}).encode()
+
+
+def fetched(board: Board, *bodies: bytes, most: int = 50) -> tuple[list[Request], list[Fetched]]:
+    """What is asked for, one after the other; behind the last body there is nothing."""
+    asked: list[Request] = []
+
+    async def fetch(request: Request) -> Answer:
+        asked.append(request)
+        if len(asked) > len(bodies):
+            raise Permanent("gone", code="http_404")
+        return Fetched(
+            url=request.url,
+            final_url=request.url,
+            status_code=200,
+            body=bodies[len(asked) - 1],
+            content_type=None,
+            etag=None,
+            last_modified=None,
+        )
+
+    found = asyncio.run(
+        fetch_listing(board, Known(), reader="r", fetch=fetch, max_pages=most, may_be_cut=True)
+    )
+    assert isinstance(found, NewListing)
+    return asked, list(found.pages)
+
+
+def read(board: Board, pages: list[Fetched]) -> tuple[list[str | None], bool]:
+    reading = board.read([one.body for one in pages], content_types=[None] * len(pages))
+    return [one.external_id for one in reading.records], reading.is_complete
+
+
+def test_pages_by_number_go_on_until_one_is_empty() -> None:
+    board = a_list({"kind": "page_num", "parameter": "p"}, complete=True)
+
+    asked, pages = fetched(board, a_page(1, 2), a_page(3), a_page())
+
+    assert [one.url for one in asked] == [
+        f"https://a.test/api/jobs?team=x&p={number}" for number in (1, 2, 3)
+    ]
+    assert read(board, pages) == (["1", "2", "3"], True)
+
+
+def test_pages_by_number_end_where_there_is_none() -> None:
+    board = a_list({"kind": "url_template", "url_template": "https://a.test/p/{page}"})
+
+    asked, pages = fetched(board, a_page(1))
+
+    assert [one.url for one in asked] == ["https://a.test/p/1", "https://a.test/p/2"]
+    assert len(pages) == 1
+
+
+def test_a_server_that_repeats_its_last_page_is_not_asked_for_ever() -> None:
+    board = a_list({"kind": "page_num"}, complete=True)
+
+    asked, pages = fetched(board, a_page(1), *[a_page(2)] * 9)
+
+    assert len(asked) == 3
+    assert read(board, pages) == (["1", "2"], True)
+
+
+def test_offsets_grow_by_the_size_of_a_page() -> None:
+    board = a_list({"kind": "offset", "size": 2, "size_parameter": "limit"})
+
+    asked, _ = fetched(board, a_page(1, 2), a_page(3), a_page())
+
+    assert [one.url.partition("x&")[2] for one in asked] == [
+        "limit=2&offset=0",
+        "limit=2&offset=2",
+        "limit=2&offset=4",
+    ]
+
+
+def test_a_cursor_is_followed_until_there_is_none() -> None:
+    board = a_list({"kind": "cursor", "cursor": "meta.next"})
+
+    asked, _ = fetched(board, a_page(1, meta={"next": "a b"}), a_page(2, meta={"next": None}))
+
+    assert [one.url.partition("team=x")[2] for one in asked] == ["", "&cursor=a+b"]
+
+
+def test_a_question_by_post_has_its_page_in_its_body() -> None:
+    board = a_list({"kind": "offset", "parameter": "from", "size": 20}, body={"q": "*"})
+
+    asked, _ = fetched(board, a_page(1), a_page())
+
+    assert [json.loads(one.body or b"") for one in asked] == [
+        {"q": "*", "from": 0},
+        {"q": "*", "from": 20},
+    ]
+    assert {one.url for one in asked} == {URL}
+
+
+def test_a_list_cut_at_its_limit_is_a_part() -> None:
+    board = a_list({"kind": "page_num", "max_pages": 2}, complete=True)
+
+    asked, pages = fetched(board, a_page(1), a_page(2), a_page(3))
+
+    assert len(asked) == 2
+    assert read(board, pages) == (["1", "2"], False)
+
+
+def test_workday_cut_at_the_limit_of_pages_is_a_part() -> None:
+    board = platform("workday").configure("https://globex.wd3.myworkdayjobs.com/Careers", {})
+    bodies = [
+        json.dumps(
+            {
+                "total": 40,  # a lie: there are more
+                "jobPostings": [
+                    {"title": f"J{n}", "externalPath": f"/job/O/J_R-{page}{n}"} for n in range(20)
+                ],
+            }
+        ).encode()
+        for page in range(5)
+    ]
+
+    _, pages = fetched(board, *bodies, most=2)
+
+    assert len(pages) == 2
+    assert read(board, pages)[1] is False
+
+
+def test_pages_of_html_end_at_one_without_items() -> None:
+    config = {
+        "items": "li",
+        "fields": {"title": "a", "url": "a@href"},
+        "pagination": {"kind": "page_num"},
+    }
+    board = platform("html").configure("https://a.test/careers", config)
+
+    _, pages = fetched(board, b"<ul><li><a href='/1'>One</a></ul>", b"<html><p>none</p></html>")
+
+    assert len(read(board, pages)[0]) == 1
+
+
+def test_a_secret_is_named_and_never_given() -> None:
+    auth = {"place": "header", "name": "X-Api-Key", "env": "ACME_KEY"}
+
+    request = a_list({"kind": "page_num"}, auth=auth).first_request()
+
+    assert request.secret == Secret(place=SecretPlace.HEADER, name="X-Api-Key", variable="ACME_KEY")
+
+
+def test_every_mistake_of_paging_and_secret_is_told_at_once() -> None:
+    auth = {"place": "cookie", "env": "INGESTION_HOME", "value": "hunter2"}
+    pagination = {"kind": "offset", "cursor": "a", "max_pages": 51, "pages": 3}
+
+    with pytest.raises(BadConfig) as caught:
+        a_list(pagination, auth=auth)
+
+    said = str(caught.value)
+    for part in ("auth.place", "auth.env", "auth.value is no key", "pagination.size"):
+        assert part in said
+    for part in ("pagination.cursor", "pagination.max_pages", "pagination.pages is no key"):
+        assert part in said
+    assert "hunter2" not in said
+
+
+def test_an_aggregator_is_read_for_one_company_and_a_remote_board_is_remote() -> None:
+    config = {
+        "items": "jobs",
+        "fields": {**FIELDS, "company": "c", "salary_min": "low", "salary_currency": "cur"},
+        "company_filter": "acme",
+        "remote_only": True,
+    }
+    board = platform("json").configure(URL, config)
+    listed = [
+        {"t": "A", "id": "1", "c": "Acme Inc", "low": "90000", "cur": "EUR"},
+        {"t": "B", "id": "2", "c": "Bolt"},
+    ]
+
+    (listing,) = board.read([json.dumps({"jobs": listed}).encode()], content_types=[None]).records
+
+    assert (listing.company, listing.remote) == ("Acme Inc", "remote")
+    assert listing.salary is not None
+    assert (str(listing.salary.minimum), listing.salary.currency) == ("90000", "EUR")
+
+
+def test_a_feed_is_read_by_its_own_elements() -> None:
+    feed = b"""<rss version="2.0" xmlns:job="http://x/job"><channel><title>F</title><item>
+      <title>Engineer</title><link>https://a.test/1</link><job:company>Acme</job:company>
+      <region>Oslo</region></item></channel></rss>"""
+    fields = {"company": "job:company", "location": ["job:city", "region"]}
+    board = platform("rss").configure("https://a.test/jobs.rss", {"fields": fields})
+
+    (listing,) = board.read([feed], content_types=[None]).records
+
+    assert (listing.company, listing.location) == ("Acme", "Oslo")

@@ -1,0 +1,77 @@
+"""A secret goes on the wire to the host it was meant for, and is told to nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+
+import pytest
+
+from ingestion_pipeline.pages import Answer, FetchLimits, Guard, HttpFetcher, Request
+from ingestion_pipeline.pages.request import Secret, SecretPlace
+from ingestion_pipeline.pages.secrets import is_usable
+from ingestion_pipeline.work.errors import Resource, WorkError
+from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, garbage, redirect
+from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
+
+VALUE = "hunter2 &/%"
+VARIABLE = "ACME_API_KEY"
+
+
+def fetch(web: FakeWeb, place: SecretPlace, *, known: str | None = VALUE) -> Answer:
+    names = {"a.test": [[web.endpoint]], "b.test": [[web.endpoint]]}
+    secret = Secret(place=place, variable=VARIABLE, name="X-Key")
+
+    async def run() -> Answer:
+        guard = Guard(frozenset(), FakeResolver(names))
+        asked = Request(url="http://a.test/jobs?page=1", secret=secret)
+        async with HttpFetcher(AGENT, FetchLimits(), guard, secrets={VARIABLE: known}.get) as one:
+            return await one.fetch(asked, now=NOW)
+
+    return asyncio.run(run())
+
+
+def test_a_secret_is_sent_where_its_server_wants_it() -> None:
+    path = "/jobs?page=1&X-Key=hunter2%20%26%2F%25"
+    with FakeWeb({"/jobs?page=1": "ok", path: "ok"}) as web:
+        for place in SecretPlace:
+            answer = fetch(web, place)
+            assert "hunter2" not in repr(answer)
+
+        bearer, header, query = web.requests
+    assert bearer.headers["authorization"] == f"Bearer {VALUE}"
+    assert header.headers["x-key"] == VALUE
+    assert query.path == path
+
+
+def test_another_host_never_sees_it() -> None:
+    with FakeWeb({"/jobs?page=1": redirect("http://b.test/"), "/": "ok"}) as web:
+        fetch(web, SecretPlace.BEARER)
+
+        first, second = web.requests
+    assert "authorization" in first.headers
+    assert "authorization" not in second.headers
+
+
+@pytest.mark.parametrize("answer", [garbage, 404, 500])
+def test_no_error_tells_it(answer: object) -> None:
+    path = "/jobs?page=1&X-Key=hunter2%20%26%2F%25"
+    with FakeWeb({path: answer}) as web, pytest.raises(WorkError) as caught:  # pyright: ignore[reportArgumentType]  one of the answers
+        fetch(web, SecretPlace.QUERY)
+
+    told = "".join(traceback.format_exception(caught.value))
+    assert "hunter2" not in told
+    assert "a.test/jobs" in str(caught.value)
+
+
+def test_a_variable_that_nobody_set_is_no_fault_of_the_source() -> None:
+    with FakeWeb() as web, pytest.raises(Resource, match=f"{VARIABLE}.*is not set") as caught:
+        fetch(web, SecretPlace.BEARER, known=None)
+
+    assert caught.value.code == "no_secret"
+    assert web.requests == []
+
+
+@pytest.mark.parametrize("name", ["INGESTION_DATABASE_URL", "OPENAI_API_KEY", "PATH", "a b", ""])
+def test_our_own_variables_are_not_to_be_sent(name: str) -> None:
+    assert not is_usable(name)
