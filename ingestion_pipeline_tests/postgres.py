@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import time
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import metadata
 
 SUPERUSER = "postgres"
@@ -165,3 +167,15 @@ def start_server() -> PostgresServer:
         server.stop()
         raise
     return server
+
+
+def wait_until_blocked(store: Store) -> None:
+    """Until some transaction waits for a lock; asked anew each time, since the answer is kept."""
+    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        with store.read() as connection:
+            if connection.execute(waiting).scalar_one():
+                return
+        time.sleep(0.01)
+    raise TimeoutError("nobody came to wait")

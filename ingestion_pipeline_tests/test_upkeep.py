@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from functools import partial
@@ -34,6 +33,7 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.upkeep import SWEEPS, Swept, maintain
 from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
@@ -376,18 +376,6 @@ def test_content_that_nothing_points_at_is_pruned(shop: Workshop, tmp_path: Path
     assert [shop.content.get(one).decode() for one in objects.values()] == list(forms)
     with pytest.raises(Transient):
         shop.content.get(lost)
-
-
-def wait_until_blocked(store: Store) -> None:
-    """Until some transaction waits for a lock; asked anew each time, since the answer is kept."""
-    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with store.read() as connection:
-            if connection.execute(waiting).scalar_one():
-                return
-        time.sleep(0.01)
-    raise TimeoutError("nobody came to wait")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -11,7 +10,7 @@ from threading import Barrier
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, Select, select, text
+from sqlalchemy import Connection, Select, select
 
 from ingestion_pipeline.catalogs.completing.ending import Ending
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
@@ -32,6 +31,7 @@ from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, begin
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import given_sources, rows
+from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 __all__ = ["some"]
 ROUNDS = 10
@@ -40,18 +40,6 @@ WALL = Ending(status=ExtractionStatus.CANCELLED, failure=FAILURE)
 pytestmark = pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
 )
-
-
-def wait_until_blocked(store: Store) -> None:
-    """Until some transaction waits for a lock; asked anew each time, since the answer is kept."""
-    waiting = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
-    deadline = time.monotonic() + 20
-    while time.monotonic() < deadline:
-        with store.read() as connection:
-            if connection.execute(waiting).scalar_one():
-                return
-        time.sleep(0.01)
-    raise TimeoutError("nobody came to wait")
 
 
 def free(connection: Connection, query: Select[Any]) -> list[Any]:
