@@ -139,6 +139,17 @@ def test_nothing_of_a_lineage_at_work_is_deleted(shop: Workshop) -> None:
     assert (len(kept), "ended root" in kept) == (6, False)
 
 
+def test_a_permanent_poll_does_not_keep_what_it_spawned(shop: Workshop) -> None:
+    """A board is always at work: its judged jobs would have been kept for ever."""
+    old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
+    given_task(shop, "poll", kind="poll", status="PENDING", **old)
+    given_task(shop, "job", kind="job", **old)
+
+    swept(shop, finished_rows="0")
+
+    assert left(shop, tasks.c.dedupe_key) == {"poll"}
+
+
 def test_only_replayed_dead_letters_go(shop: Workshop) -> None:
     for number, (failed_at, replayed_at) in enumerate(
         [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1

@@ -100,7 +100,7 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     from ingestion_pipeline.sources.platforms import READERS
 
     polled = [(one, names) for one, names in READERS.items() if one not in SAVED_ONLY]
-    readers = [*polled, *SAVED_ONLY.items()]
+    readers = [*SAVED_ONLY.items(), *polled]
     kinds = [one for one, names in readers if platform in names]
     if not kinds:
         known = sorted({name for _, names in readers for name in names})

@@ -24,7 +24,7 @@ from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
 from ingestion_pipeline.pages.system import Ingested, PolledReading, PolledSystem, StoredPage
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
-from ingestion_pipeline.sources import Kind, Source, outcomes
+from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.rows import row_source
@@ -244,13 +244,12 @@ def _ingest_together(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
 
 def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
     """Rows, sources, tasks and the end of the batch items: one transaction, fenced."""
-    kind: Kind = items[0].source.kind
     readings = {item.source.id: _stored_reading(shop, item) for item in items}
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         mine = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
         kept = [item for item in items if item.task.id in mine]
-        results = shop.systems[kind].ingest(
+        results = shop.systems[items[0].source.kind].ingest(
             connection,
             [
                 PolledReading(task=item.task, source=item.source, reading=readings[item.source.id])

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 
-from ingestion_pipeline.cli.read import SAVED_ONLY, kind_for
+from ingestion_pipeline.cli.read import kind_for
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.platforms import READERS
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.sampled import FIXTURES
 
@@ -14,7 +15,7 @@ GREENHOUSE = ("read", str(FIXTURES / "greenhouse.json"), "--platform", "greenhou
 
 
 def test_a_board_may_be_read_by_every_platform_that_has_an_adapter() -> None:
-    assert set(SAVED_ONLY[Kind.JOB_BOARD]) == set(PLATFORMS)
+    assert set(READERS[Kind.JOB_BOARD]) == set(PLATFORMS)
 
 
 def test_a_listing_has_exactly_these_fields(ingest: Ingest) -> None:
