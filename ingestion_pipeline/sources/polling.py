@@ -115,7 +115,7 @@ def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, reader
 
 def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
     """Whether several checks in a row should have succeeded by now and none did."""
-    if source.status is SourceStatus.DISABLED:
+    if source.status in {SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION}:
         return False
     since = source.last_success_at or source.created_at
     patience = _interval(source.kind, source.tier, settings) * settings.ingest.stale_factor

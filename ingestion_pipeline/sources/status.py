@@ -42,7 +42,7 @@ class Watched:
     @property
     def next_check_at(self) -> datetime | None:
         """When it is polled next: a retry or a pause may differ from its regular check."""
-        if self.source.status is SourceStatus.DISABLED:
+        if self.source.status in {SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION}:
             return None
         if self.poll is not None and self.poll.status is TaskStatus.PENDING:
             return self.poll.not_before
@@ -127,6 +127,8 @@ def reason(source: Source, poll: Poll | None, *, now: datetime, max_attempts: in
     """Why the source was or was not polled, in a sentence for people."""
     if source.status is SourceStatus.DISABLED:
         return _why_disabled(source)
+    if source.status is SourceStatus.PENDING_VALIDATION:
+        return f"waits for approval, {source.status_reason or 'nobody said why'}"
     cure = f"`ingest sources enable {source.id}`"
     if poll is None:
         return f"not polled: it has no poll task; {cure} makes one"

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 
 import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.companies.discovery.standing import standing_source
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.polling import is_stale
 from ingestion_pipeline.sources.registry import enable
 from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.sources.status import reason
 from ingestion_pipeline.store.tables import dead_letters, sources
 from ingestion_pipeline_tests.companies.sites import (
     API,
@@ -58,6 +62,17 @@ def test_a_board_that_does_not_answer_as_its_pattern_says_waits_for_approval(
     assert poll.status == "SKIPPED"
     [kept] = company_row(shop.store).boards
     assert (kept["confidence"], kept["source_id"]) == ("medium", BOARD_ID)
+
+
+def test_what_waits_says_so_and_is_not_called_late(shop: Workshop, web: FakeWeb) -> None:
+    discover(shop, web, 404)
+    with shop.store.read() as connection:
+        board = sources_by_id(connection, [BOARD_ID])[BOARD_ID]
+    later = shop.store.now() + timedelta(days=300)
+
+    said = reason(board, None, now=later, max_attempts=3)
+    assert said.startswith("waits for approval, confidence medium")
+    assert not is_stale(board, now=later, settings=shop.settings)
 
 
 def test_what_is_approved_is_polled_in_the_lineage_that_found_it(
