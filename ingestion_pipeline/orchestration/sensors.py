@@ -11,8 +11,7 @@ import dagster as dg
 from ingestion_pipeline.catalogs.crawl.crawling import KINDS
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
-from ingestion_pipeline.companies.matching.slices import rules_of
-from ingestion_pipeline.companies.matching.waiting import is_work_waiting as are_listings_waiting
+from ingestion_pipeline.companies.matching.slices import are_listings_waiting
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
@@ -178,7 +177,7 @@ def pending_work(
         )
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
         is_recipe_waiting = waits(connection, now=now)
-        is_listing_waiting = are_listings_waiting(connection, rules_of(shop.settings), now=now)
+        is_listing_waiting = are_listings_waiting(connection, shop.settings, now=now)
     if not any((waiting, is_news_waiting, crawl_shards, is_recipe_waiting, is_listing_waiting)):
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
