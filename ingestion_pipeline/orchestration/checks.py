@@ -8,6 +8,7 @@ from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
 from ingestion_pipeline.catalogs.operating import listing
 from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.companies.boards import checks as board_checks
+from ingestion_pipeline.companies.matching.slices import profile_findings
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -115,6 +116,10 @@ def _all_filtered(shop: Workshop) -> list[Finding]:
         return board_checks.all_filtered(connection)
 
 
+def _bad_profile(shop: Workshop) -> list[Finding]:
+    return profile_findings(shop.settings)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -193,6 +198,10 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
     dg.AssetCheckKey(JOB_MATCHES, "not_all_filtered"): (
         _all_filtered,
         "Of no board with several listings the filter rejected every one.",
+    ),
+    dg.AssetCheckKey(JOB_MATCHES, "profile_readable"): (
+        _bad_profile,
+        "The profile has no mistake: with one that has, no listing is judged.",
     ),
     dg.AssetCheckKey(NOTICES, "all_delivered"): (
         _undelivered,

@@ -11,8 +11,7 @@ import dagster as dg
 from ingestion_pipeline.catalogs.crawl.crawling import KINDS
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
-from ingestion_pipeline.companies.matching.slices import rules_of
-from ingestion_pipeline.companies.matching.waiting import is_work_waiting as are_listings_waiting
+from ingestion_pipeline.companies.matching.slices import are_listings_waiting
 from ingestion_pipeline.companies.working import is_work_waiting as is_company_waiting
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
@@ -184,7 +183,7 @@ def pending_work(
         drained = {
             DETECT_SHARD: waits(connection, now=now),
             COMPANIES_SHARD: is_company_waiting(connection, now=now),
-            LISTINGS_SHARD: are_listings_waiting(connection, rules_of(shop.settings), now=now),
+            LISTINGS_SHARD: are_listings_waiting(connection, shop.settings, now=now),
         }
     if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
         yield dg.SkipReason("no retry is due and no claim has expired")

@@ -35,6 +35,7 @@ def test_a_listing_has_exactly_these_fields(ingest: Ingest) -> None:
         "salary": {"minimum": "50000", "maximum": "62500.5", "currency": "EUR", "period": "year"},
         "other_locations": [],
         "valid_until": "2027-01-31T00:00:00+00:00",
+        "company_website": None,
     }
     assert [problem["where"] for problem in answer["problems"]] == ["item 1"]
 

@@ -131,6 +131,16 @@ def test_without_a_profile_the_run_succeeds_and_listings_wait(
     assert requested(tick_sensor("pending_work", instance)) == []
 
 
+def test_a_bad_profile_turns_its_check_red_and_nobody_runs_in_vain(
+    house: House, profile: Path, instance: dg.DagsterInstance
+) -> None:
+    given(house, profile)
+    profile.write_text("skills: {Python: 99}")
+
+    assert requested(tick_sensor("pending_work", instance)) == []
+    assert checked(run_job("maintain", instance))["profile_readable"] is False
+
+
 def test_a_board_of_which_all_is_filtered_turns_its_check_red(
     house: House, profile: Path, instance: dg.DagsterInstance
 ) -> None:

@@ -6,7 +6,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
+
+from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.matching.analysing import Analyst
 from ingestion_pipeline.companies.matching.asking import ModelScorer
@@ -21,12 +24,18 @@ from ingestion_pipeline.companies.matching.profile import (
     Profile,
     load_profile,
 )
-from ingestion_pipeline.companies.matching.waiting import judge_anew, make_due, wake_for_profile
+from ingestion_pipeline.companies.matching.waiting import (
+    is_work_waiting,
+    judge_anew,
+    make_due,
+    wake_for_profile,
+)
 from ingestion_pipeline.companies.matching.work import MatchCounts
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.findings import Finding
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.worker import Worker
 
@@ -60,6 +69,26 @@ def rules_of(settings: Settings) -> Rules | None:
     """By what listings are judged now; None without a profile that can be used."""
     found = found_profile(settings)
     return Rules(profile=found, settings=settings) if isinstance(found, Profile) else None
+
+
+def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
+    """Whether a run would judge anything; with a bad profile none would, so nobody asks for one."""
+    found = found_profile(settings)
+    if isinstance(found, BadProfile):
+        return False
+    rules = Rules(profile=found, settings=settings) if isinstance(found, Profile) else None
+    return is_work_waiting(connection, rules, now=now)
+
+
+def profile_findings(settings: Settings) -> list[Finding]:
+    """What is wrong with the profile; nothing where there is none."""
+    found = found_profile(settings)
+    if not isinstance(found, BadProfile):
+        return []
+    return [
+        Finding(subject=f"{found.path.name}:{one.line}", message=f"{one.key}: {one.message}")
+        for one in found.problems
+    ]
 
 
 async def match_slice(
