@@ -24,7 +24,7 @@ from ingestion_pipeline.companies.discovery.standing import standing_source
 from ingestion_pipeline.companies.ending import write_outcome
 from ingestion_pipeline.companies.outcomes import Analysed, Needless, NotDone, Outcome, Probed
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
-from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY, CompanyStatus
+from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.host_work import HostWork
@@ -327,9 +327,11 @@ async def company_slice(
 
 
 def is_work_waiting(connection: Connection, *, now: datetime) -> bool:
-    """Whether a company or a board can be claimed now."""
+    """Whether a company, a board or a rotation can be claimed now."""
     claimable = (tasks.c.status == TaskStatus.PENDING.value) | (tasks.c.lease_until < now)
     query = select(
-        exists().where(ACTIVE, tasks.c.kind.in_(KINDS), tasks.c.not_before <= now, claimable)
+        exists().where(
+            ACTIVE, tasks.c.kind.in_((*KINDS, SCRAPE)), tasks.c.not_before <= now, claimable
+        )
     )
     return bool(connection.execute(query).scalar_one())

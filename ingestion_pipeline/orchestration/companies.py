@@ -8,6 +8,10 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
+from ingestion_pipeline.companies.analysis.scoring import rank_points
+from ingestion_pipeline.companies.boards.rotation import drain_scrapes
+from ingestion_pipeline.companies.matching.profile import Profile
+from ingestion_pipeline.companies.matching.slices import found_profile
 from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since
 from ingestion_pipeline.companies.system import begin
 from ingestion_pipeline.companies.working import company_slice
@@ -19,6 +23,7 @@ from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
 
@@ -34,9 +39,12 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
         if keys is not None:
             _ask_for(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            rotated = (
+                drain_scrapes(shop.store, worker, settings=shop.settings) if keys is None else 0
+            )
             counts = asyncio.run(_work(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)
-        numbers = dict(sorted(counts.items()))
+        numbers = dict(sorted(counts.items())) | {"rotations": rotated}
         context.log.info("%s", ", ".join(f"{word} {count}" for word, count in numbers.items()))
         limit = shop.settings.polling.reported_events
         with shop.store.read() as connection:
@@ -56,7 +64,20 @@ async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) ->
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
     ):
-        return await company_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
+        return await company_slice(
+            shop,
+            worker,
+            fetcher,
+            ranks=_ranks(shop.settings),
+            source_ids=keys,
+            renderer=renderer,
+        )
+
+
+def _ranks(settings: Settings) -> dict[str, int]:
+    """The points of the profile's skills; none without a profile that can be used."""
+    found = found_profile(settings)
+    return rank_points(found.skills) if isinstance(found, Profile) else {}
 
 
 def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:

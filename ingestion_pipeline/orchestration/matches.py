@@ -113,7 +113,7 @@ def histogram(report: MatchReport) -> bytes:
     owners=OWNERS,
     ins={
         "listings": dg.AssetIn(
-            key="sources",
+            key="job_listings",
             dagster_type=dg.Nothing,
             partition_mapping=dg.IdentityPartitionMapping(),
         )

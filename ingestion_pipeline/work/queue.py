@@ -162,6 +162,27 @@ class Spawned:
     known: int = 0
 
 
+def tell_refused(
+    connection: Connection, wanted: Sequence[Spawning], *, now: datetime, policy: Work
+) -> None:
+    """Each of these that `spawn_all` did not make is told as `spawn` tells it.
+
+    For whoever spawns few and wants to know of each; a crawl would tell of nearly every link.
+    """
+    parents = sorted({one.parent.id for one in wanted})
+    query = select(tasks.c.parent_id, tasks.c.kind, tasks.c.url).where(
+        SPAWNED, tasks.c.parent_id.in_(parents)
+    )
+    made = {tuple(row) for row in connection.execute(query)}
+    for one in wanted:
+        if (one.parent.id, one.child.kind, one.child.url) not in made:
+            family = _lineage(connection, one.parent, one.child)
+            why = refusal(one.child, depth=one.depth, lineage=family, policy=policy)
+            _tell_refusal(
+                connection, one.parent, one.child, why or Refusal.ACTIVE_DUPLICATE, now=now
+            )
+
+
 _SPAWN_COLUMNS = {
     "kind": String(40),
     "dedupe_key": Text(),

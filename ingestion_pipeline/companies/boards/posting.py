@@ -61,6 +61,7 @@ class Posting:
         one = self.listing
         return {
             "company_name": self.company,
+            "company_website": one.company_website,
             "url": one.url,
             "title": one.title,
             "location": one.location,

@@ -23,11 +23,16 @@ from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.sources.polls import make_due
 from ingestion_pipeline.sources.source import SourceStatus
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import ACTIVE, job_matches, listing_sources, sources, tasks
+from ingestion_pipeline.work import claims
+from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.queue import Refusal, enqueue
 from ingestion_pipeline.work.task import Move, NewTask, Task, TaskStatus, finished
+from ingestion_pipeline.work.worker import Worker
 
 BOARDS_AT_ONCE = 5
+SCRAPES_AT_ONCE = 20
 LOOK_AGAIN = timedelta(seconds=30)
 PATIENCE = timedelta(hours=1)  # for the polls and judgements of one step
 
@@ -98,6 +103,18 @@ def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: S
     make_due(connection, chosen, now=now)
     state |= {"taken": [*taken, *chosen], "step": chosen, "stepped_at": now.isoformat()}
     return _later(task, state, now=now)
+
+
+def drain_scrapes(store: Store, worker: Worker, *, settings: Settings) -> int:
+    """Every SCRAPE task that is due goes a step further; how many."""
+    claimed = worker.claim(Wanted(kind=SCRAPE), limit=SCRAPES_AT_ONCE)
+    for task in claimed:
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            claims.apply(
+                connection, [run_scrape(connection, task, now=now, settings=settings)], now=now
+            )
+    return len(claimed)
 
 
 def _done(task: Task, state: dict[str, Any]) -> Move:

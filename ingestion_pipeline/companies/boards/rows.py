@@ -127,6 +127,7 @@ _LISTING: dict[str, Any] = {
     "source_id": String(120),
     "company_id": String(120),
     "company_name": Text(),
+    "company_website": Text(),
     "url": Text(),
     "url_key": String(64),
     "fingerprint": String(64),

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, or_, select
 
 from ingestion_pipeline.companies.matching.work import ListingWork
-from ingestion_pipeline.companies.names import clean_company_name, company_slug, url_key
+from ingestion_pipeline.companies.names import clean_company_name, company_slug
+from ingestion_pipeline.companies.records import website_key
 from ingestion_pipeline.companies.states import COMPANY, CompanyStatus
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
@@ -92,9 +93,9 @@ def _row(work: ListingWork, company_id: str, now: datetime) -> dict[str, Any]:
         "id": company_id,
         "name": clean_company_name(name) if name and name.strip() else None,
         "website": website,
-        "website_key": None if website is None else url_key(website),
+        "website_key": None if website is None else website_key(website),
         "status": CompanyStatus.PENDING.value,
-        "quality": [f"no_{field}" for field in UNANALYSED],
+        "quality": {"missing": list(UNANALYSED)},
         "discovered_by": f"listing:{work.id}",
         "tracking_id": work.task.tracking_id,
         "created_at": now,

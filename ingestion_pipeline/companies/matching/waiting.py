@@ -7,10 +7,10 @@ from datetime import datetime
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, TextClause, or_, select, update
 
+from ingestion_pipeline.companies.job_tasks import job_task
 from ingestion_pipeline.companies.matching.analysing import NO_PROFILE
 from ingestion_pipeline.companies.matching.judging import Rules
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     FRONTIER,
@@ -19,28 +19,10 @@ from ingestion_pipeline.store.tables import (
     listing_sources,
     tasks,
 )
-from ingestion_pipeline.urls import BadUrl, host_of
 from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask, TaskStatus
+from ingestion_pipeline.work.task import TaskStatus
 
 REJUDGED_AT_ONCE = 2_000  # the rest follows with the next run
-
-
-def job_task(listing_id: int, url: str | None, source_id: str, *, now: datetime) -> NewTask:
-    """The task that judges a listing, known by the listing's own address."""
-    try:
-        shard = shard_of(host_of(url or ""))
-    except BadUrl:
-        shard = 0
-    return NewTask(
-        kind=JOB,
-        dedupe_key=url or f"listing:{listing_id}",
-        not_before=now,
-        source_id=source_id,
-        url=url,
-        shard=shard,
-        payload={"listing_id": listing_id, "is_first_sync": False},
-    )
 
 
 def wake_for_profile(connection: Connection, *, now: datetime) -> int:

@@ -40,7 +40,7 @@ class ListingWork:
     company_status: CompanyStatus | None
     source_company_id: str | None
     tracking_id: str
-    quality: object
+    quality: Mapping[str, Any]
     state: JobState = field(default_factory=JobState)
     scraped: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -193,9 +193,6 @@ def _moment(row: RowMapping, now: datetime) -> datetime:
     return now
 
 
-def flagged(quality: object, flag: str) -> object:
+def flagged(quality: Mapping[str, Any], flag: str) -> dict[str, Any]:
     """The same notes on what is missing, and this one more."""
-    if isinstance(quality, dict):
-        return {**quality, flag: True}  # pyright: ignore[reportUnknownVariableType]
-    known: list[object] = list(quality) if isinstance(quality, list) else []  # pyright: ignore[reportUnknownArgumentType]
-    return known if flag in known else [*known, flag]
+    return {**quality, flag: True}

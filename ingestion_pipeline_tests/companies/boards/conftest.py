@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 
 import pytest
 
@@ -9,6 +10,12 @@ from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.companies.boards.polling import Boards
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import a_shop, settings_of
+
+
+@pytest.fixture
+def clock(now: datetime) -> FixedClock:
+    """Polls are days apart, and nothing else moves time."""
+    return FixedClock(now)
 
 
 @pytest.fixture

@@ -12,10 +12,10 @@ from typing import Any
 
 from sqlalchemy import Table, insert, select, update
 
+from ingestion_pipeline.companies.job_tasks import job_task
 from ingestion_pipeline.companies.matching.listed import JudgedListing
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
 from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
-from ingestion_pipeline.companies.matching.waiting import job_task
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.source import Definition, Kind
@@ -106,6 +106,7 @@ class Listings:
                 "external_key": f"key {id_}",
                 "external_id": str(id_),
                 "content_hash": values["content_hash"],
+                "stated": "tud",
                 "first_seen_at": now,
                 "last_seen_at": now,
             }
@@ -152,7 +153,7 @@ def a_row(**changes: Any) -> dict[str, Any]:
         "description": GOOD,
         "posted_at": NOON - timedelta(hours=1),
         "status": "open",
-        "quality": [],
+        "quality": {},
         "tracking_id": "11111111-1111-4111-8111-111111111111",
         "first_seen_at": NOON,
         "changed_at": NOON,

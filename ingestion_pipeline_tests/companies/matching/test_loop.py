@@ -62,7 +62,7 @@ def test_a_listing_that_fits_is_a_match_with_its_reason_and_is_told(some: Listin
     [company] = some.rows(companies)
     assert (company.id, company.name, company.status) == ("northwind", "Northwind", "pending")
     assert company.about is None
-    assert "no_about" in company.quality
+    assert "about" in company.quality["missing"]
 
 
 def test_each_end_of_a_listing_is_an_end_of_its_task_with_its_reason(some: Listings) -> None:

@@ -112,7 +112,7 @@ def test_a_page_that_robots_txt_forbids_is_done_without(some: Listings, web: Fak
 
     assert web.requests == []
     listing = some.row(job_listings, id_)
-    assert (listing.verdict, listing.quality) == ("skipped", ["description_not_read"])
+    assert (listing.verdict, listing.quality) == ("skipped", {"description_not_read": True})
 
 
 def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(
@@ -130,7 +130,7 @@ def test_a_page_that_fails_three_times_is_a_dead_letter_and_flagged(
     assert "http://jobs.test/1" in letter.error
     assert "ingest dead-letters replay" in letter.error
     listing = some.row(job_listings, id_)
-    assert (listing.verdict, listing.quality) == (None, ["description_not_read"])
+    assert (listing.verdict, listing.quality) == (None, {"description_not_read": True})
 
 
 def test_what_was_fetched_is_not_fetched_again_when_the_match_has_to_wait(
