@@ -46,7 +46,11 @@ LATER = Reply(b"", 429, {"retry-after": "7200"})
 
 def codes(store: Store) -> dict[str, str | None]:
     """Why each page was not got, by its path."""
-    return {one.path: one.failure["code"] for one in found_pages(store) if one.failure}
+    return {
+        one.path: one.failure["code"]
+        for one in found_pages(store)
+        if one.status != "EXTRACTED_NO_DATA" and one.failure
+    }
 
 
 def page_tasks(store: Store) -> Counter[tuple[str, int]]:

@@ -60,7 +60,11 @@ def test_a_page_that_cannot_be_written_fails_alone(
     finally:
         event.remove(store.engine, "before_cursor_execute", refuse)
 
-    failed = {one.path: one.failure["code"] for one in found_pages(store) if one.failure}
+    failed = {
+        one.path: one.failure["code"]
+        for one in found_pages(store)
+        if one.status == "ERROR" and one.failure
+    }
     assert failed == {"/c/3": "not_written"}
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE"]
 
