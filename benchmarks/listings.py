@@ -162,7 +162,7 @@ def _listing(row: dict[str, Any]) -> JudgedListing:
 
 
 def a_row(number: int, *, now: datetime, of: int = 0) -> dict[str, Any]:
-    """A listing of 3 KB; every second passes the filter, every fifth or so fits."""
+    """A listing of 3 KB; of five, two are filtered and two fit."""
     board = number % BOARDS
     skills = [_SKILLS[(number + step) % len(_SKILLS)] for step in range(3)]
     if number % 3 == 0:
