@@ -64,9 +64,7 @@ def given_task(shop: Workshop, name: str, **values: Any) -> None:
         "not_before": NOON,
         "tracking_id": name,
         "ancestry": [],
-        "created_at": NOON,
-        "updated_at": NOON,
-    }
+    } | {"created_at": NOON, "updated_at": NOON}
     with shop.store.begin() as connection:
         connection.execute(insert(tasks).values(row | values))
 
@@ -311,14 +309,8 @@ def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: Wor
 
 
 def given_readers(shop: Workshop, series_id: str, count: int) -> None:
-    person: dict[str, Any] = {
-        "address_url": "notify:",
-        "kinds": ["chapter"],
-        "mode": "immediate",
-        "origin": "row",
-        "created_at": NOON,
-        "updated_at": NOON,
-    }
+    person: dict[str, Any] = {"address_url": "notify:", "kinds": ["chapter"], "mode": "immediate"}
+    person |= {"origin": "row", "created_at": NOON, "updated_at": NOON}
     with shop.store.begin() as connection:
         for number in range(count):
             name = f"{series_id}-{number}"

@@ -21,7 +21,7 @@ def scrape(
     """
     from ingestion_pipeline.companies.boards.rotation import Wish, ask_scrape
     from ingestion_pipeline.store.audit import audit
-    from ingestion_pipeline.work.queue import Refusal
+    from ingestion_pipeline.work.spawn_guard import Refusal
 
     if source_ids and (target_matches or max_sources):
         raise Refused("--target-matches and --max-sources belong to a rotation; name no board")

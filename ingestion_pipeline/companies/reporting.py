@@ -14,7 +14,7 @@ from sqlalchemy import Connection, RowMapping, func, select
 from ingestion_pipeline.companies.analysis.asking import CALL_SITE
 from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY
 from ingestion_pipeline.store.tables import audit_log, companies, model_calls, tasks
-from ingestion_pipeline.work.queue import REFUSED, lineage_of
+from ingestion_pipeline.work.spawn_guard import REFUSED, lineage_of
 
 MOST_LISTED = 1_000
 _LISTED = (

@@ -1,6 +1,6 @@
 """Checks of the assets: run from the UI, and told by runs of ours when their findings change."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 import dagster as dg
 
@@ -13,6 +13,7 @@ from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series import checks
+from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.files import read_folder
 from ingestion_pipeline.sources.findings import Finding, summary
 from ingestion_pipeline.systems import definition_check
@@ -211,6 +212,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
 
 # What a poll run tells at once. The others cost more with every chapter or file there is, and the
 # cost of a poll must not grow with history: `maintain` tells them every five minutes.
+POLLED_ASSETS = {Kind.SERIES.value: CHAPTERS, Kind.JOB_BOARD.value: JOB_LISTINGS}
 TOLD_BY_POLLS = [
     dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"),
     dg.AssetCheckKey(CHAPTERS, "sources_fresh"),
@@ -218,6 +220,16 @@ TOLD_BY_POLLS = [
     dg.AssetCheckKey(JOB_LISTINGS, "no_lost_fields"),
     dg.AssetCheckKey(JOB_LISTINGS, "boards_fresh"),
 ]
+
+
+def told_by(keys: Collection[str] | None) -> list[dg.AssetCheckKey]:
+    """What a poll run tells of: of the sources asked for only their own asset's checks."""
+    if keys is None:
+        return TOLD_BY_POLLS
+    kinds = {key.partition(":")[0] for key in keys}
+    assets = {POLLED_ASSETS[kind] for kind in kinds if kind in POLLED_ASSETS}
+    return [key for key in TOLD_BY_POLLS if key.asset_key in assets]
+
 
 TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
 TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.assembly import open_fetcher
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
-from ingestion_pipeline.orchestration.checks import TOLD_BY_POLLS, changed_checks
+from ingestion_pipeline.orchestration.checks import changed_checks, told_by
 from ingestion_pipeline.orchestration.events import (
     is_fresh,
     run_numbers,
@@ -106,7 +106,7 @@ def report(
     with workshop.open() as shop:
         with _working(context, shop, batch):
             yield from _materializations(context, shop, batch)
-            yield from changed_checks(context.instance, shop, TOLD_BY_POLLS)
+            yield from changed_checks(context.instance, shop, told_by(batch["keys"]))
         heartbeat.end(shop.store, run_id=context.run_id)
         yield from _numbers(context, batch)
         _pass_verdict(shop, batch)

@@ -7,11 +7,9 @@ never stands in the way of a new one.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from functools import cache
 from uuid import uuid4
 
@@ -31,49 +29,12 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql
 
 from ingestion_pipeline.settings import Work
-from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_for, insert_into
 from ingestion_pipeline.store.rows import row_document, row_source, row_table
-from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, audit_log, tasks
+from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
-from ingestion_pipeline.urls import without_credentials
+from ingestion_pipeline.work.spawn_guard import Refusal, Relative, refusal, tell_refusal
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
-
-log = logging.getLogger(__name__)
-
-
-class Refusal(StrEnum):
-    """Why a task was not made."""
-
-    TOO_DEEP = "too_deep"
-    IN_ANCESTRY = "in_ancestry"
-    ACTIVE_DUPLICATE = "active_duplicate"
-    TERMINAL_IN_LINEAGE = "terminal_in_lineage"
-    QUEUE_FULL = "queue_full"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relative:
-    """What the guard must know of another task of the lineage."""
-
-    kind: str
-    url: str | None
-    status: TaskStatus
-    is_ancestor: bool
-
-
-def refusal(
-    child: NewTask, *, depth: int, lineage: Collection[Relative], policy: Work
-) -> Refusal | None:
-    """Why the lineage does not want this child, or None; the same URL of another kind is fine."""
-    if depth > policy.spawn_depth:
-        return Refusal.TOO_DEEP
-    same = [one for one in lineage if (one.kind, one.url) == (child.kind, child.url)]
-    if any(one.is_ancestor for one in same):
-        return Refusal.IN_ANCESTRY
-    if any(one.status.is_active for one in same):
-        return Refusal.ACTIVE_DUPLICATE
-    return Refusal.TERMINAL_IN_LINEAGE if same else None
 
 
 def spawn(
@@ -100,39 +61,8 @@ def spawn(
     else:
         made = why or enqueue(connection, child, now=now, policy=policy, parent=parent)
     if isinstance(made, Refusal):
-        _tell_refusal(connection, parent, child, made, now=now)
+        tell_refusal(connection, parent, child, made, now=now)
     return made
-
-
-REFUSED = "spawn.refused"  # the action in the audit log; its subject is the lineage
-
-
-def lineage_of(tracking_id: str) -> str:
-    """How the audit log names a lineage."""
-    return f"task:{tracking_id}"
-
-
-def _tell_refusal(
-    connection: Connection, parent: Task, child: NewTask, why: Refusal, *, now: datetime
-) -> None:
-    shown, subject = without_credentials(child.url or ""), lineage_of(parent.tracking_id)
-    edge = {"kind": child.kind, "url": shown, "reason": why.value}
-    told = connection.execute(
-        select(audit_log.c.detail).where(
-            audit_log.c.subject == subject, audit_log.c.action == REFUSED
-        )
-    ).scalars()
-    if any({name: one.get(name) for name in edge} == edge for one in told):
-        return
-    log.warning("spawn of %s %s refused: %s", child.kind, shown, why.value)
-    audit(
-        connection,
-        actor="system",
-        action=REFUSED,
-        subject=subject,
-        now=now,
-        detail={**edge, "parent": parent.id},
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +108,7 @@ def tell_refused(
         if (one.parent.id, one.child.kind, one.child.url) not in made:
             family = _lineage(connection, one.parent, one.child)
             why = refusal(one.child, depth=one.depth, lineage=family, policy=policy)
-            _tell_refusal(
+            tell_refusal(
                 connection, one.parent, one.child, why or Refusal.ACTIVE_DUPLICATE, now=now
             )
 

@@ -15,7 +15,8 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, sources
 from ingestion_pipeline.work.claims import tasks_by_id
-from ingestion_pipeline.work.queue import REFUSED, Refusal, insert_tasks, spawn
+from ingestion_pipeline.work.queue import insert_tasks, spawn
+from ingestion_pipeline.work.spawn_guard import REFUSED, Refusal
 from ingestion_pipeline.work.task import NewTask, Task
 from ingestion_pipeline_tests.companies.sites import (
     ACME,

@@ -115,7 +115,7 @@ def test_without_a_partition_the_asset_refuses(
 
     done = materialize("job_matches", instance, tags={})
 
-    assert "works on one board" in why_it_failed(done)
+    assert "works on one source" in why_it_failed(done)
 
 
 def test_without_a_profile_the_run_succeeds_and_listings_wait(

@@ -15,14 +15,8 @@ from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline.work.queue import (
-    Refusal,
-    Relative,
-    enqueue,
-    insert_tasks,
-    refusal,
-    spawn,
-)
+from ingestion_pipeline.work.queue import enqueue, insert_tasks, spawn
+from ingestion_pipeline.work.spawn_guard import Refusal, Relative, refusal
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus, failed
 from ingestion_pipeline_tests.builders import a_new_task
 

@@ -19,7 +19,8 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store.tables import companies
-from ingestion_pipeline.work.queue import Refusal, spawn
+from ingestion_pipeline.work.queue import spawn
+from ingestion_pipeline.work.spawn_guard import Refusal
 from ingestion_pipeline.work.task import NewTask
 
 # What a change of makes news; the rest is how it was found.

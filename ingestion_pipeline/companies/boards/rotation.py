@@ -27,7 +27,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import ACTIVE, job_matches, listing_sources, sources, tasks
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.queue import Refusal, enqueue
+from ingestion_pipeline.work.queue import enqueue
+from ingestion_pipeline.work.spawn_guard import Refusal
 from ingestion_pipeline.work.task import Move, NewTask, Task, TaskStatus, finished
 from ingestion_pipeline.work.worker import Worker
 

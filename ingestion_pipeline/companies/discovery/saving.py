@@ -22,7 +22,8 @@ from ingestion_pipeline.sources.source import Definition, Kind, SourceStatus, Ti
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import companies, sources
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.queue import Refusal, spawn
+from ingestion_pipeline.work.queue import spawn
+from ingestion_pipeline.work.spawn_guard import Refusal
 from ingestion_pipeline.work.task import NewTask, Task
 
 _ODD = re.compile(r"[^a-z0-9._-]+")

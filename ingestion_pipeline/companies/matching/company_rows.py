@@ -18,7 +18,8 @@ from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.urls import BadUrl, canonical_url, checked_url, host_of
-from ingestion_pipeline.work.queue import Refusal, spawn
+from ingestion_pipeline.work.queue import spawn
+from ingestion_pipeline.work.spawn_guard import Refusal
 from ingestion_pipeline.work.task import NewTask
 
 UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry", "founded")

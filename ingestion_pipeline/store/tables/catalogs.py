@@ -112,7 +112,7 @@ pages = Table(
     Column("position", Integer, comment="in a list of pages"),
     Column("snapshot_id", Id),
     Column("outcome", String(10), comment="of the last visit: new or same"),
-    Column("failure", Json, comment="class, code and message; also of why it gave no data"),
+    Column("failure", Json, comment="class, code and message"),
     Column("size_bytes", Integer),
     Column("elapsed_ms", Integer, comment="of the last visit, without waiting for a turn"),
     Column("item_count", Integer, comment="records it states; none before it was read"),
