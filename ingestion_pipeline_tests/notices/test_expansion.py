@@ -189,7 +189,7 @@ def test_whoever_follows_a_merged_series_follows_the_one_it_became(telling: Tell
 def test_a_kind_nobody_knows_is_left_for_whoever_does(telling: Telling) -> None:
     telling.given_follower()
     with telling.store.begin() as connection:
-        telling.announce(connection, 1, "solo", kind="job_match", suffix="")
+        telling.announce(connection, 1, "solo", kind="weather", suffix="")
 
     assert telling.expand() == Expanded()
     assert unhandled(telling) == 1
