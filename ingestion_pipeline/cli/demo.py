@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +22,7 @@ from ingestion_pipeline.cli.demo_model import (
     say_address,
     say_asked,
 )
+from ingestion_pipeline.cli.demo_settings import demo_settings
 from ingestion_pipeline.cli.demo_summary import say_summary
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.output import Refused, say
@@ -38,18 +37,6 @@ if TYPE_CHECKING:
     from ingestion_pipeline.store import Store
 
 MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
-# The demo is quick because its host is ours: no delay between requests, short retries. Its polls
-# are over before anybody is told, so nothing is left to group; every run may name a series again.
-DEMO_SETTINGS = {
-    "INGESTION_HOSTS__DELAY_SECONDS": "0",
-    "INGESTION_CRAWL__DELAY_SECONDS": "0",
-    "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
-    "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
-    "INGESTION_NOTICES__GROUPING_SECONDS": "0",
-    "INGESTION_NOTICES__SERIES_SECONDS": "0",
-    "INGESTION_MATCH__COMPANY_WAIT_SECONDS": "0",
-}
-PROFILE = "INGESTION_MATCH__PROFILE"
 
 
 @click.group()
@@ -281,38 +268,6 @@ def _run_job(name: str) -> bool:
     return has_succeeded
 
 
-def demo_profile() -> Path:
-    """Who looks for work in the demo."""
-    from importlib.resources import files
-
-    return Path(str(files("ingestion_pipeline.demo") / "profile.yaml"))
-
-
-def has_profile() -> bool:
-    """Whether somebody has a profile of his own: his listings are not judged by the demo's."""
-    from ingestion_pipeline.companies.matching.slices import profile_path
-    from ingestion_pipeline.settings import load_settings
-
-    return profile_path(load_settings(environment())).exists()
-
-
-@contextmanager
-def demo_settings(model: Mapping[str, str]) -> Generator[None]:
-    """The model's settings hold in this process, the demo's where the environment has no others."""
-    before = environment()
-    ours = DEMO_SETTINGS | ({} if has_profile() else {PROFILE: str(demo_profile())})
-    missing = {key: text for key, text in ours.items() if not before.get(key)}
-    held = {key: before.get(key) for key in (*missing, *model)}
-    os.environ.update({**missing, **model})  # noqa: TID251 - Dagster's run reads the environment
-    try:
-        yield
-    finally:
-        for key, text in held.items():
-            os.environ.pop(key, None)  # noqa: TID251 - as above
-            if text is not None:
-                os.environ[key] = text  # noqa: TID251 - as above
-
-
 @demo.command()
 def mutate() -> None:
     """Publish chapters, courses and jobs, and change some.
@@ -327,7 +282,9 @@ def mutate() -> None:
     state.write_state(home, changed)
     said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
     say(f"{said}: {changed.new_chapters} each;")
-    say("a course of each catalogue has other credits; Driftwood Systems has a new job, pays better")
+    say(
+        "a course of each catalogue has other credits; Driftwood Systems has a new job, pays better"
+    )
     say(f"for another and has filled a third; `{program()} demo run` sees the last ones")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -68,19 +68,14 @@ def _say_companies(connection: Connection, company_sources: Sequence[str]) -> No
 
     from ingestion_pipeline.store.tables import companies
 
-    names = ("source_id", "status", "quality", "tier", "score", "boards")
+    names = ("source_id", "quality", "tier", "score", "boards")
     query = select(*(companies.c[name] for name in names)).where(
         companies.c.source_id.in_(list(company_sources))
     )
+    found = connection.execute(query.order_by(companies.c.source_id)).mappings()
     rows = [
-        [
-            row["source_id"],
-            row["quality"].get("level"),
-            row["tier"],
-            row["score"],
-            ", ".join(f"{one['platform']} ({one['confidence']})" for one in row["boards"] or []),
-        ]
-        for row in connection.execute(query.order_by(companies.c.source_id)).mappings()
+        [row["source_id"], row["quality"].get("level"), row["tier"], row["score"], _led_to(row)]
+        for row in found
     ]
     columns = [
         Column("company"),
@@ -90,6 +85,11 @@ def _say_companies(connection: Connection, company_sources: Sequence[str]) -> No
         Column("boards, and how sure they are", is_flexible=True),
     ]
     say_table(columns, rows)
+
+
+def _led_to(row: Mapping[str, Any]) -> str:
+    boards: list[dict[str, Any]] = row["boards"] or []
+    return ", ".join(f"{one['platform']} ({one['confidence']})" for one in boards)
 
 
 def _say_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:
@@ -175,5 +175,8 @@ def say_matches(connection: Connection, company_sources: Sequence[str]) -> None:
         Column("company"),
         Column("reason", is_flexible=True),
     ]
+    if not found:
+        say("no matches; `ingest matches explain ID` says why a listing is none")
+        return
     best = sorted(found, key=lambda one: (-one["score"], one["listing_id"]))
     say_table(columns, [[one[name] for name in shown] for one in best])

@@ -25,7 +25,6 @@ from ingestion_pipeline.demo.outcomes import PROGRAMMES
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses
 
-
 DRIFTWOOD_BOARD, KESTREL_BOARD = "job_board:greenhouse-driftwood", "job_board:kestrel"
 
 

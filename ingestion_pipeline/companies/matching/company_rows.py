@@ -159,7 +159,7 @@ def _is_unanalysed(work: ListingWork, found: Identified) -> bool:
     A board may list the jobs of others: their sites are not its company's.
     """
     company_id, website = found.ids.get(work.id), website_of(work)
-    if company_id not in found.unanalysed or website is None:
+    if company_id is None or company_id not in found.unanalysed or website is None:
         return False
     return found.unanalysed[company_id] in {None, website_key(website)}
 
