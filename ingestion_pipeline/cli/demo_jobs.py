@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -74,7 +74,13 @@ def _say_companies(connection: Connection, company_sources: Sequence[str]) -> No
     )
     found = connection.execute(query.order_by(companies.c.source_id)).mappings()
     rows = [
-        [row["source_id"], row["quality"].get("level"), row["tier"], row["score"], _led_to(row)]
+        [
+            row["source_id"],
+            row["quality"].get("level"),
+            row["tier"],
+            row["score"],
+            _led_to(row["boards"]),
+        ]
         for row in found
     ]
     columns = [
@@ -87,9 +93,8 @@ def _say_companies(connection: Connection, company_sources: Sequence[str]) -> No
     say_table(columns, rows)
 
 
-def _led_to(row: Mapping[str, Any]) -> str:
-    boards: list[dict[str, Any]] = row["boards"] or []
-    return ", ".join(f"{one['platform']} ({one['confidence']})" for one in boards)
+def _led_to(boards: list[dict[str, Any]] | None) -> str:
+    return ", ".join(f"{one['platform']} ({one['confidence']})" for one in boards or [])
 
 
 def _say_boards(connection: Connection, boards: Sequence[Source], *, since: datetime) -> None:

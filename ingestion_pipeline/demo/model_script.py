@@ -1,7 +1,7 @@
 """What the demo's model says: right about one page of outcomes, and once wrong about the other.
 
-On jobs it has opinions (see model_jobs.py). Its other answers fit whatever schema they are asked in,
-as long as a record has the field `text`.
+On jobs it has opinions (see model_jobs.py). Its other answers fit whatever schema they are asked
+in, as long as a record has the field `text`.
 """
 
 from __future__ import annotations
