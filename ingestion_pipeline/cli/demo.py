@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
 import sys
-from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,12 +15,14 @@ from ingestion_pipeline.cli.demo_catalogs import is_waiting, say_catalogs
 from ingestion_pipeline.cli.demo_datasets import say_datasets
 from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
+from ingestion_pipeline.cli.demo_jobs import approve, boards_of, say_jobs, say_matches
 from ingestion_pipeline.cli.demo_model import (
     bundled_model,
     model_settings,
     say_address,
     say_asked,
 )
+from ingestion_pipeline.cli.demo_settings import demo_settings
 from ingestion_pipeline.cli.demo_summary import say_summary
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.output import Refused, say
@@ -36,18 +36,7 @@ if TYPE_CHECKING:
     from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.store import Store
 
-POLL_JOBS = ("poll_hot", "poll_warm", "poll_cold")
 MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
-# The demo is quick because its host is ours: no delay between requests, short retries. Its polls
-# are over before anybody is told, so nothing is left to group; every run may name a series again.
-DEMO_SETTINGS = {
-    "INGESTION_HOSTS__DELAY_SECONDS": "0",
-    "INGESTION_CRAWL__DELAY_SECONDS": "0",
-    "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
-    "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
-    "INGESTION_NOTICES__GROUPING_SECONDS": "0",
-    "INGESTION_NOTICES__SERIES_SECONDS": "0",
-}
 
 
 @click.group()
@@ -132,10 +121,11 @@ def _names() -> list[str]:
 @demo.command()
 @click.option("--model", is_flag=True, help="Ask the demo's language model what rules cannot read.")
 def run(*, model: bool) -> None:
-    """Poll, crawl, tell the followers, show what came of it.
+    """Poll, crawl, judge, tell the followers, show what came of it.
 
     The demo's sources are registered if need be, and served through Dagster even if they are not
-    due; its catalogues are crawled until no page waits.
+    due; its catalogues are crawled until no page waits. Jobs are judged by your profile, if you
+    have one, else by the demo's.
     """
     with ExitStack() as stack:
         asked = stack.enter_context(bundled_model()) if model else None
@@ -159,9 +149,10 @@ def _run() -> bool:
         store = stack.enter_context(opened())[1]
         started = _prepare(stack, store, home)
         succeeded = [_run_job("detect_recipes")]
-        succeeded += [_run_job(name) for name in POLL_JOBS]
+        succeeded += _poll(store)
         succeeded += _crawl(store)
         succeeded.append(_run_job("complete_extractions"))
+        succeeded.append(_run_job("process_listings"))
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
         say("")
@@ -173,10 +164,28 @@ def _run() -> bool:
             say_datasets(connection, _ids(Kind.CATALOG))
             say("")
             now = store.clock.now(connection)
+            say_jobs(connection, _ids(Kind.COMPANY), since=started, now=now)
+            say("")
             say_followers(connection, found.recipients, since=started, now=now)
             quiet = silence(connection, since=started)
-        say("\n" + received(before, read_inboxes(home), otherwise=quiet))
+            say("\n" + received(before, read_inboxes(home), otherwise=quiet) + "\n")
+            say_matches(connection, _ids(Kind.COMPANY))
     return all(succeeded)
+
+
+def _poll(store: Store) -> list[bool]:
+    """The hot polls begin the companies, whose boards are found and polled with the warm ones.
+
+    What had to be approved is polled after them: the first to list a job is whose it is.
+    """
+    from ingestion_pipeline.sources import Kind
+
+    jobs = ("poll_hot", "process_companies", "poll_warm", "poll_cold")
+    succeeded = [_run_job(name) for name in jobs]
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        has_more = approve(connection, _ids(Kind.COMPANY), now=now)
+    return [*succeeded, _run_job("poll_warm")] if has_more else succeeded
 
 
 def program() -> str:
@@ -191,8 +200,9 @@ def program() -> str:
 def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (two series, the catalogues),\n"
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (series, catalogues, jobs),\n"
         f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
+        f"`{ingest} matches list`, `{ingest} companies list`,\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (what is broken here is meant to be)."
     )
@@ -203,6 +213,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     from ingestion_pipeline.demo.names import published_port
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.registry import declare
+    from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.polls import make_due
     from ingestion_pipeline.sources.registry import register
     from ingestion_pipeline.systems import declared
@@ -214,7 +225,8 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
         declare(connection, found.recipients, now=now)
         ids = [one.id for one in found.definitions]
         declared(connection, ids, now=now)
-        make_due(connection, ids, now=now)
+        found_by = boards_of(connection, _ids(Kind.COMPANY))
+        make_due(connection, [*ids, *(one.id for one in found_by)], now=now)
     if published_port(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
@@ -256,27 +268,12 @@ def _run_job(name: str) -> bool:
     return has_succeeded
 
 
-@contextmanager
-def demo_settings(model: Mapping[str, str]) -> Generator[None]:
-    """The model's settings hold in this process, the demo's where the environment has no others."""
-    before = environment()
-    missing = {key: text for key, text in DEMO_SETTINGS.items() if not before.get(key)}
-    held = {key: before.get(key) for key in (*missing, *model)}
-    os.environ.update({**missing, **model})  # noqa: TID251 - Dagster's run reads the environment
-    try:
-        yield
-    finally:
-        for key, text in held.items():
-            os.environ.pop(key, None)  # noqa: TID251 - as above
-            if text is not None:
-                os.environ[key] = text  # noqa: TID251 - as above
-
-
 @demo.command()
 def mutate() -> None:
-    """Publish chapters and courses, and change a course.
+    """Publish chapters, courses and jobs, and change some.
 
-    A chapter of two series and a course of each catalogue are new; another course changes.
+    A chapter of two series and a course of each catalogue are new; another course changes. On a
+    job board one job is new, one pays better, one is gone.
     """
     from ingestion_pipeline.demo import state
 
@@ -285,7 +282,10 @@ def mutate() -> None:
     state.write_state(home, changed)
     said = "new chapters of The Lighthouse Keeper and The Clockmaker's Map, and new courses so far"
     say(f"{said}: {changed.new_chapters} each;")
-    say(f"a course of each catalogue has other credits; `{program()} demo run` sees the last ones")
+    say(
+        "a course of each catalogue has other credits; Driftwood Systems has a new job, pays better"
+    )
+    say(f"for another and has filled a third; `{program()} demo run` sees the last ones")
 
 
 @demo.command("break")
@@ -293,7 +293,8 @@ def mutate() -> None:
 def break_(*, repair: bool) -> None:
     """Give the site a bad day.
 
-    One feed becomes an error page, one listing is empty, two catalogues lose a page.
+    One feed becomes an error page, one listing is empty, two catalogues lose a page, and a job
+    board has other names for its fields.
     """
     from ingestion_pipeline.demo import state
 
@@ -305,6 +306,7 @@ def break_(*, repair: bool) -> None:
     else:
         say("the orchard's feed is an error page, Salt and Iron's listing is empty;")
         say("a course of Harbour College is gone, a page of the Tidewater Institute is an error;")
+        say("the API of Driftwood's job board calls its fields something else;")
         say(f"`{ingest} demo run` shows that nothing is lost,")
         say(f"`{ingest} demo break --repair` ends it")
 

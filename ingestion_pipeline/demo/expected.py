@@ -1,11 +1,11 @@
-"""How many records the demo's catalogues state, by source: what a dataset must come to, exactly.
+"""How many records the demo's catalogues and job boards state, by source: what a run must come to.
 
 Counted from the content that the site serves in a state, and never written down a second time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ingestion_pipeline.demo.college import LOST, RENDERED
@@ -13,9 +13,19 @@ from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, courses
 from ingestion_pipeline.demo.lantern import DEFAULT_LIMIT, lantern_courses
 from ingestion_pipeline.demo.meadow import meadow_courses
 from ingestion_pipeline.demo.model_script import INVENTED
+from ingestion_pipeline.demo.openings import (
+    PRIORITIES,
+    SKIPPED,
+    Opening,
+    driftwood_openings,
+    kestrel_openings,
+    repeated,
+)
 from ingestion_pipeline.demo.outcomes import PROGRAMMES
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses
+
+DRIFTWOOD_BOARD, KESTREL_BOARD = "job_board:greenhouse-driftwood", "job_board:kestrel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +81,41 @@ def _lantern(state: DemoState) -> Expected:
     items = len({course.code for one in catalogs for course in one})
     pages = sum(-(-len(one) // DEFAULT_LIMIT) for one in catalogs)
     return Expected(items=items, pages=pages, repeats=stated - items)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedJobs:
+    """What the demo's profile makes of a board's jobs; `repeats` are another board's, too."""
+
+    filtered: int
+    skipped: int
+    matched: int
+    repeats: int = 0
+
+    @property
+    def jobs(self) -> int:
+        """All that the board lists."""
+        return self.filtered + self.skipped + self.matched
+
+
+def expected_jobs(state: DemoState, *, is_gone_believed: bool = True) -> dict[str, ExpectedJobs]:
+    """By board; a job that is gone is believed to be after a second listing without it."""
+    listed = list(driftwood_openings(state))
+    if not is_gone_believed:
+        here = {one.id for one in listed}
+        listed += [one for one in driftwood_openings(DemoState()) if one.id not in here]
+    return {
+        DRIFTWOOD_BOARD: _judged(listed),
+        KESTREL_BOARD: _judged([*kestrel_openings(), repeated()], repeats=1),
+    }
+
+
+def _judged(listed: Sequence[Opening], repeats: int = 0) -> ExpectedJobs:
+    matched = sum(one.outcome in PRIORITIES for one in listed)
+    skipped = sum(one.outcome == SKIPPED for one in listed)
+    return ExpectedJobs(
+        filtered=len(listed) - matched - skipped,
+        skipped=skipped,
+        matched=matched,
+        repeats=repeats,
+    )

@@ -1,6 +1,7 @@
 """What the demo's model says: right about one page of outcomes, and once wrong about the other.
 
-Its answers fit whatever schema they are asked in, as long as a record has the field `text`.
+On jobs it has opinions (see model_jobs.py). Its other answers fit whatever schema they are asked
+in, as long as a record has the field `text`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from ingestion_pipeline.demo.model_jobs import is_about_jobs, opinion
 from ingestion_pipeline.demo.model_server import Asked, Reply, Say, blank
 from ingestion_pipeline.demo.outcomes import PROGRAMMES, TIDAL_BIOLOGY, Programme
 
@@ -23,8 +25,13 @@ Node = Mapping[str, Any]
 
 
 def demo_model(asked: Asked) -> Reply:
-    """The outcomes of the page in question, and an invented one of the second; else nothing."""
+    """The outcomes of the page in question, and an invented one of the second; else nothing.
+
+    Asked about a job, how well it fits.
+    """
     told = asked.told
+    if is_about_jobs(asked.schema) and (said := opinion(told)) is not None:
+        return Say(text=json.dumps(said))
     page = next((one for one in PROGRAMMES if _is_about(one, told)), None)
     if page is None:
         return Say(text=json.dumps(blank(asked.schema)))

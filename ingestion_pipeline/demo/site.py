@@ -20,7 +20,7 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import college, content, lantern, lists, meadow, tidewater
+from ingestion_pipeline.demo import college, content, employers, lantern, lists, meadow, tidewater
 from ingestion_pipeline.demo.content import Page
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
@@ -139,6 +139,9 @@ SITES: dict[str, Callable[[DemoState, str, Query], Page]] = {
     tidewater.TIDEWATER_HOST: tidewater.tidewater,
     lantern.LANTERN_HOST: lantern.lantern,
     meadow.MEADOW_HOST: meadow.meadow,
+    employers.DRIFTWOOD_HOST: employers.driftwood,
+    employers.BOARDS_HOST: employers.boards,
+    employers.KESTREL_HOST: employers.kestrel,
 }
 
 

@@ -19,17 +19,20 @@ class DemoState:
     """Everything the site's content depends on; the default is the site as it is shipped."""
 
     new_chapters: int = 0  # of The Lighthouse Keeper and The Clockmaker's Map, beyond the shipped
-    is_broken: bool = False  # the orchard's feed is an error page, Salt and Iron's listing is empty
+    is_broken: bool = False  # see `break_site`
     is_overloaded: bool = False  # the orchard answers 503 until repaired, not only at first
 
 
 def mutate(state: DemoState) -> DemoState:
-    """A new chapter of two series, a new course and a changed one of each catalogue."""
+    """A new chapter of two series, a new course and a changed one of each catalogue, other jobs."""
     return replace(state, new_chapters=state.new_chapters + 1)
 
 
 def break_site(state: DemoState) -> DemoState:
-    """A bad day: one feed is an error page, one listing is empty, two catalogues lack a page."""
+    """A bad day: one feed is an error page, one listing is empty, two catalogues lack a page.
+
+    The API of a job board has other names for its fields.
+    """
     return replace(state, is_broken=True)
 
 

@@ -121,11 +121,9 @@ def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, C
 
 
 def first_reason(result: object) -> str:
-    """The category of the first item that speaks against a listing."""
-    items = cast("dict[str, Any]", result).get("items") if isinstance(result, dict) else None
-    first: object = next(iter(cast("list[object]", items)), None) if items else None
-    said = cast("dict[str, Any]", first) if isinstance(first, dict) else {}
-    return str(said.get("category") or said.get("name") or OTHERWISE)[:60]
+    """What the filter names as the reason: a rejection by its name, or strikes."""
+    said = cast("dict[str, Any]", result) if isinstance(result, dict) else {}
+    return str(said.get("rejected_by") or OTHERWISE)[:60]
 
 
 def _newest(connection: Connection, source_ids: Collection[str]) -> dict[str, list[ShownListing]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,7 @@ from ingestion_pipeline.companies.states import COMPANY, CompanyStatus
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
 from ingestion_pipeline.urls import BadUrl, canonical_url, checked_url, host_of
 from ingestion_pipeline.work.queue import spawn
 from ingestion_pipeline.work.spawn_guard import Refusal
@@ -27,10 +27,15 @@ UNANALYSED = ("about", "culture", "mission", "size", "headquarters", "industry",
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identified:
-    """Which company each listing is of, by the listing's id, and which of them are new."""
+    """Which company each listing is of, by the listing's id, and which of them are new.
+
+    `unanalysed` are those of which little is known, the new ones among them, each with the key of
+    its website if that is known.
+    """
 
     ids: Mapping[int, str]
     made: frozenset[str]
+    unanalysed: Mapping[str, str | None] = field(default_factory=dict[str, str | None])
 
 
 def company_id_of(work: ListingWork) -> str | None:
@@ -66,24 +71,37 @@ def identify(connection: Connection, works: Sequence[ListingWork], *, now: datet
         made = set(connection.execute(statement.returning(companies.c.id)).scalars())
         if len(made) < len(unknown):
             known |= _known(connection, [row for row in unknown if row["id"] not in made])
-    ids = {id_: known.get(name, name) for id_, name in wanted.items()}
-    return Identified(ids=ids, made=frozenset(made))
+    ids = {id_: known[name].id if name in known else name for id_, name in wanted.items()}
+    pending = {one.id: one.website_key for one in known.values() if one.is_unanalysed}
+    pending |= {name: rows[name]["website_key"] for name in made}
+    return Identified(ids=ids, made=frozenset(made), unanalysed=pending)
 
 
-def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+@dataclass(frozen=True, slots=True)
+class _Standing:
+    id: str
+    website_key: str | None
+    is_unanalysed: bool
+
+
+def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, _Standing]:
     """By the wanted id the one that stands, which may be another of the same website."""
     given = list(rows)
     keys = [row["website_key"] for row in given if row["website_key"]]
-    query = select(companies.c.id, companies.c.website_key).where(
+    query = select(companies.c.id, companies.c.website_key, companies.c.status).where(
         or_(companies.c.id.in_([row["id"] for row in given]), companies.c.website_key.in_(keys))
     )
     found: Sequence[RowMapping] = connection.execute(query).mappings().all()
-    ids = {row["id"] for row in found}
-    by_key = {row["website_key"]: row["id"] for row in found if row["website_key"]}
+    pending = CompanyStatus.PENDING.value
+    by_id = {
+        row["id"]: _Standing(row["id"], row["website_key"], row["status"] == pending)
+        for row in found
+    }
+    by_key = {one.website_key: one for one in by_id.values() if one.website_key}
     return {
-        row["id"]: row["id"] if row["id"] in ids else by_key[row["website_key"]]
+        row["id"]: by_id[row["id"]] if row["id"] in by_id else by_key[row["website_key"]]
         for row in given
-        if row["id"] in ids or row["website_key"] in by_key
+        if row["id"] in by_id or row["website_key"] in by_key
     }
 
 
@@ -112,17 +130,17 @@ def spawn_analyses(
     now: datetime,
     policy: Work,
 ) -> dict[str, int | Refusal]:
-    """A new company whose website is known is to be analysed; by id the task, or why there is none.
+    """A company that nobody has analysed is to be, if its website is known, unless it is under way.
 
-    A child of the listing's own task: what its lineage has seen is not begun again.
+    By id the task, or why there is none. It is a child of the listing's own task: what its lineage
+    has seen is not begun again, so a thin company, its board and its jobs do not run in circles.
     """
-    first = {
-        found.ids[work.id]: work
-        for work in reversed(works)
-        if found.ids.get(work.id) in found.made and website_of(work)
-    }
+    first = {found.ids[work.id]: work for work in reversed(works) if _is_unanalysed(work, found)}
+    under_way = _under_way(connection, first.keys() - found.made)
     made: dict[str, int | Refusal] = {}
     for company_id, work in sorted(first.items()):
+        if company_id in under_way:
+            continue
         website = website_of(work) or ""
         child = NewTask(
             kind=COMPANY,
@@ -134,3 +152,23 @@ def spawn_analyses(
         )
         made[company_id] = spawn(connection, work.task, child, now=now, policy=policy)
     return made
+
+
+def _is_unanalysed(work: ListingWork, found: Identified) -> bool:
+    """Whether the listing leads to the site of its company, of which nobody knows anything.
+
+    A board may list the jobs of others: their sites are not its company's.
+    """
+    company_id, website = found.ids.get(work.id), website_of(work)
+    if company_id is None or company_id not in found.unanalysed or website is None:
+        return False
+    return found.unanalysed[company_id] in {None, website_key(website)}
+
+
+def _under_way(connection: Connection, company_ids: Collection[str]) -> set[str]:
+    """Those of these that somebody analyses, or is about to."""
+    if not company_ids:
+        return set()
+    is_theirs = tasks.c.dedupe_key.in_(list(company_ids))
+    query = select(tasks.c.dedupe_key).where(ACTIVE, tasks.c.kind == COMPANY, is_theirs)
+    return set(connection.execute(query).scalars())

@@ -19,8 +19,9 @@ def report(boards: Boards, source_id: str = ACME) -> BoardReport:
     return found
 
 
-def judge(boards: Boards, verdict: str, *ids: int, category: str = "salary") -> None:
-    result = {"passed": False, "items": [{"category": category}]}
+def judge(boards: Boards, verdict: str, *ids: int, by: str = "salary") -> None:
+    item = {"category": "rejection", "name": by}
+    result = {"passed": False, "rejected_by": by, "items": [item]}
     values = {"verdict": verdict, "filter_result": result}
     with boards.store.begin() as connection:
         connection.execute(update(job_listings).where(job_listings.c.id.in_(ids)).values(values))
@@ -33,7 +34,7 @@ def test_a_boards_funnel_counts_what_became_of_its_jobs(boards: Boards) -> None:
     boards.poll()
     ids = [one.id for one in boards.listings() if one.source_id == ACME]
     judge(boards, "filtered", *ids[:2])
-    judge(boards, "filtered", ids[2], category="age")
+    judge(boards, "filtered", ids[2], by="age")
     judge(boards, "matched", ids[3])
 
     one, other = report(boards), report(boards, "job_board:other")

@@ -116,3 +116,54 @@ def test_a_company_that_its_lineage_has_seen_is_refused_and_the_refusal_can_be_r
     [refusal] = [row for row in some.rows(audit_log) if row.action == "spawn.refused"]
     assert (refusal.detail["reason"], refusal.detail["url"]) == ("in_ancestry", SITE)
     assert refusal.subject == f"task:{of}"
+
+
+def test_a_company_known_by_its_name_alone_is_analysed_once_its_website_is_stated(
+    some: Listings,
+) -> None:
+    some.add(url="http://jobs.test/1")
+    some.run()
+    assert analyses(some) == []
+
+    for number in (2, 3):
+        some.add(url=f"http://jobs.test/{number}", company_website=SITE)
+        some.run()
+
+    assert analyses(some) == [("northwind", SITE)]
+    assert [row for row in some.rows(audit_log) if row.action == "spawn.refused"] == []
+
+
+def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_in_circles(
+    some: Listings,
+) -> None:
+    some.add(url="http://jobs.test/1", company_website=SITE)
+    some.run()
+    with some.shop.store.begin() as connection:
+        connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
+    clock = some.shop.store.clock
+    assert isinstance(clock, GoingClock)
+
+    for _ in range(3):  # it waits for its company each time
+        clock.advance(minutes=2)
+        some.run()
+
+    assert len(analyses(some)) == 1
+    [refusal] = [row for row in some.rows(audit_log) if row.action == "spawn.refused"]
+    assert refusal.detail["reason"] == "terminal_in_lineage"
+
+
+def test_the_site_of_another_company_is_not_the_boards_own(some: Listings) -> None:
+    some.board("job_board:other", url="http://other.test/", company="acme")
+    some.add(url="http://other.test/1", source_id="job_board:other", company_website=SITE)
+    some.run()
+    with some.shop.store.begin() as connection:
+        connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
+    some.add(
+        url="http://other.test/2",
+        source_id="job_board:other",
+        company_website="https://southwind.test/",
+    )
+
+    some.run()
+
+    assert analyses(some) == [("acme", SITE)]
