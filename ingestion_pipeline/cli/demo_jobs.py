@@ -150,7 +150,7 @@ def refusals(connection: Connection, *, since: datetime, now: datetime) -> list[
     from sqlalchemy import select
 
     from ingestion_pipeline.store.tables import audit_log, tasks
-    from ingestion_pipeline.work.queue import REFUSED
+    from ingestion_pipeline.work.spawn_guard import REFUSED
 
     query = select(audit_log.c.detail).where(
         audit_log.c.action == REFUSED, audit_log.c.at >= since, audit_log.c.at <= now
