@@ -26,6 +26,7 @@ ROOMS = (
     "notices",
     "catalogs",
     "companies",
+    "websites",
     "exports",
     "systems",
     "demo",
@@ -77,7 +78,7 @@ def test_a_room_imports_only_from_rooms_before_it(module: Path) -> None:
 
 @pytest.mark.parametrize("module", MODULES, ids=MODULE_IDS)
 def test_the_systems_do_not_import_each_other(module: Path) -> None:
-    systems = {"series", "catalogs", "companies"}
+    systems = {"series", "catalogs", "companies", "websites"}
 
     assert room_of(module) not in systems or rooms_imported(module) & systems <= {room_of(module)}
 
