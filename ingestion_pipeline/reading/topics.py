@@ -109,7 +109,7 @@ def frequent_words(
 ) -> list[str]:
     """The words that a text uses most, one in a heading counted four times; no small words.
 
-    A pair of words that stands together at least as often as half of the rarer one comes as a pair.
+    A pair of words that stands together at least half as often as the commoner one comes as a pair.
     """
     primary = (language or "").partition("-")[0].lower()
     unwanted = STOP_WORDS.get(primary, STOP_WORDS["en"]) | _EVERYWHERE | {*without}
@@ -151,5 +151,5 @@ def _partner(
         if word in pair and number >= _LEAST_TIMES and all(one in counts for one in pair)
     ]
     number, pair = max(candidates, default=(0, ("", "")))
-    rarer = min((counts[one] for one in pair), default=0)
-    return pair if number and 2 * number >= rarer and pair[0] != pair[1] else None
+    commoner = max(counts[one] for one in pair)
+    return pair if number and 2 * number >= commoner and pair[0] != pair[1] else None

@@ -32,7 +32,7 @@ _NOT_NAMES = """
 a all alternative alternatives best better big compare comparison discover easy every excel fast
 find free get here how i it more most new open other others our price pricing read see simple
 spreadsheets start switch the their them these this those top traditional try us we what which why
-with you your die der das ein eine unsere ihre wir sie le la les notre nos votre el los nuestra tu
+with you your die der das ein eine unsere ihre wir sie le la les notre nos votre un une el los una il uma o os unser nuestra tu
 su
 """
 _UNFIT = frozenset(_NOT_NAMES.split())
@@ -79,4 +79,6 @@ def _fit(name: str, own: Names) -> str | None:
     bare = bare_name(" ".join(words)).strip(" .,")
     if len(bare) <= 1 or len(bare) > _MOST_CHARACTERS or bare.isdigit():
         return None
-    return None if find_mentions(f"with {bare}", own) else bare
+    # `Acme vs Globex` on the site of Acme Tools: its own name, cut short.
+    is_cut = folded_name(own.name).startswith(f"{folded_name(bare)} ")
+    return None if is_cut or find_mentions(f"with {bare}", own) else bare

@@ -6,17 +6,19 @@ write is decided by whoever opened the transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, null, select, update
 
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import businesses, website_answers, website_rankings
+from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
 from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.naming import Mentions
 from ingestion_pipeline.websites.states import AnswerStatus
 from ingestion_pipeline.work.errors import storable
 
@@ -60,36 +62,45 @@ def keep_answers(
 
 def keep_mentions(connection: Connection, analysis_id: int, analysed: Analysed) -> None:
     """Each answer says whom it names, and where."""
-    for (prompt_index, provider), found in analysed.mentions.items():
-        sentiment = next(
-            (one.sentiment for one in analysed.answers if one.pair == (prompt_index, provider)),
-            None,
-        )
-        named = {
-            name: {
-                "count": places.count,
-                "rank": places.rank,
-                "is_exact": places.is_exact,
-                "places": [[place.start, place.end] for place in places.places],
-            }
-            for name, places in found.items()
-            if places
+    felt = {one.pair: one.sentiment for one in analysed.answers}
+    rows = [
+        {
+            "of_prompt": pair[0],
+            "of_provider": pair[1],
+            "found": {"names": _named(found), "sentiment": felt[pair]},
         }
+        for pair, found in analysed.mentions.items()
+    ]
+    if rows:
         connection.execute(
-            website_answers.update()
+            update(website_answers)
             .where(
                 website_answers.c.analysis_id == analysis_id,
-                website_answers.c.prompt_index == prompt_index,
-                website_answers.c.provider == provider,
+                website_answers.c.prompt_index == bindparam("of_prompt"),
+                website_answers.c.provider == bindparam("of_provider"),
             )
-            .values(mentions={"names": named, "sentiment": sentiment})
+            .values(mentions=bindparam("found", type_=Json)),
+            rows,
         )
+
+
+def _named(found: Mapping[str, Mentions]) -> dict[str, Any]:
+    return {
+        name: {
+            "count": places.count,
+            "rank": places.rank,
+            "is_exact": places.is_exact,
+            "places": [[place.start, place.end] for place in places.places],
+        }
+        for name, places in found.items()
+        if places
+    }
 
 
 def answers_of(
     connection: Connection, analysis_id: int, *, direct: frozenset[int] = frozenset()
 ) -> list[ProviderAnswer]:
-    """The answers that there are; `direct` are the numbers of the prompts that name the business."""
+    """The answers that there are; `direct` are the numbers of prompts that name the business."""
     query = (
         select(website_answers)
         .where(website_answers.c.analysis_id == analysis_id)
@@ -109,10 +120,16 @@ def answers_of(
             input_tokens=row.input_tokens,
             output_tokens=row.output_tokens,
             cost_usd=row.cost_usd,
-            sentiment=(row.mentions or {}).get("sentiment"),
+            sentiment=_sentiment(row.mentions),
         )
         for row in connection.execute(query)
     ]
+
+
+def _sentiment(mentions: object) -> str | None:
+    if not isinstance(mentions, Mapping):
+        return None
+    return cast("Mapping[str, str | None]", mentions).get("sentiment")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,7 +165,7 @@ def upsert_ranking(
 
 
 def _answer_row(analysis_id: int, one: ProviderAnswer, now: datetime) -> dict[str, Any]:
-    felt = None if one.sentiment is None else {"sentiment": one.sentiment}
+    felt = null() if one.sentiment is None else {"sentiment": one.sentiment}
     return {
         "analysis_id": analysis_id,
         "prompt_index": one.prompt_index,
