@@ -29,11 +29,11 @@ _SLUG = re.compile(
     r"|/(?:vs|versus|compare|alternatives?)/([a-z0-9-]+)/?$"
 )
 _NOT_NAMES = """
-a all alternative alternatives best better big compare comparison discover easy every excel fast
-find free get here how i it more most new open other others our price pricing read see simple
-spreadsheets start switch the their them these this those top traditional try us we what which why
-with you your die der das ein eine unsere ihre wir sie le la les notre nos votre un une el los una il uma o os unser nuestra tu
-su
+a all alternative alternatives best better big compare comparison das der die discover easy ein
+eine el every excel fast find free get here how i ihre il it la le les los more most new nos notre
+nuestra o open os other others our price pricing read see sie simple spreadsheets start su switch
+the their them these this those top traditional try tu uma un una une unser unsere us votre we
+what which why wir with you your
 """
 _UNFIT = frozenset(_NOT_NAMES.split())
 _MOST_CHARACTERS = 40

@@ -95,7 +95,7 @@ def test_another_page_that_fails_is_a_problem_and_no_more() -> None:
 
     assert isinstance(outcome, Informed)
     assert outcome.business.name == "Acme Tools"
-    assert [problem.code for problem in outcome.problems][0] == "http_503"
+    assert outcome.problems[0].code == "http_503"
 
 
 def test_what_the_operator_says_is_not_looked_up() -> None:
