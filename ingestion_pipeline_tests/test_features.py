@@ -13,7 +13,7 @@ TEXT = (ROOT / "docs" / "features.md").read_text()
 ROWS = [
     line
     for line in TEXT.splitlines()
-    if re.match(r"\| ([ACDT]\d\d|A-\d|[45]\.\d+|1c|trap|\d+ )", line)
+    if re.match(r"\| ([ABCDT]\d\d|[AB]-\d|[45]\.\d+|1c|2c|trap|\d+ )", line)
 ]
 
 

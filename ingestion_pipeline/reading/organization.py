@@ -29,6 +29,7 @@ MAX_DESCRIPTION_CHARACTERS = 1_000
 MAX_HEADINGS = 40
 MAX_LINKS = 50
 _LEAST_DESCRIPTION = 20
+_FOOT = 20_000  # characters at the end of a page, where its owner is named
 
 # Types of schema.org that are organizations; those that name a trade are its industry.
 GENERAL_TYPES = (
@@ -183,7 +184,7 @@ def title_parts(title: str | None) -> tuple[str, ...]:
 
 def copyright_name(text: str) -> str | None:
     """Who says at the foot of the page that it is theirs."""
-    found = list(_COPYRIGHT.finditer(text))
+    found = list(_COPYRIGHT.finditer(text[-_FOOT:]))
     if not found:
         return None
     said = _AFTER_COPYRIGHT.sub("", found[-1][1]).strip(" .,;:-–—")

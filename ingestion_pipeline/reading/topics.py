@@ -118,7 +118,7 @@ def frequent_words(
     for passage, weight in [(text[:LOOKED_AT], 1), *((one, _HEADING_WEIGHT) for one in headings)]:
         for line in passage.lower().splitlines():
             words = _WORD.findall(line)
-            counts.update({word: weight * words.count(word) for word in words})
+            counts.update({word: weight * times for word, times in Counter(words).items()})
             for pair in pairwise(words):
                 pairs[pair] += weight
     telling = {word: n for word, n in counts.items() if _is_telling(word, unwanted)}

@@ -12,7 +12,8 @@ from ingestion_pipeline.reading.business_names import bare_name
 from ingestion_pipeline.websites.naming import Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
 
-_WORD = r"[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]*"
+# Words have bounds: a page of a million capitals must not take an hour.
+_WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,40}"
 _NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
 _BEFORE = (
     "alternatives? to|alternative for|alternativen? zu|alternatives? à|alternativas? a"
@@ -37,6 +38,7 @@ what which why wir with you your
 """
 _UNFIT = frozenset(_NOT_NAMES.split())
 _MOST_CHARACTERS = 40
+_LOOKED_AT = 200_000  # characters of a page
 
 
 def named_competitors(
@@ -53,7 +55,8 @@ def named_competitors(
 
 
 def _in_texts(texts: Iterable[str]) -> Iterator[str]:
-    for text in texts:
+    for whole in texts:
+        text = whole[:_LOOKED_AT]
         for found in _AFTER.finditer(text):
             yield from _LISTED.split(found[1])
         for found in _VERSUS.finditer(text):

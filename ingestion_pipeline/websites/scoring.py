@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
-from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
+from ingestion_pipeline.websites.naming import Mentions, Names, mentions_of_all
 
 MAX_SCORE = 100
 # Named first and often in all of seven answers comes to 105, so to the cap.
@@ -128,18 +128,12 @@ def mentions_in(
 ) -> Mapping[str, Sequence[Mentions]]:
     """By name, where each answer mentions it; nobody is found inside another's longer name."""
     everybody = (own, *competitors)
+    by_answer = [
+        mentions_of_all(answer.text, everybody, language=language, threshold=threshold)
+        for answer in answers
+    ]
     return {
-        names.name: [
-            find_mentions(
-                answer.text,
-                names,
-                language=language,
-                others=[other for other in everybody if other is not names],
-                threshold=threshold,
-            )
-            for answer in answers
-        ]
-        for names in everybody
+        names.name: [found[number] for found in by_answer] for number, names in enumerate(everybody)
     }
 
 

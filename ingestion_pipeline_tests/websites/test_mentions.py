@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -64,3 +66,12 @@ def test_what_stands_before_an_answer_moves_its_places_and_changes_none(one: Cas
     moved = find_mentions("...\n" + one.answer, one.names, language=one.language, others=one.others)
 
     assert [place.start + 4 for place in plain.places] == [place.start for place in moved.places]
+
+
+@pytest.mark.parametrize("piece", ["Target ", "a.", "a@", "A", " ", "**Target** "])
+def test_a_megabyte_is_judged_by_its_beginning(piece: str) -> None:
+    began = time.monotonic()
+    found = find_mentions(piece * (1_000_000 // len(piece)), Names.of("Target"), language="en")
+
+    assert time.monotonic() - began < 20  # seconds; a square of it would take hours
+    assert all(place.end <= 30_000 for place in found.places)

@@ -30,7 +30,9 @@ _SMALL = (
     " les et du des en el los y para con il e di per per o da do"
 )
 _SMALL_WORDS = frozenset(_SMALL.split())
-_LEAST_HEADING = 3
+_LEAST_HEADING = 3  # words
+_LONGEST_MARK = 40  # characters
+_LONGEST_HEADING = 300  # characters on either side
 
 
 def has_capitals(written: str) -> bool:
@@ -58,19 +60,24 @@ def _capital_tells(text: str, start: int, end: int, language: str | None) -> boo
     if primary in CAPITAL_NOUNS and not text[start:end].isupper():
         return False
     is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
-    line_start = text.rfind("\n", 0, start) + 1
-    is_entry = _LIST_MARK.fullmatch(text, line_start, start) is not None
+    is_entry = _is_entry(text, start)
     return not is_first and not is_entry and not _is_heading(text, start, end)
 
 
 def _is_heading(text: str, start: int, end: int) -> bool:
     """Whether all other words of its line have capitals, too."""
-    line_end = text.find("\n", end)
-    line = (
-        text[text.rfind("\n", 0, start) + 1 : start] + " " + text[end : line_end % (len(text) + 1)]
-    )
+    before = text[max(0, start - _LONGEST_HEADING) : start].rpartition("\n")[2]
+    after = text[end : end + _LONGEST_HEADING].partition("\n")[0]
+    line = f"{before} {after}"
     others = [word for word in _WORD.findall(line) if word.lower() not in _SMALL_WORDS]
     return len(others) >= _LEAST_HEADING - 1 and all(word[0].isupper() for word in others)
+
+
+def _is_entry(text: str, start: int) -> bool:
+    """Whether it is the first word of an entry of a list."""
+    line_start = text.rfind("\n", max(0, start - _LONGEST_MARK), start) + 1
+    is_near = line_start > 0 or start <= _LONGEST_MARK
+    return is_near and _LIST_MARK.fullmatch(text, line_start, start) is not None
 
 
 def _stands_out(text: str, start: int, end: int) -> bool:
@@ -78,8 +85,7 @@ def _stands_out(text: str, start: int, end: int) -> bool:
         "**",
         "__",
     }
-    line_start = text.rfind("\n", 0, start) + 1
-    is_entry = _LIST_MARK.fullmatch(text, line_start, start) is not None
+    is_entry = _is_entry(text, start)
     return is_marked or (is_entry and _ALONE.match(text, end) is not None)
 
 

@@ -62,6 +62,9 @@ class Folded:
 
 def fold(text: str) -> Folded:
     """The text in that form."""
+    if text.isascii():
+        lowered = text.lower().replace("`", "'")
+        return Folded(lowered, array("I", range(len(text))), text)
     pieces: list[str] = []
     offsets: array[int] = array("I")
     for offset, character in enumerate(text):
@@ -85,7 +88,7 @@ def spelt_out(name: str) -> str:
 @lru_cache(maxsize=10_000)
 def folded_character(character: str) -> str:
     """What stands for it; nothing for what nobody sees."""
-    if character.isascii():
+    if character.isascii() and character != "`":
         return character.lower()
     if (plain := _PLAIN.get(character.lower())) is not None:
         return plain

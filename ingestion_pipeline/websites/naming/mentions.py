@@ -18,6 +18,7 @@ The rules, in the order in which a place is judged:
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -32,7 +33,8 @@ RANK_LIMITS = (50, 150, 300, 500)  # characters before the first mention
 LEAST_FUZZY_LETTERS = 6
 TWO_SLIPS_FROM = 10  # letters
 DEFAULT_THRESHOLD = 88.0
-MAX_TEXT = 200_000
+MAX_TEXT = 30_000  # characters; a thousand tokens are some five thousand
+_LONGEST = 400  # characters of a name or a host with what may stand inside it
 _ENDINGS = (
     "com net org info biz io ai co app dev so me tv gg xyz shop store online cloud tech uk us ca au"
     " nz ie de at ch fr be nl lu es pt it gr pl cz sk hu ro bg si hr rs dk se no fi is ee lv lt ua"
@@ -102,13 +104,30 @@ def find_mentions(
     threshold: float = DEFAULT_THRESHOLD,
 ) -> Mentions:
     """Every place where the answer names the business; see the module for the rules."""
+    return mentions_of_all(answer, (names, *others), language=language, threshold=threshold)[0]
+
+
+def mentions_of_all(
+    answer: str,
+    everybody: Sequence[Names],
+    *,
+    language: str | None = None,
+    threshold: float = DEFAULT_THRESHOLD,
+) -> list[Mentions]:
+    """The same for several businesses at once, each with all others as its `others`."""
     text = _Answer(answer[:MAX_TEXT], language)
-    taken = [span for other in others for span in text.exact(other)]
-    spans = [one for one in text.exact(names) if not _is_inside_longer(one, taken)]
-    is_exact = bool(spans)
-    if not spans:
-        spans = [one for one in text.alike(names, threshold) if not _touches(one, taken)]
-    return Mentions(places=tuple(text.mention(span, is_exact=is_exact) for span in spans))
+    exact = [text.exact(names) for names in everybody]
+    found: list[Mentions] = []
+    for number, names in enumerate(everybody):
+        rivals = (*exact[:number], *exact[number + 1 :])
+        taken = sorted(span for other in rivals for span in other)
+        spans = [one for one in exact[number] if not _is_inside_longer(one, taken)]
+        is_exact = bool(spans)
+        if not spans:
+            spans = [one for one in text.alike(names, threshold) if not any(_around(one, taken))]
+        places = tuple(text.mention(span, is_exact=is_exact) for span in spans)
+        found.append(Mentions(places=places))
+    return found
 
 
 _Span = tuple[int, int]
@@ -121,6 +140,8 @@ class _Answer:
         self._folded: Folded = fold(answer)
         self._language = language
         self._hosts = [(one.span(), one[1]) for one in _HOST.finditer(self._folded.text)]
+        self._host_spans = [span for span, _ in self._hosts]
+        self._words: list[_Span] | None = None
 
     def mention(self, span: _Span, *, is_exact: bool) -> Mention:
         start, end = self._folded.span(*span)
@@ -169,7 +190,9 @@ class _Answer:
         return parts(before, text[start]) and parts(text[end - 1], after)
 
     def _is_in_host(self, span: _Span) -> bool:
-        return any(begin <= span[0] and span[1] <= end for (begin, end), _ in self._hosts)
+        return any(
+            begin <= span[0] and span[1] <= end for begin, end in _around(span, self._host_spans)
+        )
 
     def _is_written_as(self, form: Form, span: _Span) -> bool:
         written = self._folded.written(*span)
@@ -200,7 +223,9 @@ class _Answer:
                 yield span
 
     def _windows(self, words: int) -> Iterator[tuple[_Span, str]]:
-        found = [one.span() for one in _WORD.finditer(self._folded.text)]
+        if self._words is None:
+            self._words = [one.span() for one in _WORD.finditer(self._folded.text)]
+        found = self._words
         for first in range(len(found) - words + 1):
             window = found[first : first + words]
             joined = "".join(self._folded.text[slice(*one)] for one in window)
@@ -231,18 +256,23 @@ def _digits(text: str) -> str:
 def _apart(spans: Sequence[_Span]) -> list[_Span]:
     """In order, none inside or across another: of two that overlap, the longer."""
     kept: list[_Span] = []
-    for span in sorted(set(spans), key=lambda one: (one[0] - one[1], one[0])):
-        if not _touches(span, kept):
+    for span in sorted(set(spans), key=lambda one: (one[0], -one[1])):
+        if not kept or kept[-1][1] <= span[0]:
             kept.append(span)
-    return sorted(kept)
+        elif span[1] - span[0] > kept[-1][1] - kept[-1][0]:
+            kept[-1] = span
+    return kept
 
 
-def _touches(span: _Span, others: Sequence[_Span]) -> bool:
-    return any(span[0] < end and start < span[1] for start, end in others)
+def _around(span: _Span, ordered: Sequence[_Span]) -> Iterator[_Span]:
+    """Those of the ordered spans that share a character with the span."""
+    first = bisect_left(ordered, (span[0] - _LONGEST, 0))
+    last = bisect_left(ordered, (span[1], 0))
+    return (one for one in ordered[first:last] if one[1] > span[0])
 
 
-def _is_inside_longer(span: _Span, others: Sequence[_Span]) -> bool:
+def _is_inside_longer(span: _Span, ordered: Sequence[_Span]) -> bool:
     return any(
         start <= span[0] and span[1] <= end and end - start > span[1] - span[0]
-        for start, end in others
+        for start, end in _around(span, ordered)
     )
