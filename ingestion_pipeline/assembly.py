@@ -29,7 +29,7 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.overrides import overrides
-from ingestion_pipeline.systems import CRAWLED, POLLED
+from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
 
 
 def open_from_environment(
@@ -59,6 +59,7 @@ def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Wor
             content=ContentStore(settings.home / "content"),
             systems=POLLED,
             crawlers=CRAWLED,
+            starters=BEGUN,
         )
     finally:
         store.close()

@@ -6,11 +6,13 @@ from ingestion_pipeline.orchestration.assets import chapters, sources
 from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
+    COMPANY_CHECKS,
     DATASET_CHECKS,
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
 )
+from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
@@ -29,15 +31,23 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, datasets, chapters, notices],
+        assets=[sources, pages, datasets, companies, chapters, notices],
         asset_checks=[
             *SOURCE_CHECKS,
             *PAGE_CHECKS,
             *DATASET_CHECKS,
+            *COMPANY_CHECKS,
             *CHAPTER_CHECKS,
             *NOTICE_CHECKS,
         ],
-        jobs=[*JOBS, detect_recipes, *CATALOG_JOBS, *EXTRACTION_JOBS, export_datasets],
+        jobs=[
+            *JOBS,
+            detect_recipes,
+            *CATALOG_JOBS,
+            *EXTRACTION_JOBS,
+            *COMPANY_JOBS,
+            export_datasets,
+        ],
         schedules=SCHEDULES,
         sensors=SENSORS,
         resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},

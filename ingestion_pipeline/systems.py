@@ -16,9 +16,10 @@ from ingestion_pipeline.catalogs.operating.replay import revive_page, revive_rea
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.companies.system import BadCompanyConfig, CompanySystem, check_config
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawledSystem
+from ingestion_pipeline.pages.crawled import FETCH_PAGE, BegunSystem, CrawledSystem
 from ingestion_pipeline.pages.system import PolledSystem
 from ingestion_pipeline.series.platforms import platform as series_platform
 from ingestion_pipeline.series.system import SeriesSystem
@@ -29,6 +30,7 @@ from ingestion_pipeline.work import dead_letters as letters
 
 POLLED: dict[Kind, PolledSystem] = {Kind.SERIES: SeriesSystem()}
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
+BEGUN: dict[Kind, BegunSystem] = {Kind.COMPANY: CompanySystem()}
 # Work that is more than its task, by the task's kind.
 REVIVALS: dict[str, letters.Revive] = {
     DELIVER: revive_messages,
@@ -55,6 +57,11 @@ def check_definition(definition: Definition, *, entities: Path | None = None) ->
         try:
             series_platform(definition.platform or "").configure(definition.url, definition.config)
         except ValueError as error:
+            yield BadField("config", str(error))
+    if definition.kind is Kind.COMPANY:
+        try:
+            check_config(definition.config)
+        except BadCompanyConfig as error:
             yield BadField("config", str(error))
     if definition.kind is Kind.CATALOG:
         for problem in _catalog_problems(definition.config, entities):

@@ -28,7 +28,7 @@ from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, sources, tasks
-from ingestion_pipeline.systems import CRAWLED, POLLED
+from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
@@ -82,6 +82,7 @@ def a_shop(store: Store, settings: Settings) -> Workshop:
         content=content,
         systems=POLLED,
         crawlers=CRAWLED,
+        starters=BEGUN,
         random=Random(7),
     )
 

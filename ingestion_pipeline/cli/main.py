@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ingestion_pipeline.cli.companies import companies
 from ingestion_pipeline.cli.dead_letters import dead_letters
 from ingestion_pipeline.cli.demo import demo
 from ingestion_pipeline.cli.doctor import doctor
@@ -78,7 +79,7 @@ def main() -> None:
 
 sources.add_command(update)
 for command in (
-    *(init, sources, extractions, series, recipients, follow, unfollow, notices),
+    *(init, sources, extractions, series, companies, recipients, follow, unfollow, notices),
     *(settings, status, dead_letters, export, read, doctor, demo),
 ):
     main.add_command(command)

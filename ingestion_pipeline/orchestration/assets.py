@@ -3,6 +3,7 @@
 import warnings
 
 import dagster as dg
+from pydantic import Field
 
 from ingestion_pipeline.catalogs.recipes.stored import RecipeStatus, detected
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
@@ -11,8 +12,10 @@ from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.refresh import refresh_source
+from ingestion_pipeline.sources.registry import enable
 from ingestion_pipeline.systems import declared as declare
 from ingestion_pipeline.systems import definition_check
 
@@ -21,6 +24,15 @@ OWNERS = ["team:ingestion"]
 # Beta in this Dagster; there is no other way for one run to take many partitions.
 warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
 MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
+
+
+class Declaration(dg.Config):
+    """What else to do with the sources that are checked."""
+
+    approve: bool = Field(
+        default=False,
+        description="poll those that were discovered and wait for approval, from now on",
+    )
 
 
 @dg.asset(
@@ -32,7 +44,8 @@ MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
     owners=OWNERS,
     description=(
         "What we watch, one partition a source. Materializing checks the declaration, recognises"
-        " the platform and refreshes the row; it does not poll."
+        " the platform and refreshes the row; it does not poll. With approve in its config, a"
+        " discovered source that waits for approval is polled from now on."
     ),
     metadata={
         "dagster/column_schema": dg.TableSchema(
@@ -47,7 +60,9 @@ MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
         )
     },
 )
-def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> None:
+def sources(
+    context: dg.AssetExecutionContext, config: Declaration, workshop: WorkshopResource
+) -> None:
     """Check and refresh the declaration of every partition asked for."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure("name a source: sources is partitioned", allow_retries=False)
@@ -60,6 +75,8 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
             known = sources_by_id(connection, keys)
         refuse_unknown(keys, known)
         register_keys(context.instance, SOURCES.name or "", keys)
+        if config.approve:
+            _approve(shop, [one.id for one in known.values() if _waits_for_approval(one)])
         for key in keys:
             found = refresh_source(
                 shop.store,
@@ -75,6 +92,18 @@ def sources(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> No
             )
     if bad:
         raise dg.Failure("; ".join(bad), allow_retries=False)
+
+
+def _waits_for_approval(source: Source) -> bool:
+    return source.status is SourceStatus.PENDING_VALIDATION
+
+
+def _approve(shop: Workshop, keys: list[str]) -> None:
+    """They are polled from now on; an operator said so."""
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        for key in keys:
+            enable(connection, key, actor="dagster", now=now, reason="approved")
 
 
 def _begin(shop: Workshop, key: str) -> None:

@@ -6,6 +6,7 @@ import dagster as dg
 
 from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
 from ingestion_pipeline.catalogs.operating import listing
+from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.notices.status import undelivered
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -17,6 +18,7 @@ from ingestion_pipeline.systems import definition_check
 CHAPTERS = dg.AssetKey("chapters")
 PAGES = dg.AssetKey("pages")
 DATASETS = dg.AssetKey("datasets")
+COMPANIES = dg.AssetKey("companies")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
 
@@ -78,6 +80,17 @@ def _unproved(shop: Workshop) -> list[Finding]:
         return listing.unproved(connection, flagged_share=share)
 
 
+def _thin_companies(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return company_checks.thin(connection)
+
+
+def _stale_companies(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        return company_checks.stale(connection, now=now, settings=shop.settings)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -129,6 +142,14 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _unproved,
         "No newest dataset has more unproved items than the setting extraction.flagged_share.",
     ),
+    dg.AssetCheckKey(COMPANIES, "enough_data"): (
+        _thin_companies,
+        "No company's pages say too little of it: a name and some words of about or culture.",
+    ),
+    dg.AssetCheckKey(COMPANIES, "companies_fresh"): (
+        _stale_companies,
+        "Every company was analysed within three of its source's intervals.",
+    ),
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
@@ -148,6 +169,7 @@ TOLD_BY_POLLS = [
 
 TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
 TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
+TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
 def _result(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
@@ -173,6 +195,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
 DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
+COMPANY_CHECKS = [_check(key) for key in TOLD_BY_COMPANIES]
 PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]

@@ -10,11 +10,13 @@ from ingestion_pipeline.sources import Kind
 SOURCES = dg.DynamicPartitionsDefinition(name="sources")
 SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
 CATALOGS = dg.DynamicPartitionsDefinition(name="catalogs")
+COMPANIES = dg.DynamicPartitionsDefinition(name="companies")
 
 # The set beside `sources` that a kind's partitions are in.
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
     Kind.SERIES: SERIES_SOURCES,
     Kind.CATALOG: CATALOGS,
+    Kind.COMPANY: COMPANIES,
 }
 
 

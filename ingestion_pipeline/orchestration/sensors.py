@@ -11,10 +11,12 @@ import dagster as dg
 from ingestion_pipeline.catalogs.crawl.crawling import KINDS
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
+from ingestion_pipeline.companies.working import is_work_waiting as is_company_waiting
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.catalogs import crawl_catalogs, crawl_run
+from ingestion_pipeline.orchestration.companies import COMPANIES_SHARD, process_companies
 from ingestion_pipeline.orchestration.detection import DETECT_SHARD, detect_recipes
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
@@ -39,6 +41,8 @@ RUNNING = dg.DefaultSensorStatus.RUNNING
 # Counts do not tell everything (one enabled and one removed between two ticks, a key that was added
 # by hand): as often as this the partitions are compared in any case.
 MIRROR_MINUTES = 5
+# Jobs that drain all there is of their kind, one run at a time; in the order of `drained` below.
+DRAINED = (detect_recipes, process_companies)
 MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
 
 
@@ -149,12 +153,12 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
 
 @dg.sensor(
     name="pending_work",
-    jobs=[*POLL_JOBS.values(), detect_recipes, crawl_catalogs, deliver_notices],
+    jobs=[*POLL_JOBS.values(), *DRAINED, crawl_catalogs, deliver_notices],
     minimum_interval_seconds=5,
     default_status=RUNNING,
     description=(
         "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"
-        " pages of catalogues, and notices."
+        " pages of catalogues, companies and their boards, and notices."
     ),
 )
 def pending_work(
@@ -174,17 +178,17 @@ def pending_work(
             connection, CrawlWanted(), now=now, limit=MOST_CRAWLED, kinds=KINDS
         )
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
-        is_recipe_waiting = waits(connection, now=now)
-    if not waiting and not is_news_waiting and not crawl_shards and not is_recipe_waiting:
+        drained = {
+            DETECT_SHARD: waits(connection, now=now),
+            COMPANIES_SHARD: is_company_waiting(connection, now=now),
+        }
+    if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
         yield dg.SkipReason("no retry is due and no claim has expired")
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):
             yield request
-    if is_recipe_waiting and not _is_queued(context.instance, DETECT_SHARD, *WORKING):
-        yield dg.RunRequest(
-            job_name=detect_recipes.name, run_key=f"{DETECT_SHARD}:{now:%Y%m%dT%H%M%S}"
-        )
+    yield from _draining_runs(context.instance, drained, now)
     for shard in crawl_shards:
         request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD], *WORKING):
@@ -194,6 +198,15 @@ def pending_work(
         yield dg.RunRequest(
             job_name=deliver_notices.name, run_key=_deliverer_key(context.instance, now)
         )
+
+
+def _draining_runs(
+    instance: dg.DagsterInstance, waiting: dict[str, bool], now: datetime
+) -> Iterator[dg.RunRequest]:
+    """One run for each of the jobs that drain everything, where work waits and none is at it."""
+    for job, (shard, is_waiting) in zip(DRAINED, waiting.items(), strict=True):
+        if is_waiting and not _is_queued(instance, shard, *WORKING):
+            yield dg.RunRequest(job_name=job.name, run_key=f"{shard}:{now:%Y%m%dT%H%M%S}")
 
 
 def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:

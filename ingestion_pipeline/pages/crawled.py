@@ -192,15 +192,11 @@ class PageArchive(Protocol):
         ...
 
 
-class CrawledSystem(Protocol):
-    """A kind of source whose pages are walked through."""
+class BegunSystem(Protocol):
+    """A kind of source whose poll only begins the work: other runs do it."""
 
     def pace(self, source: Source, settings: Settings) -> Pace:
         """How fast a host may be asked for the source."""
-        ...
-
-    def honours_robots(self, work: PageWork) -> bool:
-        """Whether the host's robots.txt governs the page; not that of a documented API."""
         ...
 
     def check(self, source: Source) -> None:
@@ -210,7 +206,15 @@ class CrawledSystem(Protocol):
     def start(
         self, connection: Connection, sources: Sequence[Source], *, now: datetime
     ) -> Mapping[str, str]:
-        """Each source's walk has begun, unless one is under way; a word for people on each."""
+        """Each source's work has begun, unless some is under way; a word for people on each."""
+        ...
+
+
+class CrawledSystem(BegunSystem, Protocol):
+    """A kind of source whose pages are walked through."""
+
+    def honours_robots(self, work: PageWork) -> bool:
+        """Whether the host's robots.txt governs the page; not that of a documented API."""
         ...
 
     def waiting(

@@ -149,7 +149,7 @@ class FetchSlice:
                 self._results.append(Missing(task=task))
             elif task.attempts > self._shop.settings.work.max_attempts:
                 self._results.append(worker_lost(Claimed(task=task, source=source)))
-            elif source.kind in self._shop.crawlers:
+            elif source.kind in self._shop.begun:
                 self._results.append(self._begun(Claimed(task=task, source=source)))
             else:
                 usable.append(Claimed(task=task, source=source))
@@ -159,7 +159,7 @@ class FetchSlice:
 
     def _begun(self, one: Claimed) -> PollResult:
         try:
-            self._shop.crawlers[one.source.kind].check(one.source)
+            self._shop.begun[one.source.kind].check(one.source)
         except ValueError as error:
             return failure_of(one, Permanent(str(error), code="bad_config"))
         return Begun(task=one.task, source=one.source)
@@ -243,7 +243,7 @@ class FetchSlice:
                 now=now,
                 settings=self._shop.settings,
                 random=self._shop.random,
-                crawlers=self._shop.crawlers,
+                begun_by=self._shop.begun,
             )
             self._hosts.release(connection, left, free, now=now)
         return written

@@ -19,7 +19,7 @@ from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.crawled import CrawledSystem
+    from ingestion_pipeline.pages.crawled import BegunSystem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def write_results(
     now: datetime,
     settings: Settings,
     random: Random,
-    crawlers: Mapping[Kind, CrawledSystem] | None = None,
+    begun_by: Mapping[Kind, BegunSystem] | None = None,
 ) -> tuple[PollCounts, Mapping[str, datetime]]:
     """Everything that is still ours takes effect, what another worker took meanwhile does not.
 
@@ -135,7 +135,7 @@ def write_results(
     listings = [one for one in kept if isinstance(one, StoredListing)]
     gone = [one for one in kept if isinstance(one, Missing)]
     begun = [one for one in kept if isinstance(one, Begun)]
-    _begin(connection, begun, crawlers or {}, now=now, settings=settings, random=random)
+    _begin(connection, begun, begun_by or {}, now=now, settings=settings, random=random)
     outcomes.succeed(connection, unchanged, now=now, settings=settings, random=random)
     failed = outcomes.fail(connection, failures, now=now, settings=settings, random=random)
     _keep_listings(connection, listings, batch_id=batch_id, now=now)
@@ -157,7 +157,7 @@ def write_results(
 def _begin(
     connection: Connection,
     polls: Sequence[Begun],
-    crawlers: Mapping[Kind, CrawledSystem],
+    begun_by: Mapping[Kind, BegunSystem],
     *,
     now: datetime,
     settings: Settings,
@@ -165,7 +165,7 @@ def _begin(
 ) -> None:
     for kind in sorted({one.source.kind for one in polls}):
         some = [one for one in polls if one.source.kind is kind]
-        said = crawlers[kind].start(connection, [one.source for one in some], now=now)
+        said = begun_by[kind].start(connection, [one.source for one in some], now=now)
         begun = [(one.task, one.source, said[one.source.id]) for one in some]
         crawls.begin(connection, begun, now=now, settings=settings, random=random)
 

@@ -18,7 +18,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.work.errors import FATAL_ERRNOS, Fatal
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.crawled import CrawledSystem
+    from ingestion_pipeline.pages.crawled import BegunSystem, CrawledSystem
 
 # A file where a folder should be, a limit on the size of files: it would be so for any object. One
 # that alone cannot be read (EACCES, EISDIR, EIO) is its poll's trouble, not the run's.
@@ -29,7 +29,8 @@ _BROKEN_STORE = FATAL_ERRNOS | {errno.EEXIST, errno.ENOTDIR, errno.EFBIG}
 class Workshop:
     """Database, settings, content store and systems; `random` only spreads due times.
 
-    `crawlers` are the systems whose sources are walked through page by page.
+    `crawlers` are the systems whose sources are walked through page by page, `starters` those
+    whose polls begin other work.
     """
 
     store: Store
@@ -37,11 +38,17 @@ class Workshop:
     content: ContentStore
     systems: Systems
     crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
+    starters: Mapping[Kind, BegunSystem] = field(default_factory=dict["Kind", "BegunSystem"])
     random: Random = field(default_factory=Random)
+
+    @property
+    def begun(self) -> Mapping[Kind, BegunSystem]:
+        """Every system whose polls only begin the work."""
+        return {**self.crawlers, **self.starters}
 
     def pace(self, source: Source) -> Pace:
         """How fast a host may be asked for the source."""
-        system = self.crawlers.get(source.kind) or self.systems[source.kind]
+        system = self.begun.get(source.kind) or self.systems[source.kind]
         return system.pace(source, self.settings)
 
 

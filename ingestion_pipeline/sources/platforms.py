@@ -14,9 +14,10 @@ from ingestion_pipeline.urls import canonical_url
 READERS: dict[Kind, tuple[str, ...]] = {
     Kind.SERIES: ("mangadex", "rss", "json", "html"),
     Kind.CATALOG: ("catalog", "page"),
+    Kind.COMPANY: ("page",),
 }
 # Where neither says so; whose software a catalogue is made with, detection finds out.
-DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog"}
+DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page"}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
 _MANGADEX_ID = re.compile(

@@ -14,6 +14,8 @@ from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.work.task import ASKED, TaskStatus
 
 POLL = "poll"
+# One that waits for approval has its poll put aside, too: `enable` takes it up.
+_UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
 def lock_polls(connection: Connection, ids: Collection[str]) -> None:
@@ -28,7 +30,7 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     # compares every task with every id (5.6 s for 5,000 of them, 0.02 s so).
     query = select(sources.c.id, sources.c.status).where(sources.c.id.in_(list(ids)))
     statuses = {row.id: row.status for row in connection.execute(query)}
-    disabled = [one for one in statuses if statuses[one] == SourceStatus.DISABLED.value]
+    disabled = [one for one in statuses if statuses[one] in _UNPOLLED]
     enabled = list(statuses.keys() - disabled)
     _skip_polls(connection, disabled, now=now)
     revived = (
@@ -103,7 +105,7 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
             tasks.c.source_id.in_(list(source_ids)),
             exists().where(
                 sources.c.id == tasks.c.source_id,
-                sources.c.status != SourceStatus.DISABLED.value,
+                sources.c.status.not_in(_UNPOLLED),
             ),
         )
         .values(
@@ -161,7 +163,7 @@ def _insert_polls(connection: Connection, ids: Collection[str], *, now: datetime
     }
     missing = select(*(value.label(name) for name, value in columns.items())).where(
         sources.c.id.in_(list(ids)),
-        sources.c.status != SourceStatus.DISABLED.value,
+        sources.c.status.not_in(_UNPOLLED),
         ~exists().where(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id),
     )
     connection.execute(insert(tasks).from_select(list(columns), missing))

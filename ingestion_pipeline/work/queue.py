@@ -34,7 +34,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_for, insert_into
 from ingestion_pipeline.store.rows import row_document, row_source, row_table
-from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, tasks
+from ingestion_pipeline.store.tables import ACTIVE, SPAWNED, audit_log, tasks
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
@@ -77,28 +77,62 @@ def refusal(
 
 
 def spawn(
-    connection: Connection, parent: Task, child: NewTask, *, now: datetime, policy: Work
+    connection: Connection,
+    parent: Task,
+    child: NewTask,
+    *,
+    now: datetime,
+    policy: Work,
+    is_permanent: bool = False,
 ) -> int | Refusal:
-    """The new task's id, of the parent's tracking id, or the reason why there is none."""
+    """The new task's id, of the parent's tracking id, or the reason why there is none.
+
+    A permanent one never ends, as a poll: `queue_limit`, which counts what waits, is not asked. The
+    same refusal in the same lineage is logged and audited once.
+    """
     if child.url is None:
         raise ValueError(f"a spawned {child.kind} task needs a URL: the loop guard judges by it")
     depth = parent.spawn_depth + 1
     why = refusal(child, depth=depth, lineage=_lineage(connection, parent, child), policy=policy)
-    made = why or enqueue(connection, child, now=now, policy=policy, parent=parent)
+    if why is None and is_permanent:
+        permanent = insert_tasks(connection, [child], now=now, parent=parent)
+        made = permanent[0] if permanent else Refusal.ACTIVE_DUPLICATE
+    else:
+        made = why or enqueue(connection, child, now=now, policy=policy, parent=parent)
     if isinstance(made, Refusal):
-        shown = without_credentials(child.url)
-        log.warning("spawn of %s %s refused: %s", child.kind, shown, made.value)
-        detail = {"kind": child.kind, "url": shown, "parent": parent.id, "reason": made.value}
-        subject = f"task:{parent.tracking_id}"
-        audit(
-            connection,
-            actor="system",
-            action="spawn.refused",
-            subject=subject,
-            now=now,
-            detail=detail,
-        )
+        _tell_refusal(connection, parent, child, made, now=now)
     return made
+
+
+REFUSED = "spawn.refused"  # the action in the audit log; its subject is the lineage
+
+
+def lineage_of(tracking_id: str) -> str:
+    """How the audit log names a lineage."""
+    return f"task:{tracking_id}"
+
+
+def _tell_refusal(
+    connection: Connection, parent: Task, child: NewTask, why: Refusal, *, now: datetime
+) -> None:
+    shown, subject = without_credentials(child.url or ""), lineage_of(parent.tracking_id)
+    edge = {"kind": child.kind, "url": shown, "reason": why.value}
+    told = connection.execute(
+        select(audit_log.c.detail).where(
+            audit_log.c.subject == subject, audit_log.c.action == REFUSED
+        )
+    ).scalars()
+    if any({name: one.get(name) for name in edge} == edge for one in told):
+        return
+    log.warning("spawn of %s %s refused: %s", child.kind, shown, why.value)
+    audit(
+        connection,
+        actor="system",
+        action=REFUSED,
+        subject=subject,
+        now=now,
+        detail={**edge, "parent": parent.id},
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,7 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "pages", "datasets", "chapters", "notices"]
+ASSETS = ["sources", "pages", "datasets", "companies", "chapters", "notices"]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -37,6 +37,7 @@ def test_everything_loads() -> None:
         "sources",
         "pages",
         "datasets",
+        "companies",
         "chapters",
         "notices",
     }
@@ -49,7 +50,8 @@ def test_the_jobs_bear_their_names() -> None:
     crawls = {"detect_recipes", "crawl_catalogs", "ingest_catalog"}
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
-    assert names == polls | crawls | ends | others
+    companies = {"process_companies", "ingest_company"}
+    assert names == polls | crawls | companies | ends | others
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -64,6 +66,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "sources": "sources",
         "pages": "catalogs",
         "datasets": "catalogs",
+        "companies": "companies",
         "chapters": "series_sources",
         "notices": "not partitioned",
     }
@@ -120,7 +123,7 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert len(one.description or "") > 40
     assert one.owners == ["team:ingestion"]
     assert one.kinds
-    assert one.group_name in {"sources", "catalogs", "series", "notices"}
+    assert one.group_name in {"sources", "catalogs", "companies", "series", "notices"}
 
 
 @pytest.mark.parametrize("name", ASSETS)

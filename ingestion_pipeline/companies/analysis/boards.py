@@ -1,0 +1,151 @@
+"""Job boards that a company's pages lead to, embed, or are themselves. Pure: nothing is asked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.companies.analysis.fact import SeenPage
+from ingestion_pipeline.companies.analysis.site import Role, is_same_site, role_of
+from ingestion_pipeline.companies.platforms import PLATFORMS
+from ingestion_pipeline.companies.states import Confidence
+from ingestion_pipeline.sources.platforms import Platform, recognize_platform
+from ingestion_pipeline.urls import BadUrl, canonical_url
+
+RSS = "rss"
+GENERIC = "generic"
+MOST_BOARDS = 5  # of one company; more are the boards of its customers, or of a job portal
+_NO_BOARDS = frozenset({"mangadex"})
+_JOB_WORDS = re.compile(
+    r"(?<![a-z])(?:jobs?|careers?|vacanc(?:y|ies)|openings|positions|karriere|stellen\w*|hiring"
+    r"|empleos?|emplois?|recrutement)(?![a-z])",
+    re.IGNORECASE,
+)
+_UNLIKE = re.compile(r"[^a-z0-9]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundBoard:
+    """A board, the page that leads to it, and what may be thought of it before it was asked."""
+
+    platform: str
+    url: str
+    token: str | None
+    page: str
+    confidence: Confidence
+    note: str | None = None
+
+    def as_dict(self) -> Mapping[str, object]:
+        """As the company's record keeps it."""
+        return asdict(self) | {"confidence": self.confidence.value}
+
+    @property
+    def has_reader(self) -> bool:
+        """Whether we could read it, if it can be read at all."""
+        return self.platform in PLATFORMS or self.platform == GENERIC
+
+
+def boards_in(
+    pages: Sequence[SeenPage], *, home: str, names: Iterable[str] = ()
+) -> list[FoundBoard]:
+    """The company's boards, the surest first: recognised ones, then its own careers pages.
+
+    A board counts if a page for applicants leads to it or has it inside, or if its token is the
+    company's own name: other pages name the boards of customers and partners.
+    """
+    known = {_plain(name) for name in (*names, _label(home)) if _plain(name)}
+    found: dict[tuple[str, str], FoundBoard] = {}
+    ordered = sorted(pages, key=lambda page: page.role is not Role.CAREERS)
+    for page in ordered:
+        for board in _recognised(page, known):
+            key = (board.platform, (board.token or board.url).casefold())
+            found.setdefault(key, board)
+    named = _without_halves(list(found.values()))
+    return (named or list(_generic(ordered, home)))[:MOST_BOARDS]
+
+
+def _recognised(page: SeenPage, known: set[str]) -> Iterator[FoundBoard]:
+    for url, is_inside, text in _addresses(page):
+        platform = recognize_platform(url)
+        if platform is None or platform.name in _NO_BOARDS or platform.name == RSS:
+            continue
+        is_for_applicants = (
+            page.role is Role.CAREERS or is_inside or role_of("", text) is Role.CAREERS
+        )
+        if is_for_applicants or _is_named(platform, known):
+            yield _board(platform, url, page)
+    if page.role is Role.CAREERS:
+        for url in (*page.feeds, *(one.url for one in page.anchors)):
+            platform = recognize_platform(url)
+            if platform is not None and platform.name == RSS and _JOB_WORDS.search(url):
+                yield _board(platform, url, page)
+
+
+def _addresses(page: SeenPage) -> Iterator[tuple[str, bool, str]]:
+    """Every address on the page: whether the page has it inside, and the words of its link."""
+    yield from ((url, True, "") for url in page.addresses)
+    yield from ((one.url, False, one.text) for one in page.anchors)
+
+
+def _board(platform: Platform, url: str, page: SeenPage) -> FoundBoard:
+    note = None if platform.name in PLATFORMS else f"nothing reads {platform.name} yet"
+    return FoundBoard(
+        platform=platform.name,
+        url=_canonical(url),
+        token=platform.token,
+        page=page.url,
+        confidence=Confidence.MEDIUM,
+        note=note,
+    )
+
+
+def _generic(pages: Sequence[SeenPage], home: str) -> Iterator[FoundBoard]:
+    """The company's own pages of jobs, where no platform was recognised."""
+    careers = [page for page in pages if page.role is Role.CAREERS]
+    stating = [page for page in careers if any(page.embedded.things("JobPosting"))]
+    for page in (stating or careers)[-1:] if not stating else stating[:1]:
+        yield FoundBoard(
+            platform=GENERIC,
+            url=_canonical(page.url),
+            token=None,
+            page=page.url,
+            confidence=Confidence.LOW,
+            note=None if is_same_site(page.url, home) else "on another host",
+        )
+
+
+def _without_halves(boards: list[FoundBoard]) -> list[FoundBoard]:
+    """Without those that name no token, where another board of the same platform does."""
+    with_token = {one.platform for one in boards if one.token}
+    return [one for one in boards if one.token or one.platform not in with_token]
+
+
+def _is_named(platform: Platform, known: set[str]) -> bool:
+    """Whether the token is the company's name, or begins with it, or the name with the token."""
+    token = _plain(platform.token or "")
+    least = 4  # "go" begins too many names
+    return any(
+        token == name
+        or (len(name) >= least and token.startswith(name))
+        or (len(token) >= least and name.startswith(token))
+        for name in known
+    )
+
+
+def _plain(text: str) -> str:
+    return _UNLIKE.sub("", text.casefold())
+
+
+def _label(home: str) -> str:
+    """`acme` for https://www.acme.co.uk/."""
+    host = (urlsplit(home).hostname or "").removeprefix("www.")
+    return host.partition(".")[0]
+
+
+def _canonical(url: str) -> str:
+    try:
+        return canonical_url(url)
+    except BadUrl:
+        return url

@@ -1,0 +1,139 @@
+"""What a company's data are worth: size, completeness, points and tier. Pure; numbers by settings.
+
+Missing is not bad: what is not stated is null, with a flag, and neither adds nor takes a point.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ingestion_pipeline.companies.analysis.technologies import MACHINE_LEARNING
+from ingestion_pipeline.settings.jobs import Company
+
+POINTS_PER_RANK = 5  # a profile ranks its skills from 1 to 10: two of the best are the cap
+MOST_EMPLOYEES = 10_000_000  # nobody has more; a larger number is no head count
+
+
+class Completeness(StrEnum):
+    """How well a company is known."""
+
+    THIN = "thin"
+    MINIMAL = "minimal"
+    GOOD = "good"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Employees:
+    """How many people work there; `high` None where only "more than" is stated."""
+
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Score:
+    """The points, what they are made of, and the tier they come to."""
+
+    points: int
+    parts: Mapping[str, int]
+    tier: str
+
+
+def completeness(
+    *, name: str | None, website: str | None, about: str | None, culture: str | None, rules: Company
+) -> Completeness:
+    """Good, minimal, or thin: more characters than the settings ask for."""
+    about_length, culture_length = len(about or ""), len(culture or "")
+    if not (name and website):
+        return Completeness.THIN
+    if about_length > rules.about_good and culture_length > rules.culture_good:
+        return Completeness.GOOD
+    is_minimal = about_length > rules.about_minimal or culture_length > rules.culture_minimal
+    return Completeness.MINIMAL if is_minimal else Completeness.THIN
+
+
+def size_category(employees: Employees | None, rules: Company) -> str | None:
+    """Large, medium or small; None if nobody says how many they are."""
+    if employees is None:
+        return None
+    if employees.low >= rules.large_employees:
+        return "large"
+    most = employees.low if employees.high is None else employees.high
+    return "small" if most < rules.small_employees else "medium"
+
+
+_SEPARATED = r"[0-9]{1,3}(?:[.,'\u2019\u00a0\u202f ][0-9]{3})+(?![0-9])"
+_RANGE = re.compile(
+    rf"(?P<low>{_SEPARATED}|[0-9]+)\s?(?P<low_k>[kK]\b)?\s*"
+    rf"(?:(?P<to>-|\u2013|\u2014|to|bis)\s*(?P<high>{_SEPARATED}|[0-9]+)\s?(?P<high_k>[kK]\b)?"
+    r"|(?P<more>\+))?"
+)
+_FEWER = re.compile(r"\b(?:under|up to|fewer than|less than|unter|bis zu)\s*$", re.IGNORECASE)
+
+
+def employees_in(stated: str | None) -> Employees | None:
+    """The head count that a phrase such as "51-200 employees" or "10,000+" states; None if none."""
+    found = _RANGE.search(stated or "")
+    if stated is None or found is None:
+        return None
+    low = _whole(found["low"], found["low_k"] or (found["high_k"] if found["to"] else None))
+    high = _whole(found["high"], found["high_k"]) if found["high"] else None
+    if found["more"] is None and high is None:
+        high = low
+    if _FEWER.search(stated[: found.start()]):
+        low = 1
+    if not 0 < low <= MOST_EMPLOYEES or (high is not None and not low <= high <= MOST_EMPLOYEES):
+        return None
+    return Employees(low=low, high=high)
+
+
+def _whole(digits: str, thousands: str | None) -> int:
+    number = int(re.sub("[^0-9]", "", digits)[:12])
+    return number * 1_000 if thousands else number
+
+
+def rank_points(skills: Mapping[str, int]) -> dict[str, int]:
+    """The points of each skill of a profile, by its rank."""
+    return {skill: rank * POINTS_PER_RANK for skill, rank in skills.items()}
+
+
+def tech_alignment(
+    tech_stack: Mapping[str, Sequence[str]], ranks: Mapping[str, int], *, cap: int
+) -> int:
+    """The points of the skills that the company works with, together at most `cap`.
+
+    `ranks` gives the points of each skill of the profile; names are compared without case.
+    """
+    used = {name.casefold() for names in tech_stack.values() for name in names}
+    points = sum(points for skill, points in ranks.items() if skill.casefold() in used)
+    return max(0, min(cap, points))
+
+
+def score(
+    *,
+    tech_stack: Mapping[str, Sequence[str]],
+    is_remote_first: bool | None,
+    places: Iterable[str],
+    ranks: Mapping[str, int],
+    rules: Company,
+) -> Score:
+    """The points by the settings; only what is stated counts."""
+    city = re.compile(rf"(?<!\w){re.escape(rules.bonus_city)}(?!\w)", re.IGNORECASE)
+    is_there = bool(rules.bonus_city) and any(city.search(place) for place in places)
+    parts = {
+        "city": rules.portland_bonus if is_there else 0,
+        "tech": tech_alignment(tech_stack, ranks, cap=rules.tech_cap),
+        "remote": rules.remote_bonus if is_remote_first else 0,
+        "machine_learning": rules.ml_bonus if tech_stack.get(MACHINE_LEARNING) else 0,
+    }
+    points = sum(parts.values())
+    return Score(points=points, parts=parts, tier=tier_of(points, rules))
+
+
+def tier_of(points: int, rules: Company) -> str:
+    """S, A, B, C or D."""
+    floors = {"S": rules.tier_s, "A": rules.tier_a, "B": rules.tier_b, "C": rules.tier_c}
+    return next((tier for tier, floor in floors.items() if points >= floor), "D")

@@ -1,0 +1,223 @@
+"""Companies as records: made at once with what identifies them, filled when they are analysed.
+
+One website is one company, whatever it is called and whoever found it; a company with a website has
+a source of kind `company`, so that it is a partition and is looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from hashlib import sha256
+from typing import Any
+from urllib.parse import urlsplit
+
+from sqlalchemy import Connection, RowMapping, select, update
+
+from ingestion_pipeline.companies.names import company_slug
+from ingestion_pipeline.companies.states import COMPANY, CompanyStatus
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
+from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.source import Definition, Kind, Source, Tier
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import companies, sources, tasks
+from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
+from ingestion_pipeline.work.task import NewTask
+
+PLATFORM = "page"  # how a website is read
+MAX_ID = 100  # characters; `company:` and a suffix must fit in the width of a source's id
+
+
+def website_key(website: str) -> str:
+    """The same for every spelling of a website: scheme, `www.` and a slash at the end do not count.
+
+    Raises:
+        BadUrl: it is no web address.
+    """
+    _, _, address = canonical_url(website).partition("://")
+    return sha256(address.removeprefix("www.").rstrip("/").encode()).hexdigest()
+
+
+def company_id_of(source: Source) -> str:
+    """The company that a source of kind `company` is of."""
+    return source.company_id or source.id.partition(":")[2]
+
+
+def proposed_id(name: str | None, website: str | None) -> str:
+    """The id of a new company: of its name, else of its website.
+
+    Raises:
+        ValueError: neither is known.
+    """
+    if name:
+        return company_slug(name)[:MAX_ID]
+    host = (urlsplit(website or "").hostname or "").removeprefix("www.")
+    if not host:
+        raise ValueError("a company needs a name or a website")
+    return company_slug(host.partition(".")[0] if host.count(".") == 1 else host)[:MAX_ID]
+
+
+def ensure_company(
+    connection: Connection,
+    *,
+    name: str | None,
+    website: str | None,
+    discovered_by: str,
+    tracking_id: str,
+    now: datetime,
+    company_id: str | None = None,
+) -> str:
+    """The company has a record, made now if nobody knew it; its id.
+
+    A website that is known already is the same company, under the id it has. What is not stated
+    stays null until it is.
+    """
+    key = _key_or_none(website)
+    known = _by_website(connection, key)
+    if known is not None:
+        _complete(connection, known, name=name, website=None, key=None, now=now)
+        return known["id"]
+    wanted = company_id or proposed_id(name, website)
+    row = company(connection, wanted)
+    if row is not None and (key is None or row["website_key"] in {None, key}):
+        _complete(connection, row, name=name, website=website, key=key, now=now)
+        return wanted
+    if row is not None:  # another company of that name
+        wanted = f"{wanted[:MAX_ID]}-{(key or '')[:8]}"
+    made = insert_into(connection, companies).values(
+        id=wanted,
+        name=name,
+        website=website if key else None,
+        website_key=key,
+        status=CompanyStatus.PENDING.value,
+        quality={},
+        discovered_by=discovered_by,
+        tracking_id=tracking_id,
+        created_at=now,
+        updated_at=now,
+    )
+    connection.execute(made.on_conflict_do_nothing())
+    # Another process may have been first, under another name.
+    first = _by_website(connection, key)
+    return first["id"] if first is not None else wanted
+
+
+def _complete(
+    connection: Connection,
+    row: RowMapping,
+    *,
+    name: str | None,
+    website: str | None,
+    key: str | None,
+    now: datetime,
+) -> None:
+    """What the record lacked it has now; what it had stays."""
+    given = {"name": name, "website": website if key else None, "website_key": key}
+    news = {column: value for column, value in given.items() if value and row[column] is None}
+    if news:
+        connection.execute(
+            update(companies).where(companies.c.id == row["id"]).values(**news, updated_at=now)
+        )
+
+
+def company(connection: Connection, company_id: str) -> RowMapping | None:
+    """The record; None if there is none."""
+    query = select(companies).where(companies.c.id == company_id)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def _by_website(connection: Connection, key: str | None) -> RowMapping | None:
+    if key is None:
+        return None
+    query = select(companies).where(companies.c.website_key == key)
+    return connection.execute(query).mappings().one_or_none()
+
+
+def _key_or_none(website: str | None) -> str | None:
+    try:
+        return website_key(website) if website else None
+    except BadUrl:
+        return None
+
+
+def ensure_source(
+    connection: Connection, company_id: str, *, now: datetime, settings: Settings
+) -> Source | None:
+    """The company's source of kind `company`; None without a website.
+
+    One that stands for the same website is taken, whatever its id. A new one is checked when its
+    tier has it, not now: whoever made the company looks at it.
+    """
+    row = company(connection, company_id)
+    if row is None or row["website"] is None:
+        return None
+    found = _standing(connection, row)
+    if found is None:
+        found = _new_source(connection, row, now=now, settings=settings)
+    if row["source_id"] != found.id:
+        connection.execute(
+            update(companies).where(companies.c.id == company_id).values(source_id=found.id)
+        )
+    return found
+
+
+def _standing(connection: Connection, row: RowMapping) -> Source | None:
+    if row["source_id"] is not None and (
+        known := sources_by_id(connection, [row["source_id"]]).get(row["source_id"])
+    ):
+        return known
+    host = host_of(str(row["website"])).removeprefix("www.")
+    hosts = sources.c.host.in_([host, f"www.{host}"])
+    same = [
+        one
+        for one in list_sources(connection, hosts, kind=Kind.COMPANY)
+        if _key_or_none(one.url) == row["website_key"]
+    ]
+    return same[0] if same else None
+
+
+def _new_source(
+    connection: Connection, row: RowMapping, *, now: datetime, settings: Settings
+) -> Source:
+    source_id = f"company:{row['id']}"
+    if sources_by_id(connection, [source_id]):  # of another website
+        source_id = f"{source_id}-{row['website_key'][:8]}"
+    definition = Definition(
+        id=source_id,
+        kind=Kind.COMPANY,
+        url=row["website"],
+        name=row["name"],
+        platform=PLATFORM,
+        company=row["id"],
+    )
+    register(connection, [definition], now=now)
+    later = now + timedelta(seconds=settings.interval_seconds(Kind.COMPANY.value, Tier.WARM.value))
+    connection.execute(update(sources).where(sources.c.id == source_id).values(next_check_at=later))
+    connection.execute(
+        update(tasks)
+        .where(tasks.c.kind == POLL, tasks.c.source_id == source_id)
+        .values(not_before=later)
+    )
+    return sources_by_id(connection, [source_id])[source_id]
+
+
+def analysis_task(
+    company_id: str,
+    website: str,
+    *,
+    now: datetime,
+    source: Source | None = None,
+    payload: Mapping[str, Any] | None = None,
+) -> NewTask:
+    """The COMPANY task of a company: one is active at a time, whoever wants it."""
+    return NewTask(
+        kind=COMPANY,
+        dedupe_key=company_id,
+        not_before=now,
+        url=canonical_url(website),
+        source_id=source.id if source else None,
+        shard=source.shard if source else 0,
+        payload={"company_id": company_id, **(payload or {})},
+    )

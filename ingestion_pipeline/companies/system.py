@@ -1,0 +1,113 @@
+"""Companies as polling sees them: a poll begins the analysis, other runs do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, cast
+
+from sqlalchemy import Connection
+
+from ingestion_pipeline.companies.platforms import PLATFORMS
+from ingestion_pipeline.companies.records import (
+    analysis_task,
+    company_id_of,
+    ensure_company,
+)
+from ingestion_pipeline.pages.hosts import Pace
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Source
+from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.work.queue import insert_tasks
+
+BOARDS = "boards"  # the key of a company's config: by platform, the config of boards found there
+KEYS = (BOARDS, IGNORE_ROBOTS)
+
+
+class BadCompanyConfig(ValueError):
+    """A company's config that cannot work; the message names the key and the cure."""
+
+
+class CompanySystem:
+    """What companies bring to polling."""
+
+    def pace(self, source: Source, settings: Settings) -> Pace:  # noqa: ARG002 - the protocol
+        """Our own floor; robots.txt may ask for more."""
+        return Pace(delay_seconds=settings.hosts.delay_seconds)
+
+    def check(self, source: Source) -> None:
+        """Raise `BadCompanyConfig` if the config has a key or a value that means nothing."""
+        check_config(source.config)
+
+    def start(
+        self, connection: Connection, sources: Sequence[Source], *, now: datetime
+    ) -> Mapping[str, str]:
+        """Each company has its record and its analysis, unless one is under way."""
+        return begin(connection, sources, now=now)
+
+
+def begin(
+    connection: Connection,
+    sources: Sequence[Source],
+    *,
+    now: datetime,
+    is_asked: bool = False,
+) -> dict[str, str]:
+    """An analysis of each waits to be done; a word for people on each.
+
+    Asked for by a person, it is done however well the company is known.
+    """
+    said: dict[str, str] = {}
+    for source in sources:
+        company_id = ensure_company(
+            connection,
+            company_id=company_id_of(source),
+            name=source.name,
+            website=source.url,
+            discovered_by=source.id,
+            tracking_id=source.tracking_id,
+            now=now,
+        )
+        _own(connection, company_id, source)
+        payload = {"is_asked": True} if is_asked else {}
+        task = analysis_task(company_id, source.url, now=now, source=source, payload=payload)
+        made = insert_tasks(connection, [task], now=now)
+        said[source.id] = (
+            f"analysis {made[0]} of {company_id} begun"
+            if made
+            else f"an analysis of {company_id} is under way"
+        )
+    return said
+
+
+def _own(connection: Connection, company_id: str, source: Source) -> None:
+    """The record knows its source; the one that was first stays."""
+    connection.execute(
+        companies.update()
+        .where(companies.c.id == company_id, companies.c.source_id.is_(None))
+        .values(source_id=source.id)
+    )
+
+
+def check_config(config: Mapping[str, Any]) -> None:
+    """Raise `BadCompanyConfig` with the first mistake."""
+    strange = next((key for key in config if key not in KEYS), None)
+    if strange is not None:
+        raise BadCompanyConfig(f"{strange!r} means nothing here; there are: {', '.join(KEYS)}")
+    boards: object = config.get(BOARDS)
+    if boards is None:
+        return
+    if not isinstance(boards, Mapping):
+        raise BadCompanyConfig(f"{BOARDS} must be a mapping of platforms to their config")
+    for name, one in cast("Mapping[str, object]", boards).items():
+        if name not in PLATFORMS:
+            known = ", ".join(sorted(PLATFORMS))
+            raise BadCompanyConfig(f"{BOARDS}: {name!r} is no platform; there are: {known}")
+        if not isinstance(one, Mapping):
+            raise BadCompanyConfig(f"{BOARDS}.{name} must be a mapping, such as api_base: https://")
+
+
+def board_config(source: Source, platform: str) -> dict[str, Any]:
+    """What the company's config says of its boards on the platform."""
+    boards: Mapping[str, Mapping[str, Any]] = source.config.get(BOARDS) or {}
+    return dict(boards.get(platform) or {})

@@ -1,0 +1,193 @@
+"""The asset `companies` and the jobs `process_companies` and `ingest_company`."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterator
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
+from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since
+from ingestion_pipeline.companies.system import begin
+from ingestion_pipeline.companies.working import company_slice
+from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
+from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitions import COMPANIES, SOURCES, register_keys
+from ingestion_pipeline.orchestration.previews import plain
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.work.worker import Worker
+
+COMPANIES_SHARD = "companies"  # one run at a time: it goes on with what comes while it works
+
+
+@dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "company"})
+def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Analyse the companies that wait, or the partitions asked for, and discover their boards."""
+    keys = _asked_keys(context)
+    with workshop.open() as shop:
+        since = shop.store.now()
+        if keys is not None:
+            _ask_for(context, shop, keys)
+        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            counts = asyncio.run(_work(shop, worker, keys))
+        heartbeat.end(shop.store, run_id=context.run_id)
+        numbers = dict(sorted(counts.items()))
+        context.log.info("%s", ", ".join(f"{word} {count}" for word, count in numbers.items()))
+        limit = shop.settings.polling.reported_events
+        with shop.store.read() as connection:
+            reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
+        told = [one.row["source_id"] for one in reports]
+        register_keys(context.instance, COMPANIES.name or "", told)
+        for report in reports:
+            yield _materialization(report)
+        yield from changed_checks(context.instance, shop, TOLD_BY_COMPANIES)
+        _pass_verdict(shop, reports, keys)
+    if keys is None:
+        yield dg.Output(None, metadata=numbers)
+
+
+async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) -> Counter[str]:
+    async with (
+        open_fetcher(shop.settings) as fetcher,
+        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+    ):
+        return await company_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
+
+
+def _asked_keys(context: dg.OpExecutionContext) -> list[str] | None:
+    """The partitions the run was asked for; None for the job that drains what waits."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    if context.has_partition_key_range:
+        return list(context.partition_keys)
+    if context.run.tags.get(tags.SHARD) == COMPANIES_SHARD:
+        return None
+    raise dg.Failure(
+        f"{context.job_name} works on one source: name it with"
+        """ --tags '{"dagster/partition": "company:..."}'""",
+        allow_retries=False,
+    )
+
+
+def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
+    with shop.store.read() as connection:
+        known = sources_by_id(connection, keys)
+    refuse_unusable(keys, known)
+    for name in (SOURCES.name, COMPANIES.name):
+        register_keys(context.instance, name or "", keys)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        said = begin(connection, list(known.values()), now=now, is_asked=True)
+    for key, word in said.items():
+        context.log.info("%s: %s", key, word)
+
+
+def _materialization(report: CompanyReport) -> dg.AssetMaterialization:
+    """The company as it stands, with what its score is made of."""
+    row, quality = report.row, report.row["quality"]
+    metadata: dict[str, dg.MetadataValue] = {
+        "outcome": dg.MetadataValue.text(str(quality.get("level"))),
+        "website": dg.MetadataValue.url(row["website"]),
+        "pages": dg.MetadataValue.int(len(quality.get("pages", ()))),
+        "pages_failed": dg.MetadataValue.json(dict(quality.get("pages_failed", {}))),
+        "missing": dg.MetadataValue.text(", ".join(quality.get("missing", ())) or "nothing"),
+        "technologies": dg.MetadataValue.json(row["tech_stack"] or {}),
+        "boards": dg.MetadataValue.md(_board_table(row["boards"] or [])),
+        "boards_found": dg.MetadataValue.int(len(row["boards"] or [])),
+        "score": dg.MetadataValue.int(row["score"] or 0),
+        "tier": dg.MetadataValue.text(row["tier"] or ""),
+        "refused_spawns": dg.MetadataValue.int(len(report.refusals)),
+        "cost_usd": dg.MetadataValue.float(float(report.cost_usd)),
+    }
+    metadata |= {
+        f"facts_by_{rung}": dg.MetadataValue.int(count)
+        for rung, count in report.facts_by_rung.items()
+    }
+    metadata |= {
+        f"points_{part}": dg.MetadataValue.int(points)
+        for part, points in (row["score_parts"] or {}).items()
+    }
+    return dg.AssetMaterialization("companies", partition=row["source_id"], metadata=metadata)
+
+
+def _board_table(boards: list[dict[str, Any]]) -> str:
+    if not boards:
+        return "no boards"
+    lines = ["| platform | board | confidence | source |", "|---|---|---|---|"]
+    lines += [
+        f"| {plain(one['platform'])} | {plain(one['url'])} | {one['confidence']}"
+        f" | {plain(one.get('source_id') or one.get('note') or 'waits for its discovery')} |"
+        for one in boards
+    ]
+    return "\n".join(lines)
+
+
+def _pass_verdict(shop: Workshop, reports: list[CompanyReport], keys: list[str] | None) -> None:
+    """A failing company does not fail a run; if none that was asked for got through, it does."""
+    if keys is None or reports:
+        return
+    with shop.store.read() as connection:
+        known = sources_by_id(connection, keys)
+    said = "; ".join(f"{one.id}: {one.last_outcome or 'waits'}" for one in known.values())
+    raise dg.Failure(f"no company got through. {said[:1_000]}", allow_retries=False)
+
+
+@dg.graph_asset(
+    name="companies",
+    partitions_def=COMPANIES,
+    backfill_policy=MANY,
+    group_name="companies",
+    kinds={"http", "sql"},
+    owners=OWNERS,
+    ins={
+        "sources": dg.AssetIn(
+            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
+        )
+    },
+    description=(
+        "What a company's own pages say of it, one partition a company. Materializing looks at its"
+        " pages now, however well it is known, and discovers its job boards."
+    ),
+    metadata={
+        "dagster/column_schema": dg.TableSchema(
+            columns=[
+                dg.TableColumn("id", "string", description="as sources and listings name it"),
+                dg.TableColumn("name", "string", description="null until somebody states it"),
+                dg.TableColumn("about", "string", description="what it does, in its words"),
+                dg.TableColumn("tech_stack", "json", description="technologies by group"),
+                dg.TableColumn("boards", "json", description="each with its confidence"),
+                dg.TableColumn("score", "integer", description="points by the settings"),
+                dg.TableColumn("tier", "string", description="S, A, B, C or D"),
+                dg.TableColumn("quality", "json", description="what is missing or thin"),
+                dg.TableColumn("evidence", "json", description="what proves each fact, and where"),
+            ]
+        )
+    },
+)
+def companies(sources: None) -> None:
+    """Analyse the partitions asked for."""
+    return analyze(sources)
+
+
+@dg.job(
+    tags={tags.SHARD: COMPANIES_SHARD},
+    description="Analyse the companies that wait, probe the boards they lead to, choose boards.",
+)
+def process_companies() -> None:
+    """One op."""
+    analyze()
+
+
+ingest_company = dg.define_asset_job(
+    "ingest_company",
+    # The checks would be planned and then skipped: `analyze` logs its events itself.
+    selection=dg.AssetSelection.assets("companies").without_checks(),
+    description="Analyse one company now; needs the tag dagster/partition.",
+)
+
+COMPANY_JOBS: list[Any] = [process_companies, ingest_company]

@@ -1,0 +1,111 @@
+"""`ingest companies`, and companies as sources."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ingestion_pipeline.companies.records import analysis_task, ensure_company
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.work.claims import tasks_by_id
+from ingestion_pipeline.work.queue import insert_tasks, spawn
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+WEBSITE = "https://acme.test/"
+
+
+@pytest.fixture
+def acme(database: Store) -> None:
+    """Known by name and website, analysed, and once kept from a loop."""
+    with database.begin() as connection:
+        task = analysis_task("acme", WEBSITE, now=NOON)
+        [task_id] = insert_tasks(connection, [task], now=NOON)
+        parent = tasks_by_id(connection, [task_id])[task_id]
+        ensure_company(
+            connection,
+            company_id="acme",
+            name="Acme",
+            website=WEBSITE,
+            discovered_by="operator",
+            tracking_id=parent.tracking_id,
+            now=NOON,
+        )
+        spawn(connection, parent, task, now=NOON, policy=Work())
+        board = {
+            "platform": "greenhouse",
+            "url": "https://boards.greenhouse.io/acme",
+            "confidence": "medium",
+            "source_id": "job_board:greenhouse-acme",
+        }
+        connection.execute(
+            companies.update().values(
+                score=75,
+                score_parts={"city": 50, "tech": 25},
+                tier="B",
+                status="active",
+                tech_stack={"languages": ["go"]},
+                boards=[board],
+                quality={"level": "minimal", "missing": ["industry"]},
+                analyzed_at=NOON,
+            )
+        )
+
+
+@pytest.mark.usefixtures("acme")
+def test_companies_are_listed_with_tier_and_score(ingest: Ingest) -> None:
+    shown = ingest("companies", "list")
+
+    assert shown.exit_code == 0
+    assert all(word in shown.output for word in ("acme", "Acme", "active", "minimal", "B", "75"))
+    assert json.loads(ingest("companies", "list", "--json").output)[0]["score"] == 75
+    assert "no companies" in ingest("companies", "list", "--tier", "S").output
+
+
+@pytest.mark.usefixtures("acme")
+def test_a_company_is_shown_with_its_boards_and_what_was_refused(ingest: Ingest) -> None:
+    shown = " ".join(ingest("companies", "show", "acme").output.split())
+
+    assert "75 (city 50, tech 25)" in shown
+    assert "greenhouse https://boards.greenhouse.io/acme (medium)" in shown
+    assert "refused: company https://acme.test/" in shown
+    assert "in_ancestry" in shown
+    whole = json.loads(ingest("companies", "show", "acme", "--json").output)
+    assert [one["reason"] for one in whole["refusals"]] == ["in_ancestry"]
+
+
+def test_a_company_that_nobody_knows_is_bad_input(ingest: Ingest) -> None:
+    done = ingest("companies", "show", "nobody")
+
+    assert done.exit_code == 2
+    assert "ingest companies list" in done.output
+
+
+def test_a_company_is_added_by_its_website_alone(ingest: Ingest) -> None:
+    done = ingest("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company")
+
+    assert done.exit_code == 0, done.output
+    shown = json.loads(ingest("sources", "list", "--json").output)
+    assert [(one["id"], one["platform"]) for one in shown] == [("company:acme", "page")]
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ('{"board": {}}', "'board' means nothing here"),
+        ('{"boards": {"monster": {}}}', "'monster' is no platform"),
+        ('{"boards": {"lever": 1}}', "boards.lever must be a mapping"),
+        ('{"boards": []}', "boards must be a mapping"),
+    ],
+)
+def test_a_config_that_means_nothing_is_refused(ingest: Ingest, config: str, said: str) -> None:
+    done = ingest(
+        *("sources", "add", WEBSITE, "--id", "company:acme", "--kind", "company"),
+        *("--config", config),
+    )
+
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())

@@ -1,0 +1,66 @@
+"""A model as the last rung: asked for what rules lack, believed where the pages prove it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from ingestion_pipeline.companies.analysis.fact import FIELDS
+from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store.tables import model_calls
+from ingestion_pipeline_tests.companies.sites import (
+    a_company,
+    a_page,
+    begin,
+    company_row,
+    serve,
+    work,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources, rows
+from ingestion_pipeline_tests.reading.models.asking import leading_to
+
+STORY = (
+    "Parcels are our life: since the first day the people of Acme have sorted them for shops and"
+    " post offices in the logistics trade, with machines that we draw, build and repair ourselves."
+)
+
+
+def with_model(shop: Workshop, model: ScriptedModel) -> Workshop:
+    settings = leading_to(model.base_url, shop.settings, INGESTION_HOSTS__DELAY_SECONDS="0")
+    return replace(shop, settings=settings)
+
+
+def says(**known: Any) -> Say:
+    return Say(text=json.dumps(dict.fromkeys(FIELDS) | known))
+
+
+def analyse(shop: Workshop, web: FakeWeb, *replies: Any) -> tuple[Any, ScriptedModel]:
+    serve(web, {"/": a_page(f"<h1>Acme</h1><p>{STORY}</p>"), "/company/about-acme": 404})
+    given_sources(shop.store, a_company(name="acme"))
+    begin(shop, web)
+    with ScriptedModel(in_turn(*replies)) as model:
+        work(with_model(shop, model), web.port)
+    return company_row(shop.store), model
+
+
+def test_what_the_pages_prove_is_believed_and_what_they_do_not_is_dropped(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    row, _ = analyse(shop, web, says(about=STORY, industry="logistics", size="5,000 employees"))
+
+    assert (row.about, row.industry, row.size) == (STORY, "logistics", None)
+    assert row.evidence["industry"]["rung"] == "model"
+    assert row.quality["notes"] == ["unproved: size"]
+    [call] = rows(shop.store, model_calls)
+    assert (call.call_site, call.source_id, call.model) == ("company", "company:acme", "cheap")
+
+
+def test_a_model_that_cannot_be_had_keeps_nobody_waiting(shop: Workshop, web: FakeWeb) -> None:
+    row, _ = analyse(shop, web, Fail(status=401))
+
+    assert row.industry is None
+    assert row.quality["notes"][0].startswith("no ")
+    assert row.analyzed_at is not None

@@ -1,0 +1,134 @@
+"""Size, completeness, points and tiers at their edges."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.companies.analysis.scoring import (
+    Completeness,
+    Employees,
+    completeness,
+    employees_in,
+    rank_points,
+    score,
+    size_category,
+    tech_alignment,
+    tier_of,
+)
+from ingestion_pipeline.settings.jobs import Company
+
+RULES = Company()
+
+
+@pytest.mark.parametrize(
+    ("points", "tier"),
+    [(150, "S"), (149, "A"), (100, "A"), (99, "B"), (70, "B"), (69, "C"), (50, "C"), (49, "D")],
+)
+def test_a_tier_begins_at_its_floor(points: int, tier: str) -> None:
+    assert tier_of(points, RULES) == tier
+
+
+def test_technologies_of_130_points_count_100() -> None:
+    stack = {"languages": ["python", "go"], "databases": ["redis"]}
+
+    assert tech_alignment(stack, {"Python": 60, "Go": 60, "redis": 10, "java": 50}, cap=100) == 100
+    assert tech_alignment(stack, {"java": 50}, cap=100) == 0
+
+
+def test_the_best_two_skills_are_the_cap() -> None:
+    assert rank_points({"python": 10, "go": 10, "css": 1}) == {"python": 50, "go": 50, "css": 5}
+
+
+def test_149_is_a_and_150_is_s() -> None:
+    def tier(points: int) -> str:
+        found = score(
+            tech_stack={"languages": ["python"]},
+            is_remote_first=None,
+            places=["Offices in Portland, OR"],
+            ranks={"python": points},
+            rules=RULES,
+        )
+        return f"{found.points} {found.tier}"
+
+    assert (tier(99), tier(100), tier(130)) == ("149 A", "150 S", "150 S")
+
+
+def test_silence_neither_adds_nor_takes_points() -> None:
+    found = score(tech_stack={}, is_remote_first=None, places=[], ranks={"go": 90}, rules=RULES)
+
+    assert (found.points, found.tier) == (0, "D")
+
+
+def test_the_city_is_a_setting_and_a_word_of_its_own() -> None:
+    def points(city: str, place: str) -> int:
+        rules = Company(bonus_city=city)
+        return score(
+            tech_stack={}, is_remote_first=None, places=[place], ranks={}, rules=rules
+        ).points
+
+    assert points("Portland", "portland, Oregon") == 50
+    assert points("Portland", "Portlandia") == 0
+    assert points("Graz", "Büro in Graz") == 50
+    assert points("", "anywhere") == 0
+
+
+@pytest.mark.parametrize(
+    ("about", "culture", "level"),
+    [
+        (50, 25, Completeness.THIN),
+        (51, 0, Completeness.MINIMAL),
+        (0, 26, Completeness.MINIMAL),
+        (101, 50, Completeness.MINIMAL),
+        (100, 51, Completeness.MINIMAL),
+        (101, 51, Completeness.GOOD),
+    ],
+)
+def test_a_company_is_known_as_well_as_its_texts_are_long(
+    about: int, culture: int, level: Completeness
+) -> None:
+    given = {"about": "a" * about or None, "culture": "c" * culture or None}
+
+    assert completeness(name="A", website="https://a.test", rules=RULES, **given) is level
+    assert completeness(name=None, website="https://a.test", rules=RULES, **given) == "thin"
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        ("51-200 employees", (51, 200)),
+        ("10,000+", (10_000, None)),
+        ("1.200 Mitarbeiter", (1_200, 1_200)),
+        ("5k employees", (5_000, 5_000)),
+        ("1k-5k", (1_000, 5_000)),
+        ("up to 50 people", (1, 50)),
+        ("about 250", (250, 250)),
+        ("many", None),
+        ("0", None),
+        ("200-51", None),
+        ("99999999999", None),
+    ],
+)
+def test_a_head_count_is_read_as_it_is_written(
+    stated: str, expected: tuple[int, int | None] | None
+) -> None:
+    found = employees_in(stated)
+
+    assert (found and (found.low, found.high)) == expected
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "category"),
+    [
+        (10_000, None, "large"),
+        (9_999, None, "medium"),
+        (5_000, 10_000, "medium"),
+        (100, 100, "medium"),
+        (51, 99, "small"),
+        (1, 10, "small"),
+    ],
+)
+def test_large_begins_at_ten_thousand_and_small_ends_below_a_hundred(
+    low: int, high: int | None, category: str
+) -> None:
+    assert size_category(Employees(low=low, high=high), RULES) == category
+    assert size_category(None, RULES) is None

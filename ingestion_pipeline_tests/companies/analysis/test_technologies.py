@@ -1,0 +1,99 @@
+"""Technologies by whole words: what is meant is found, what only looks like it is not."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.companies.analysis.technologies import (
+    DATABASES,
+    FRONTEND,
+    INFRASTRUCTURE,
+    LANGUAGES,
+    MACHINE_LEARNING,
+    TECHNOLOGIES,
+    technologies_in,
+)
+from ingestion_pipeline_tests.samples import sample
+
+
+def names_in(text: str) -> set[str]:
+    return {name for names in technologies_in(text).values() for name in names}
+
+
+def test_the_groups_are_those_of_the_promise() -> None:
+    counts = {
+        group: sum(one.group == group for one in TECHNOLOGIES.values())
+        for group in (LANGUAGES, FRONTEND, INFRASTRUCTURE, DATABASES)
+    }
+
+    assert counts == {LANGUAGES: 8, FRONTEND: 4, INFRASTRUCTURE: 5, DATABASES: 4}
+    assert any(one.group == MACHINE_LEARNING for one in TECHNOLOGIES.values())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Send us an email, we said it long ago.",
+        "Ready to go? Go to our blog. Go further with a go-to-market plan, on the go.",
+        "Go-to-market lead",
+        "We react quickly and trust each other; rust-proof steel. Rust never sleeps.",
+        "R&D and the C-level decide. Vitamin C, Class R.",
+        "Javanese gamelan, Scalable oil, paid maid, MAINTAIN, LAID, HTML and XML",
+        "Ruby Smith leads our office. An angular face.",
+        "info@python.example, we.react.example, acme.ai",
+        "Google is a partner. Cloud nine.",
+        "Mongolia, dockers, kubernetic",
+    ],
+)
+def test_what_only_looks_like_a_technology_is_none(text: str) -> None:
+    assert names_in(text) == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Our backend is written in Go.", {"go"}),
+        ("Languages: Python, Go and Rust", {"python", "go", "rust"}),
+        ("Golang, K8s", {"go", "kubernetes"}),
+        ("Go developer wanted", {"go"}),
+        ("TypeScript/React on AWS", {"typescript", "react", "aws"}),
+        ("React components, Vue.js, AngularJS", {"react", "vue", "angular"}),
+        ("JavaScript", {"javascript"}),
+        ("Java 17 and C++20", {"java", "c++"}),
+        ("Ruby on Rails with Postgres, MySQL, MongoDB and Redis.", {"ruby", "postgresql", "mysql", "mongodb", "redis"}),  # noqa: E501
+        ("We use AI (LLMs) and machine learning", {"artificial intelligence", "language models", "machine learning"}),  # noqa: E501
+        ("Google Cloud Platform, Microsoft Azure, Docker", {"gcp", "azure", "docker"}),
+        ("Rust\nSvelte\nTypeScript", {"rust", "svelte", "typescript"}),
+    ],
+)  # fmt: skip
+def test_what_is_meant_is_found(text: str, expected: set[str]) -> None:
+    assert names_in(text) == expected
+
+
+def test_a_word_beside_machine_learning_is_no_technology() -> None:
+    assert names_in("AI, Go further") == {"artificial intelligence"}
+
+
+def _texts(value: Any) -> list[str]:
+    if isinstance(value, str):
+        return [value]
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for one in inside for text in _texts(one)]
+
+
+def test_every_hit_on_the_samples_is_a_word_of_its_own() -> None:
+    """No "ai" of "email" and no "go" of "ago" in real postings."""
+    bodies = sorted(sample("jobs").glob("*/*.json"))
+    texts = [text for body in bodies for text in _texts(json.loads(body.read_bytes()))]
+
+    assert len(texts) > 500
+    for text in texts:
+        found = names_in(text)
+        if "go" in found:
+            assert re.search(r"\bGo\b|[Gg]olang", text)
+        if "artificial intelligence" in found:
+            assert re.search(r"\bAI\b|ntelligence|A\.I\.", text)

@@ -1,0 +1,31 @@
+"""A web on loopback, and a workshop that looks at companies there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import GoingClock, a_shop, settings_of
+
+
+@pytest.fixture
+def clock(now: datetime) -> GoingClock:
+    """Time goes on: retries come due while a run works."""
+    return GoingClock(now)
+
+
+@pytest.fixture
+def web() -> Iterator[FakeWeb]:
+    with FakeWeb() as web:
+        yield web
+
+
+@pytest.fixture
+def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+    return a_shop(store, settings_of(tmp_path / "home", database_url))

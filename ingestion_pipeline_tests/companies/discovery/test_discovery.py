@@ -1,0 +1,180 @@
+"""Boards that become sources: by pattern and probe, by approval, and never twice."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.companies.discovery.standing import standing_source
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.registry import enable
+from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.store.tables import dead_letters, sources
+from ingestion_pipeline_tests.companies.sites import (
+    API,
+    a_board,
+    a_company,
+    a_page,
+    a_site,
+    begin,
+    company_row,
+    serve,
+    tasks_of,
+    work,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.pollers import given_sources, rows, source_row
+
+BOARD_ID = "job_board:greenhouse-acme"
+POSTING = {"@type": "JobPosting", "title": "Sorter", "url": "http://acme.test/jobs/1"}
+
+
+def discover(shop: Workshop, web: FakeWeb, answer: object, **site: object) -> None:
+    serve(web, a_site() | site)
+    serve(web, {API: answer}, host="api.test")
+    given_sources(shop.store, a_company())
+    begin(shop, web)
+    work(shop, web.port)
+
+
+def test_a_board_without_jobs_is_a_board(shop: Workshop, web: FakeWeb) -> None:
+    discover(shop, web, a_board())
+
+    assert source_row(shop.store, BOARD_ID).status == "active"
+
+
+@pytest.mark.parametrize("answer", [404, "<html>moved</html>", '{"error": 1}'])
+def test_a_board_that_does_not_answer_as_its_pattern_says_waits_for_approval(
+    shop: Workshop, web: FakeWeb, answer: object
+) -> None:
+    discover(shop, web, answer)
+
+    board = source_row(shop.store, BOARD_ID)
+    assert board.status == "pending_validation"
+    assert "ingest sources enable" in board.status_reason
+    [poll] = [one for one in tasks_of(shop.store, "poll") if one.source_id == BOARD_ID]
+    assert poll.status == "SKIPPED"
+    [kept] = company_row(shop.store).boards
+    assert (kept["confidence"], kept["source_id"]) == ("medium", BOARD_ID)
+
+
+def test_what_is_approved_is_polled_in_the_lineage_that_found_it(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    discover(shop, web, 404)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        enable(connection, BOARD_ID, actor="someone", now=now)
+
+    [poll] = [one for one in tasks_of(shop.store, "poll") if one.source_id == BOARD_ID]
+    [discovery] = tasks_of(shop.store, "source_discovery")
+    assert source_row(shop.store, BOARD_ID).status == "active"
+    assert (poll.status, poll.parent_id) == ("PENDING", discovery.id)
+    assert poll.tracking_id == discovery.tracking_id
+
+
+def test_a_probe_that_may_pass_is_tried_again(shop: Workshop, web: FakeWeb) -> None:
+    discover(shop, web, [500, a_board("Sorter")])
+
+    assert source_row(shop.store, BOARD_ID).status == "active"
+
+
+def test_a_probe_that_never_passes_is_a_dead_letter_and_no_source(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    discover(shop, web, 500)
+
+    assert [row.id for row in rows(shop.store, sources)] == ["company:acme"]
+    assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["source_discovery"]
+    assert "http_500" in company_row(shop.store).boards[0]["note"]
+    assert source_row(shop.store, "company:acme").failure_count == 0
+
+
+def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(shop: Workshop, web: FakeWeb) -> None:
+    data = f'<script type="application/ld+json">{json.dumps(POSTING)}</script>'
+    page = a_page("<h1>Careers</h1><p>Sorter</p>", head=data)
+
+    discover(shop, web, 404, **{"/team/careers": page})
+
+    board = source_row(shop.store, "job_board:acme")
+    assert (board.platform, board.status) == ("jsonld", "pending_validation")
+    assert company_row(shop.store).boards[0]["confidence"] == "low"
+
+
+def test_a_page_of_its_own_without_data_says_what_it_needs(shop: Workshop, web: FakeWeb) -> None:
+    serve(web, a_site(board=None))
+    given_sources(shop.store, a_company())
+    begin(shop, web)
+
+    work(shop, web.port)
+
+    board = source_row(shop.store, "job_board:acme")
+    assert (board.platform, board.url) == ("html", "http://acme.test/team/careers")
+    assert "`items` and `fields`" in board.status_reason
+
+
+def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    mine = Definition(
+        id="job_board:mine",
+        kind=Kind.JOB_BOARD,
+        url="https://job-boards.greenhouse.io/acme/jobs/77",
+        platform="greenhouse",
+        enabled=False,
+    )
+    given_sources(shop.store, mine)
+
+    discover(shop, web, a_board("Sorter"))
+
+    assert tasks_of(shop.store, "source_discovery") == []
+    assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
+
+
+def test_a_strangers_token_that_holds_ours_is_another_board(shop: Workshop) -> None:
+    """The origin looked for the token inside addresses, and matched strangers."""
+    strange = Definition(
+        id="job_board:other",
+        kind=Kind.JOB_BOARD,
+        url="https://boards.greenhouse.io/acmecorp",
+        platform="greenhouse",
+        enabled=False,
+    )
+    given_sources(shop.store, strange)
+    with shop.store.read() as connection:
+        found = standing_source(
+            connection,
+            platform="greenhouse",
+            url="https://boards.greenhouse.io/acme",
+            token="acme",
+        )
+
+    assert found is None
+
+
+def test_a_board_forbidden_by_robots_is_not_asked_and_waits(shop: Workshop, web: FakeWeb) -> None:
+    web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /feeds")
+    feed = '<p><a href="/feeds/jobs.rss">Jobs feed</a></p>'
+
+    discover(shop, web, 404, **{"/team/careers": a_page(f"<h1>Careers</h1>{feed}")})
+
+    board = next(row for row in rows(shop.store, sources) if row.kind == "job_board")
+    assert (board.platform, board.status) == ("rss", "pending_validation")
+    assert "blocked_by_robots" in board.status_reason
+    assert "/feeds/jobs.rss" not in web.paths
+
+
+def test_a_file_that_declares_it_disabled_does_not_undo_an_approval(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    discover(shop, web, 404)
+    with shop.store.begin() as connection:
+        connection.execute(
+            update(sources).where(sources.c.id == BOARD_ID).values(next_check_at=None)
+        )
+        enable(connection, BOARD_ID, actor="someone", now=shop.store.clock.now(connection))
+
+    assert source_row(shop.store, BOARD_ID).status_reason is None

@@ -1,0 +1,153 @@
+"""Processes that die or race over companies: what was fetched is kept, nothing is made twice."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from multiprocessing.synchronize import Barrier
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.companies.states import SOURCE_DISCOVERY
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import companies, sources, tasks
+from ingestion_pipeline.work.claims import tasks_by_id
+from ingestion_pipeline.work.queue import Refusal, insert_tasks, spawn
+from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline_tests.companies import sites
+from ingestion_pipeline_tests.companies.sites import (
+    ACME,
+    API,
+    a_board,
+    a_company,
+    a_site,
+    begin,
+    company_row,
+    serve,
+    tasks_of,
+    work_job,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
+from ingestion_pipeline_tests.processes import PATIENCE_SECONDS
+from ingestion_pipeline_tests.test_kills import FORKED, Quick
+
+pytestmark = pytest.mark.slow
+# Long enough for a busy machine; the test of the kill ends them by hand.
+LEASES: Mapping[str, str] = {"work__lease_seconds": "30", "hosts__lease_seconds": "30"}
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """By the real clock, as all the processes have it."""
+    with closing(open_store(database_url)) as store:
+        yield store
+
+
+@pytest.fixture
+def job(database_url: str, tmp_path: Path, web: FakeWeb) -> Job:
+    return Job(url=database_url, home=tmp_path / "home", port=web.port, changes=LEASES)
+
+
+def given_acme(store: Store, web: FakeWeb, job: Job) -> None:
+    serve(web, a_site())
+    serve(web, {API: a_board("Sorter")}, host="api.test")
+    given_sources(store, a_company())
+    with job.shop() as shop:
+        begin(shop, web)
+
+
+def assert_one_of_each(store: Store) -> None:
+    assert [row.id for row in rows(store, companies)] == ["acme"]
+    boards = [row.id for row in rows(store, sources) if row.kind == "job_board"]
+    assert boards == ["job_board:greenhouse-acme"]
+    assert [row.status for row in tasks_of(store, "company")] == ["SUCCESS"]
+    assert [row.status for row in tasks_of(store, SOURCE_DISCOVERY)] == ["SUCCESS"]
+    assert len([row for row in tasks_of(store, "poll") if row.source_id != ACME]) == 1
+    assert company_row(store).status == "active"
+
+
+def test_what_a_killed_worker_had_fetched_is_not_fetched_again(
+    store: Store, web: FakeWeb, job: Job
+) -> None:
+    given_acme(store, web, job)
+    quick = web.routes["acme.test/team/careers"]
+    web.routes["acme.test/team/careers"] = slowly(b"<html></html>", 60)
+    victim = Quick(work_job, job)
+    wait_until(lambda: "/team/careers" in web.paths)
+
+    victim.kill()
+    [half] = tasks_of(store, "company")
+    web.routes["acme.test/team/careers"] = quick
+    _expire(store)
+    done = Quick(work_job, job).result()
+
+    assert (half.status, half.stage, len(half.state["pages"])) == ("PROCESSING", "fetched", 2)
+    assert done == {"analysed": 1, "boards_active": 1}
+    asked = Counter(one.path for one in web.requests if one.host == "acme.test")
+    assert asked == {"/": 1, "/company/about-acme": 1, "/team/careers": 2}
+    assert_one_of_each(store)
+
+
+def _expire(store: Store) -> None:
+    """As if the dead one's leases had run out: nobody sleeps for that here."""
+    from ingestion_pipeline.store.tables import hosts
+
+    long_ago = store.now().replace(year=2020)
+    with store.begin() as connection:
+        held = tasks.c.lease_until.is_not(None)
+        connection.execute(update(tasks).where(held).values(lease_until=long_ago))
+        connection.execute(update(hosts).values(lease_owner=None, lease_until=None))
+
+
+def test_two_workers_at_once_make_one_company_and_one_board(
+    store: Store, web: FakeWeb, job: Job
+) -> None:
+    given_acme(store, web, job)
+
+    pair = [Quick(work_job, job) for _ in range(2)]
+    done: Counter[str] = Counter()
+    for child in pair:
+        done.update(child.result())
+    done.update(work_job(job))  # what one of them left to the other's host lease
+
+    assert (done["analysed"], done["boards_active"]) == (1, 1)
+    assert_one_of_each(store)
+
+
+def spawn_together(url: str, parent_id: int, barrier: Barrier) -> Any:
+    """Spawn the same discovery in the same moment as the other; the id, or why there is none."""
+    store = open_store(url)
+    with closing(store):
+        with store.read() as connection:
+            parent = tasks_by_id(connection, [parent_id])[parent_id]
+        barrier.wait(PATIENCE_SECONDS)
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            child = NewTask(
+                kind=SOURCE_DISCOVERY, dedupe_key=sites.BOARD, url=sites.BOARD, not_before=now
+            )
+            made = spawn(connection, parent, child, now=now, policy=Work())
+    return made.value if isinstance(made, Refusal) else made
+
+
+def test_two_parents_that_spawn_the_same_board_make_one_task(
+    store: Store, database_url: str
+) -> None:
+    now = store.now()
+    urls = ["http://a.test/", "http://b.test/"]
+    new = [NewTask(kind="company", dedupe_key=url, url=url, not_before=now) for url in urls]
+    with store.begin() as connection:
+        parents = [insert_tasks(connection, [one], now=now)[0] for one in new]
+    barrier = FORKED.Barrier(2)
+
+    pair = [Quick(spawn_together, database_url, parent, barrier) for parent in parents]
+    made = [child.result() for child in pair]
+
+    assert sorted(map(str, made), reverse=True)[0] == "active_duplicate"
+    assert len(tasks_of(store, SOURCE_DISCOVERY)) == 1
