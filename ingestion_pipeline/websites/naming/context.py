@@ -2,8 +2,8 @@
 
 A name that is also a word of the language must be written with a capital, and the capital must mean
 something: at the beginning of a sentence, in a heading or in German it means nothing, and then
-what follows must be what follows names (`'s`, `®`, `is`, `offers`, `app`), or the word must stand
-out (bold, or the entry of a list).
+what follows must be what follows names (`'s`, `®`, `is`, `offers`, `app`, another name after a
+comma), or the word must stand out (bold, alone, or the entry of a list).
 """
 
 # ruff: noqa: RUF001 - the letters of other scripts are meant
@@ -19,11 +19,15 @@ from ingestion_pipeline.websites.naming.common_words import (
     NOT_A_NAME_BEFORE,
 )
 
-_LIST_MARK = re.compile(r"\s*(?:[-*+•‣–]|\d{1,3}[.)]|\(\d{1,3}\))\s+")
+_LIST_MARK = re.compile(
+    r"\s*(?:#{1,6}\s+)?(?:[-*+•‣–]\s+|\d{1,3}[.)]\s+|\(\d{1,3}\)\s+)?(?<=\s)[*_]{0,2}"
+)
 _SENTENCE_END = re.compile(r"(?:^|[.!?:;…。！？\n]|^\s*#{1,6})[\"'“”‘’«»()\[\]*_\s>#]*$")
 _NEXT_WORD = re.compile(r"[\s*_]*([^\W\d_]+)")
 _SIGNS_OF_A_NAME = re.compile(r"[*_]*(?:['’](?:s\b|\s)|\s?[®™]|\s?\((?:www|https?|[A-Z]{2,}))")
-_ALONE = re.compile(r"\s*(?:$|\n|\(|[–—]|-\s|,)")
+_ANOTHER_NAME = re.compile(r"(?:,|,?\s+(?:and|or|vs\.?|versus|et|y|e|o|ou|&))\s+\(?[A-Z]")
+_NOTHING_MORE = re.compile(r"[*_\"”’»]*\s*(?:[.!?;)](?:\s|$)|[–—]|-\s|$)")
+_ALONE = re.compile(r"[*_]{0,2}\s*(?:$|\n|\(|[–—:：]|-\s|,)")
 _WORD = re.compile(r"[^\W\d_]{2,}")
 _SMALL = (
     "a an and as at by for from in is of on or the to with vs und der die das für von mit de la le"
@@ -51,17 +55,27 @@ def is_meant(text: str, start: int, end: int, language: str | None) -> bool:
         return False
     if _capital_tells(text, start, end, language):
         return True
-    return _stands_out(text, start, end) or _is_followed_as_names_are(text, end, after)
+    if _stands_out(text, start, end) or _is_followed_as_names_are(text, end, after):
+        return True
+    return not _has_capital_nouns(language) and _is_one_of_names(text, end)
 
 
 def _capital_tells(text: str, start: int, end: int, language: str | None) -> bool:
     """Whether its capital is more than what the place, or the language, gives every word."""
-    primary = (language or "").partition("-")[0].lower()
-    if primary in CAPITAL_NOUNS and not text[start:end].isupper():
+    if _has_capital_nouns(language) and not text[start:end].isupper():
         return False
     is_first = _SENTENCE_END.search(text, max(0, start - 200), start) is not None
     is_entry = _is_entry(text, start)
     return not is_first and not is_entry and not _is_heading(text, start, end)
+
+
+def _has_capital_nouns(language: str | None) -> bool:
+    return (language or "").partition("-")[0].lower() in CAPITAL_NOUNS
+
+
+def _is_one_of_names(text: str, end: int) -> bool:
+    """Whether another name follows, a dash, or nothing, as in `Slack, Zoom and Teams`."""
+    return bool(_ANOTHER_NAME.match(text, end) or _NOTHING_MORE.match(text, end))
 
 
 def _is_heading(text: str, start: int, end: int) -> bool:
