@@ -15,7 +15,7 @@ from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.work.errors import Resource, WorkError
 from ingestion_pipeline.work.task import Task
 
 FETCH_PAGE = "fetch_page"
@@ -204,9 +204,17 @@ class BegunSystem(Protocol):
         ...
 
     def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime
-    ) -> Mapping[str, str]:
-        """Each source's work has begun, unless some is under way; a word for people on each."""
+        self,
+        connection: Connection,
+        sources: Sequence[Source],
+        *,
+        now: datetime,
+        settings: Settings,
+    ) -> Mapping[str, str | Resource]:
+        """Each source's work has begun, unless some is under way; a word for people on each.
+
+        A source that there is no room for has the reason instead: its poll waits, uncounted.
+        """
         ...
 
 
