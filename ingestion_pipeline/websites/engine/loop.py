@@ -93,9 +93,10 @@ class AnalysisSlice:
 
     async def _drain(self) -> None:
         while True:
+            self._ended.clear()
             claimed = await self._claim_more() if self._has_time() else 0
-            if claimed:
-                continue  # another cycle, as long as slots are free
+            if claimed or self._ended.is_set():
+                continue  # another cycle: slots are free, or what ended meanwhile has a next phase
             if self._open or self._running or self._visits:
                 await self._wait()
             elif not await self._rest():
@@ -108,7 +109,6 @@ class AnalysisSlice:
         else:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._ended.wait(), WAIT_SECONDS)
-        self._ended.clear()
         await self._release_hosts()
 
     async def _rest(self) -> bool:

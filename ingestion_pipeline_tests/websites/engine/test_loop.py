@@ -91,7 +91,7 @@ def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
     assert (begun.status, begun.progress_percent, begun.started_at) == ("not-started", 0, None)
     assert set(seen) == {("model-analysis", "model-analysis", 75)}
     ended = analysis(shop.store)
-    assert list(ended.phase_times) == ["website-analysis", "prompt-forming", "model-analysis"]
+    assert set(ended.phase_times) == {"website-analysis", "prompt-forming", "model-analysis"}
     assert all(one["began"] <= one["ended"] for one in ended.phase_times.values())
     assert ended.started_at <= ended.finished_at
 
