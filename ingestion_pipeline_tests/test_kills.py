@@ -52,7 +52,7 @@ class Quick(Child):
     """A child that is there at once: forked from a clean server that has imported everything."""
 
     def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
-        FORKED.set_forkserver_preload(["ingestion_pipeline_tests.pollers", "httpx"])
+        FORKED.set_forkserver_preload(["ingestion_pipeline_tests.pollers", "httpx", "openai"])
         self._pipe, theirs = FORKED.Pipe()
         call = (theirs, function, arguments)
         self._process = FORKED.Process(target=processes._answer, args=call, daemon=True)

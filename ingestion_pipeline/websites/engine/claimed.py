@@ -29,6 +29,8 @@ from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.task import Task
 
+BEGUN = "begun"  # the stage of a task from its claim to its end: one that is found so was left
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimedPhase:
@@ -47,6 +49,11 @@ class ClaimedPhase:
     prompts: tuple[AskedPrompt, ...]
     known: Sequence[ProviderAnswer]
     times: Mapping[str, Any]
+
+    @property
+    def has_killed(self) -> bool:
+        """Whether its last worker died over it, or over a neighbour."""
+        return self.task.stage == BEGUN
 
     @property
     def given(self) -> Given:
@@ -102,7 +109,14 @@ class Unwanted:
     why: str
 
 
-PhaseResult = PhaseDone | PhaseNotDone | Unwanted
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PutOff:
+    """A claim that is given back as it was: something else must be served alone."""
+
+    task: Task
+
+
+PhaseResult = PhaseDone | PhaseNotDone | Unwanted | PutOff
 
 
 def open_phases(
@@ -122,9 +136,11 @@ def open_phases(
         _opened(connection, task, rows.get(id_), known.get(task.source_id or ""), now=now)
         for task, id_ in zip(ours, ids, strict=True)
     ]
-    for one in opened:
-        if isinstance(one, ClaimedPhase):
-            _say_begun(connection, one, now=now)
+    begun = [one for one in opened if isinstance(one, ClaimedPhase)]
+    for one in begun:
+        _say_begun(connection, one, now=now)
+    if begun:
+        claims.set_stage(connection, [(one.task.id, one.task.fence) for one in begun], BEGUN)
     return opened
 
 

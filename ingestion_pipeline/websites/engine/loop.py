@@ -6,6 +6,8 @@
 ```
 
 Waiting costs nothing: what no slot is free for is not claimed, so it has no lease that could end.
+What has lost all its workers but the last is served alone: if it kills that one, too, nobody else
+loses an attempt by it.
 """
 
 from __future__ import annotations
@@ -28,8 +30,10 @@ from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.websites.engine.beginning import queue_sizes
 from ingestion_pipeline.websites.engine.claimed import (
     ClaimedPhase,
+    PhaseDone,
     PhaseNotDone,
     PhaseResult,
+    PutOff,
     Unwanted,
     open_phases,
 )
@@ -70,6 +74,7 @@ class AnalysisSlice:
         self._running: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._again_at: set[datetime] = set()
+        self._is_alone = False  # until nothing is at work
         self._fatal: Fatal | None = None
         self._visits: HostVisits[ClaimedPhase] = HostVisits(
             self._hosts,
@@ -94,7 +99,7 @@ class AnalysisSlice:
     async def _drain(self) -> None:
         while True:
             self._ended.clear()
-            claimed = await self._claim_more() if self._has_time() else 0
+            claimed = await self._claim_more() if self._may_claim() else 0
             if claimed or self._ended.is_set():
                 continue  # another cycle: slots are free, or what ended meanwhile has a next phase
             if self._open or self._running or self._visits:
@@ -150,8 +155,11 @@ class AnalysisSlice:
     async def _claim_more(self) -> int:
         """A few more of each phase that has a free slot, each begun; how many that were."""
         opened = await asyncio.to_thread(self._claim, self._free_slots())
+        served, put_off = self._chosen(opened)
         by_host: dict[str, list[ClaimedPhase]] = {}
-        for one in opened:
+        for one in put_off:
+            await self._end(PutOff(task=one.task))
+        for one in served:
             if isinstance(one, Unwanted):
                 await self._end(one)
                 continue
@@ -165,6 +173,27 @@ class AnalysisSlice:
         if by_host:
             await self._visits.assign(by_host, lambda item: item.source)
         return len(opened)
+
+    def _chosen(
+        self, opened: Sequence[ClaimedPhase | Unwanted]
+    ) -> tuple[Sequence[ClaimedPhase | Unwanted], Sequence[ClaimedPhase | Unwanted]]:
+        """What is served now, and what is put off because something is to be served alone."""
+        last = self._shop.settings.work.max_attempts
+        suspects = [
+            one
+            for one in opened
+            if isinstance(one, ClaimedPhase) and one.has_killed and one.task.attempts == last
+        ]
+        if not suspects:
+            return opened, ()
+        self._is_alone = True
+        if self._open:
+            return [one for one in opened if one not in suspects], suspects
+        return suspects[:1], [one for one in opened if one is not suspects[0]]
+
+    def _may_claim(self) -> bool:
+        self._is_alone = self._is_alone and bool(self._open)
+        return self._has_time() and not self._is_alone
 
     def _free_slots(self) -> dict[str, int]:
         limits = self._shop.settings.website
@@ -241,7 +270,7 @@ class AnalysisSlice:
         if isinstance(error, Fatal):
             self._fatal = error
             return
-        if isinstance(result, Unwanted | PhaseNotDone):
+        if not isinstance(result, PhaseDone):
             return
         with suppress(LostClaim):
             failed = PhaseNotDone(item=result.item, error=error)

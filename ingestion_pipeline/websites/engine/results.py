@@ -27,6 +27,7 @@ from ingestion_pipeline.websites.engine.claimed import (
     PhaseDone,
     PhaseNotDone,
     PhaseResult,
+    PutOff,
     Unwanted,
 )
 from ingestion_pipeline.websites.outcomes import Informed, Prompted
@@ -92,6 +93,9 @@ def write_result(
             return _not_done(connection, result, now=now, settings=settings, random=random)
         case Unwanted():
             return _unwanted(connection, result, now=now)
+        case PutOff():
+            claims.apply(connection, [released(task, None, not_before=now)], now=now)
+            return Written(word="put_off")
 
 
 def set_progress(
@@ -267,7 +271,7 @@ def _not_done(
         case GiveUp():
             _give_up(connection, one, now=now, settings=settings, random=random)
             move, written = failed(one.task, one.error), Written(word="failed")
-    claims.apply(connection, [move], now=now)
+    claims.apply(connection, [replace(move, stage=None)], now=now)  # its worker has not died
     return written
 
 
