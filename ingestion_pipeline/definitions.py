@@ -11,6 +11,7 @@ from ingestion_pipeline.orchestration.checks import (
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
+    WEBSITE_CHECKS,
 )
 from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.datasets import datasets
@@ -22,6 +23,7 @@ from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
 from ingestion_pipeline.orchestration.sensors import SENSORS
+from ingestion_pipeline.orchestration.websites import WEBSITE_JOBS, analyze_website
 
 
 def build_definitions() -> dg.Definitions:
@@ -31,12 +33,13 @@ def build_definitions() -> dg.Definitions:
     between them are ids, which stay in memory: nothing is pickled.
     """
     return dg.Definitions(
-        assets=[sources, pages, datasets, companies, chapters, notices],
+        assets=[sources, pages, datasets, companies, analyze_website, chapters, notices],
         asset_checks=[
             *SOURCE_CHECKS,
             *PAGE_CHECKS,
             *DATASET_CHECKS,
             *COMPANY_CHECKS,
+            *WEBSITE_CHECKS,
             *CHAPTER_CHECKS,
             *NOTICE_CHECKS,
         ],
@@ -46,6 +49,7 @@ def build_definitions() -> dg.Definitions:
             *CATALOG_JOBS,
             *EXTRACTION_JOBS,
             *COMPANY_JOBS,
+            *WEBSITE_JOBS,
             export_datasets,
         ],
         schedules=SCHEDULES,

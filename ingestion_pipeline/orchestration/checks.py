@@ -14,11 +14,14 @@ from ingestion_pipeline.series import checks
 from ingestion_pipeline.sources.files import read_folder
 from ingestion_pipeline.sources.findings import Finding, summary
 from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.websites import checks as website_checks
 
 CHAPTERS = dg.AssetKey("chapters")
 PAGES = dg.AssetKey("pages")
 DATASETS = dg.AssetKey("datasets")
 COMPANIES = dg.AssetKey("companies")
+WEBSITE_INFO = dg.AssetKey("website_info")
+WEBSITE_ANALYSIS = dg.AssetKey("website_analysis")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
 
@@ -91,6 +94,21 @@ def _stale_companies(shop: Workshop) -> list[Finding]:
         return company_checks.stale(connection, now=now, settings=shop.settings)
 
 
+def _unanswered(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.unanswered(connection)
+
+
+def _doubtful(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.doubtful(connection, below=shop.settings.website.low_confidence)
+
+
+def _dropped(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.dropped(connection, by=shop.settings.website.visibility_drop)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -150,6 +168,18 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _stale_companies,
         "Every company was analysed within three of its source's intervals.",
     ),
+    dg.AssetCheckKey(WEBSITE_INFO, "information_sure"): (
+        _doubtful,
+        "No business is known with less confidence than the setting website.low_confidence.",
+    ),
+    dg.AssetCheckKey(WEBSITE_ANALYSIS, "providers_answer"): (
+        _unanswered,
+        "No website's last analysis went without the answers of a provider, or of all.",
+    ),
+    dg.AssetCheckKey(WEBSITE_ANALYSIS, "no_visibility_drop"): (
+        _dropped,
+        "No business lost more visibility than the setting website.visibility_drop at once.",
+    ),
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
@@ -169,6 +199,7 @@ TOLD_BY_POLLS = [
 
 TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
 TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
+TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in {WEBSITE_INFO, WEBSITE_ANALYSIS}]
 TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
@@ -196,6 +227,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
 CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
 DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
 COMPANY_CHECKS = [_check(key) for key in TOLD_BY_COMPANIES]
+WEBSITE_CHECKS = [_check(key) for key in TOLD_BY_WEBSITES]
 PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]
 SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]

@@ -10,12 +10,14 @@ from ingestion_pipeline.sources import Kind
 SOURCES = dg.DynamicPartitionsDefinition(name="sources")
 SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
 CATALOGS = dg.DynamicPartitionsDefinition(name="catalogs")
+WEBSITES = dg.DynamicPartitionsDefinition(name="websites")
 COMPANIES = dg.DynamicPartitionsDefinition(name="companies")
 
 # The set beside `sources` that a kind's partitions are in.
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
     Kind.SERIES: SERIES_SOURCES,
     Kind.CATALOG: CATALOGS,
+    Kind.WEBSITE: WEBSITES,
     Kind.COMPANY: COMPANIES,
 }
 

@@ -24,6 +24,7 @@ from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deli
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import run_for
+from ingestion_pipeline.orchestration.websites import WEBSITES_SHARD, analyze_websites
 from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind, Tier
@@ -33,6 +34,7 @@ from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
 from ingestion_pipeline.work.runs import silent_runs
 
 # Dagster warns about a parameter that nobody passed.
@@ -42,7 +44,7 @@ RUNNING = dg.DefaultSensorStatus.RUNNING
 # by hand): as often as this the partitions are compared in any case.
 MIRROR_MINUTES = 5
 # Jobs that drain all there is of their kind, one run at a time; in the order of `drained` below.
-DRAINED = (detect_recipes, process_companies)
+DRAINED = (detect_recipes, process_companies, analyze_websites)
 MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
 
 
@@ -158,7 +160,7 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
     default_status=RUNNING,
     description=(
         "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"
-        " pages of catalogues, companies and their boards, and notices."
+        " pages of catalogues, companies and their boards, websites, and notices."
     ),
 )
 def pending_work(
@@ -181,6 +183,7 @@ def pending_work(
         drained = {
             DETECT_SHARD: waits(connection, now=now),
             COMPANIES_SHARD: is_company_waiting(connection, now=now),
+            WEBSITES_SHARD: is_website_waiting(connection, now=now),
         }
     if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
         yield dg.SkipReason("no retry is due and no claim has expired")
