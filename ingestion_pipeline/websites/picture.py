@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any
@@ -31,7 +32,12 @@ def visibility_picture(name: str, history: Sequence[RankedDay]) -> bytes:
     _draw_competitors(against, name, history[-1])
     out = BytesIO()
     canvas: Any = FigureCanvasAgg(figure)
-    canvas.print_png(out)
+    with warnings.catch_warnings():
+        # A script that the font lacks is drawn as boxes; the table beside the picture has it.
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from font", category=UserWarning
+        )
+        canvas.print_png(out)
     return out.getvalue()
 
 

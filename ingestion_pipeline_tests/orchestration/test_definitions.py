@@ -21,7 +21,8 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
-ASSETS = ["sources", "pages", "datasets", "companies", "chapters", "notices"]
+WEBSITES = ["website_info", "website_prompts", "website_analysis"]
+ASSETS = ["sources", "pages", "datasets", "companies", *WEBSITES, "chapters", "notices"]
 
 
 def spec(name: str) -> dg.AssetSpec:
@@ -38,6 +39,7 @@ def test_everything_loads() -> None:
         "pages",
         "datasets",
         "companies",
+        *WEBSITES,
         "chapters",
         "notices",
     }
@@ -51,7 +53,8 @@ def test_the_jobs_bear_their_names() -> None:
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
     companies = {"process_companies", "ingest_company"}
-    assert names == polls | crawls | companies | ends | others
+    websites = {"analyze_websites", "ingest_website"}
+    assert names == polls | crawls | companies | websites | ends | others
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -67,6 +70,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "pages": "catalogs",
         "datasets": "catalogs",
         "companies": "companies",
+        **dict.fromkeys(WEBSITES, "websites"),
         "chapters": "series_sources",
         "notices": "not partitioned",
     }
