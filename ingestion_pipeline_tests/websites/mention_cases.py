@@ -85,6 +85,7 @@ CASING = (
     case("in capitals", ACME, "ACME WINS", "ACME"),
     case("with humps", "GitHub", "host it on Github or github", "Github", "github"),
     case("with humps, apart", "YouTube", "watch You Tube videos", "You Tube"),
+    case("humps of plain words", "HubSpot", "HubSpot wins, hubspot too", "HubSpot", "hubspot"),
     case("two plain words that make one with humps", "YouTube", "can you tube it?"),
     case("a short name as a word", "SAP", "the sap of the tree"),
     case("a short name", "SAP", "SAP or another ERP", "SAP"),

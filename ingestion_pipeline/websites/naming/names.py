@@ -117,8 +117,7 @@ def _form(name: str, language: str | None) -> Form | None:
         written=name.strip(),
         folded=folded,
         pattern=re.compile(_pattern(tokens, folded, language)),
-        is_common=all(folded_name(token) in COMMON_WORDS for token, _ in tokens)
-        or letters in COMMON_WORDS,
+        is_common=all(folded_name(word) in COMMON_WORDS for word in _TOKEN.findall(name)),
         is_short=is_latin and len(letters) <= SHORT,
         letters=letters,
         words=sum(gap != "^" for _, gap in tokens),
