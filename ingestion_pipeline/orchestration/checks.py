@@ -21,6 +21,7 @@ PAGES = dg.AssetKey("pages")
 DATASETS = dg.AssetKey("datasets")
 COMPANIES = dg.AssetKey("companies")
 WEBSITE_INFO = dg.AssetKey("website_info")
+WEBSITE_PROMPTS = dg.AssetKey("website_prompts")
 WEBSITE_ANALYSIS = dg.AssetKey("website_analysis")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
@@ -104,6 +105,11 @@ def _doubtful(shop: Workshop) -> list[Finding]:
         return website_checks.doubtful(connection, below=shop.settings.website.low_confidence)
 
 
+def _few_prompts(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.giving_away(connection)
+
+
 def _dropped(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         return website_checks.dropped(connection, by=shop.settings.website.visibility_drop)
@@ -172,6 +178,10 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _doubtful,
         "No business is known with less confidence than the setting website.low_confidence.",
     ),
+    dg.AssetCheckKey(WEBSITE_PROMPTS, "asked_without_the_name"): (
+        _few_prompts,
+        "Every website's last analysis asks something that does not name the business.",
+    ),
     dg.AssetCheckKey(WEBSITE_ANALYSIS, "providers_answer"): (
         _unanswered,
         "No website's last analysis went without the answers of a provider, or of all.",
@@ -199,7 +209,8 @@ TOLD_BY_POLLS = [
 
 TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
 TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
-TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in {WEBSITE_INFO, WEBSITE_ANALYSIS}]
+WEBSITE_ASSETS = (WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS)
+TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
 TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 

@@ -33,6 +33,22 @@ def unanswered(connection: Connection) -> list[Finding]:
     ]
 
 
+def giving_away(connection: Connection) -> list[Finding]:
+    """Websites whose every prompt names the business: then being mentioned says nothing."""
+    last = [row.id for row in _last_ended(connection)]
+    query = (
+        select(website_analyses.c.source_id, website_analyses.c.prompts)
+        .where(website_analyses.c.id.in_(last))
+        .order_by(website_analyses.c.source_id)
+    )
+    said = "every prompt names the business: add some to the source's config that do not"
+    return [
+        Finding(subject=source_id, message=said)
+        for source_id, prompts in connection.execute(query)
+        if prompts and all(one["is_direct"] for one in prompts)
+    ]
+
+
 def _silent(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any, Any, int]]:
     is_answered = website_answers.c.status == AnswerStatus.ANSWERED.value
     query = (
