@@ -58,6 +58,12 @@ def test_every_promise_of_the_catalogues_has_a_row() -> None:
     assert promised | rulings | attacks | traps <= found
 
 
+def test_every_promise_of_the_websites_has_a_row() -> None:
+    found = {row[2:5] for row in ROWS}
+
+    assert {f"B{number:02}" for number in range(1, 25)} <= found
+
+
 @pytest.mark.parametrize(
     "page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: page.name
 )
