@@ -34,6 +34,7 @@ from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.websites.engine.first_polls import begin_first
 from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
 from ingestion_pipeline.work.runs import silent_runs
 
@@ -50,7 +51,7 @@ MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
 
 @dg.sensor(
     name="new_sources",
-    jobs=list(POLL_JOBS.values()),
+    jobs=[*POLL_JOBS.values(), analyze_websites],
     minimum_interval_seconds=5,
     default_status=RUNNING,
     description="Rows and source files become partitions, and are polled for the first time.",
@@ -75,7 +76,7 @@ def new_sources(
         nothing = f"nothing new among {total} sources"
         if after == before:
             return dg.SkipReason(nothing)
-        requests = _first_runs(shop, now)
+        requests = _first_analyses(context.instance, shop, now) + _first_runs(shop, now)
         partitions = _mirror(context, shop)
         events = _declared(shop, partitions)
     return dg.SensorResult(
@@ -104,6 +105,16 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
         told = declare(connection, result.recipients, now=now)
         ensure_all(connection, now=now)
     context.log.info("source files: %s, recipients: %s", result.registered, told)
+
+
+def _first_analyses(
+    instance: dg.DagsterInstance, shop: Workshop, now: datetime
+) -> list[dg.RunRequest]:
+    """New websites are polled here, and a run analyses them; one that works already finds them."""
+    if not begin_first(shop) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
+        return []
+    key = f"{WEBSITES_SHARD}:new:{now:%Y%m%dT%H%M%S}"
+    return [dg.RunRequest(job_name=analyze_websites.name, run_key=key)]
 
 
 def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:

@@ -49,9 +49,10 @@ def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadFi
 
 
 def _with_scheme(raw: Mapping[str, Any]) -> Mapping[str, Any]:
-    url = raw.get("url")
-    is_bare = raw.get("kind") == Kind.WEBSITE.value and isinstance(url, str) and "://" not in url
-    return {**raw, "url": f"https://{url.strip().lstrip('/')}"} if is_bare else raw
+    url: object = raw.get("url")
+    if raw.get("kind") != Kind.WEBSITE.value or not isinstance(url, str) or "://" in url:
+        return raw
+    return {**raw, "url": f"https://{url.strip().lstrip('/')}"}
 
 
 def _definition(raw: Mapping[str, Any]) -> Definition:

@@ -12,11 +12,13 @@ from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
     businesses,
+    dead_letters,
     website_analyses,
     website_answers,
     website_rankings,
 )
 from ingestion_pipeline.websites.engine.beginning import NoWebsite, ask_for
+from ingestion_pipeline.websites.engine.first_polls import begin_first
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
@@ -156,3 +158,15 @@ def test_only_a_website_is_analysed(shop: Workshop) -> None:
     given_sources(shop.store, a_definition())
     with pytest.raises(NoWebsite, match="only websites are analysed"):
         ask_for(shop, ["series:solo"])
+
+
+def test_a_new_website_begins_without_a_run_and_only_once(shop: Workshop, web: FakeWeb) -> None:
+    given_sources(shop.store, a_website(), a_website("bad", config={"prompts": 7}))
+
+    assert [begin_first(shop), begin_first(shop)] == [1, 0]
+    poll(shop, web)  # finds nothing due
+    assert statuses(shop.store) == {"not-started": 1}
+    acme, bad = (source_row(shop.store, f"website:{name}") for name in ("acme", "bad"))
+    assert acme.next_check_at > shop.store.now()
+    assert "config.prompts" in bad.last_outcome
+    assert [letter.error_code for letter in rows(shop.store, dead_letters)] == ["bad_config"]
