@@ -27,7 +27,8 @@ def register_in_step(folder: str, barrier: Barrier) -> None:
 def test_a_source_is_in_the_set_of_all_and_in_its_own() -> None:
     assert set_names(Kind.SERIES) == ["sources", NAME]
     assert set_names(Kind.CATALOG) == ["sources", "catalogs"]
-    assert set(SETS) == {Kind.SERIES, Kind.CATALOG}
+    assert set_names(Kind.WEBSITE) == ["sources", "websites"]
+    assert set(SETS) == {Kind.SERIES, Kind.CATALOG, Kind.COMPANY, Kind.WEBSITE}
 
 
 def test_differences_are_what_came_and_what_went() -> None:
