@@ -24,8 +24,7 @@ from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
-from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.settings.loading import secret_variable
+from ingestion_pipeline.settings import Settings, secret_variable
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.opening import open_from_environment
 from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
@@ -58,7 +57,7 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
         connect_seconds=settings.fetch.connect_seconds,
         waits=_waits(settings),
     )
-    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secret_variable)
+    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=_secret)
 
 
 def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
@@ -121,6 +120,11 @@ def _guard(settings: Settings) -> Guard:
     port = published_port(settings.home)
     resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
     return Guard(settings.allowed_hosts, resolve)
+
+
+def _secret(name: str) -> str | None:
+    """What an operator has set under a name that a source's config names; asked when it is sent."""
+    return secret_variable(name).get_secret_value() or None
 
 
 def _waits(settings: Settings) -> Waits:

@@ -14,6 +14,7 @@ from ingestion_pipeline.orchestration.checks import (
     NOTICE_CHECKS,
     PAGE_CHECKS,
     SOURCE_CHECKS,
+    WEBSITE_CHECKS,
 )
 from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.datasets import datasets
@@ -26,6 +27,7 @@ from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
 from ingestion_pipeline.orchestration.sensors import SENSORS
+from ingestion_pipeline.orchestration.websites import WEBSITE_JOBS, analyze_website
 
 
 def build_definitions() -> dg.Definitions:
@@ -42,6 +44,7 @@ def build_definitions() -> dg.Definitions:
             companies,
             job_listings,
             job_matches,
+            analyze_website,
             chapters,
             notices,
         ],
@@ -51,6 +54,7 @@ def build_definitions() -> dg.Definitions:
             *DATASET_CHECKS,
             *COMPANY_CHECKS,
             *JOB_LISTING_CHECKS,
+            *WEBSITE_CHECKS,
             *CHAPTER_CHECKS,
             *MATCH_CHECKS,
             *NOTICE_CHECKS,
@@ -63,6 +67,7 @@ def build_definitions() -> dg.Definitions:
             *COMPANY_JOBS,
             ingest_job_board,
             process_listings,
+            *WEBSITE_JOBS,
             export_datasets,
         ],
         schedules=SCHEDULES,

@@ -28,6 +28,10 @@ from ingestion_pipeline.series.system import SeriesSystem
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.definition import BadField
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.websites.engine.beginning import KINDS
+from ingestion_pipeline.websites.engine.replay import revive_phase
+from ingestion_pipeline.websites.engine.system import WebsiteSystem
+from ingestion_pipeline.websites.given import given_of
 from ingestion_pipeline.work import dead_letters as letters
 
 POLLED: dict[Kind, PolledSystem] = {
@@ -35,12 +39,16 @@ POLLED: dict[Kind, PolledSystem] = {
     Kind.JOB_BOARD: BoardSystem(),
 }
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
-BEGUN: dict[Kind, BegunSystem] = {Kind.COMPANY: CompanySystem()}
+BEGUN: dict[Kind, BegunSystem] = {
+    Kind.COMPANY: CompanySystem(),
+    Kind.WEBSITE: WebsiteSystem(),
+}
 # Work that is more than its task, by the task's kind.
 REVIVALS: dict[str, letters.Revive] = {
     DELIVER: revive_messages,
     FETCH_PAGE: revive_page,
     EXTRACT_PAGE: revive_reading,
+    **dict.fromkeys(KINDS, revive_phase),
 }
 
 
@@ -58,6 +66,8 @@ def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]
 
 def check_definition(definition: Definition, *, entities: Path | None = None) -> Iterable[BadField]:
     """What the system of a declared source has against its URL or configuration."""
+    if definition.kind is Kind.WEBSITE:
+        yield from given_of(definition.config)[1]
     if definition.kind is Kind.CATALOG:
         for problem in _catalog_problems(definition.config, entities):
             yield BadField("config", f"{problem} ({definition.id})")

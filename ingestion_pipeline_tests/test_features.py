@@ -13,7 +13,7 @@ TEXT = (ROOT / "docs" / "features.md").read_text()
 ROWS = [
     line
     for line in TEXT.splitlines()
-    if re.match(r"\| ([ACDT]\d\d|A-\d|[45]\.\d+|1c|trap|\d+ )", line)
+    if re.match(r"\| ([ABCDT]\d\d|[AB]-\d|[45]\.\d+|1c|2c|trap|\d+ )", line)
 ]
 
 
@@ -56,6 +56,12 @@ def test_every_promise_of_the_catalogues_has_a_row() -> None:
     traps = {str(number) for number in range(6, 15)}
 
     assert promised | rulings | attacks | traps <= found
+
+
+def test_every_promise_of_the_websites_has_a_row() -> None:
+    found = {row[2:5] for row in ROWS}
+
+    assert {f"B{number:02}" for number in range(1, 25)} <= found
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,7 @@ COLUMNS = {
 # Read as saved bodies; what is polled or crawled of them is not read for records yet.
 SAVED_ONLY = {
     Kind.WEBSITE: ("page",),
+    Kind.COMPANY: ("page",),
     Kind.CATALOG: ("page", "catalog", "jsonld"),
 }
 FLEXIBLE = {"title", "url", "scanlation_group", "canonical_url", "course_name", "location"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,8 @@ def sources() -> None:
 
 @sources.command()
 @click.argument("url")
-@click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed).")
-@click.option("--kind", help="catalog or series (needed).")
+@click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed but for a website).")
+@click.option("--kind", help="catalog, company, series or website (needed).")
 @click.option("--platform", help="Whose reader; recognised by the URL if it can be.")
 @click.option("--tier", help="hot, warm, cold or auto (the default: it finds its own).")
 @config_option
@@ -52,7 +53,7 @@ def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declara
     from ingestion_pipeline.sources.registry import add as add_source
     from ingestion_pipeline.systems import declared
 
-    definition = checked({key: value for key, value in given.items() if value is not None})
+    definition = checked(_named({key: value for key, value in given.items() if value is not None}))
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
         add_source(connection, definition, actor=actor(), now=now)
@@ -62,6 +63,15 @@ def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declara
         say(f"{said}; its recipe is detected by `make dev`, or by the job detect_recipes")
         return
     say(f"{said}; it is due now, and `make dev` or a poll job polls it")
+
+
+def _named(raw: dict[str, Any]) -> dict[str, Any]:
+    """A website without an id is called after its address."""
+    if raw.get("kind") != Kind.WEBSITE.value or "id" in raw:
+        return raw
+    address = raw["url"].partition("://")[2] or raw["url"]
+    name = re.sub(r"[^a-z0-9._]+", "-", address.lower().removeprefix("www.")).strip("-")
+    return raw | {"id": f"{Kind.WEBSITE.value}:{name}"[:120]}
 
 
 def checked(raw: dict[str, Any]) -> Definition:

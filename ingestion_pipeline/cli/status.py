@@ -27,14 +27,19 @@ SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have a
 
 @click.command()
 @json_option
-def status(*, as_json: bool) -> None:
+@click.option("--workers", is_flag=True, help="Who holds leases: idle, busy or lost.")
+def status(*, as_json: bool, workers: bool) -> None:
     """Show every source, and what waits.
 
     With why it was or was not polled.
     """
     from ingestion_pipeline.pages.hosts import waiting_hosts
     from ingestion_pipeline.sources.status import totals, watched_sources
+    from ingestion_pipeline.websites.metrics import phase_metrics
 
+    if workers:
+        _say_workers(as_json=as_json)
+        return
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
         rows = [
@@ -46,13 +51,62 @@ def status(*, as_json: bool) -> None:
             {"host": host, "wanted_since": since}
             for host, since in waiting_hosts(connection, now=now)
         ]
+        phases = [asdict(one) for one in phase_metrics(connection, now=now)]
     if as_json:
-        say_json({"now": now, "sources": rows, "totals": asdict(counts), "waiting_hosts": hosts})
+        found = {"now": now, "sources": rows, "totals": asdict(counts), "waiting_hosts": hosts}
+        say_json(found | {"website_phases": phases})
         return
     _say_sources(rows, now)
     say(_summary(counts))
     for one in hosts:
         say(f"host {one['host']} is waited for: another run has it")
+    _say_phases(phases)
+
+
+def _say_phases(phases: list[dict[str, Any]]) -> None:
+    """How the phases of analyses do; nothing, if there never was one."""
+    numbers = ("waiting", "running", "lost", "succeeded", "failed", "retries")
+    if not any(one[name] for one in phases for name in numbers):
+        return
+    names = (*numbers, "success_rate", "waiting_seconds", "processing_seconds")
+    shown = {"success_rate": "success", "waiting_seconds": "wait s", "processing_seconds": "work s"}
+    columns = [Column("phase"), *(Column(shown.get(one, one), is_number=True) for one in names)]
+    say("")
+    say_table(columns, [[one["queue"], *(one[name] for name in names)] for one in phases])
+
+
+def _say_workers(*, as_json: bool) -> None:
+    from ingestion_pipeline.work.owners import lease_owners
+
+    with opened() as (_, store), store.read() as connection:
+        now = store.clock.now(connection)
+        found = [asdict(one) for one in lease_owners(connection, now=now)]
+    if as_json:
+        say_json({"now": now, "workers": found})
+        return
+    if not found:
+        say("nobody works, and nobody holds anything")
+        return
+    columns = [
+        Column("worker"),
+        Column("state"),
+        Column("job"),
+        Column("claims", is_number=True),
+        Column("kinds"),
+        Column("alive until"),
+    ]
+    rows = [
+        [
+            one["owner"],
+            one["state"],
+            one["job"] or "",
+            one["claims"],
+            ", ".join(one["kinds"]),
+            distance(one["alive_until"], now),
+        ]
+        for one in found
+    ]
+    say_table(columns, rows)
 
 
 def status_row(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:

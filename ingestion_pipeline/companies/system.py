@@ -18,6 +18,7 @@ from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Source
 from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline.work.queue import insert_tasks
 
 BOARDS = "boards"  # the key of a company's config: by platform, the config of boards found there
@@ -40,8 +41,13 @@ class CompanySystem:
         check_config(source.config)
 
     def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime
-    ) -> Mapping[str, str]:
+        self,
+        connection: Connection,
+        sources: Sequence[Source],
+        *,
+        now: datetime,
+        settings: Settings,  # noqa: ARG002 - the protocol
+    ) -> Mapping[str, str | Resource]:
         """Each company has its record and its analysis, unless one is under way."""
         return begin(connection, sources, now=now)
 

@@ -17,11 +17,15 @@ from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.files import read_folder
 from ingestion_pipeline.sources.findings import Finding, summary
 from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.websites import checks as website_checks
 
 CHAPTERS = dg.AssetKey("chapters")
 PAGES = dg.AssetKey("pages")
 DATASETS = dg.AssetKey("datasets")
 COMPANIES = dg.AssetKey("companies")
+WEBSITE_INFO = dg.AssetKey("website_info")
+WEBSITE_PROMPTS = dg.AssetKey("website_prompts")
+WEBSITE_ANALYSIS = dg.AssetKey("website_analysis")
 SOURCES = dg.AssetKey("sources")
 NOTICES = dg.AssetKey("notices")
 JOB_LISTINGS = dg.AssetKey("job_listings")
@@ -121,6 +125,26 @@ def _bad_profile(shop: Workshop) -> list[Finding]:
     return profile_findings(shop.settings)
 
 
+def _unanswered(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.unanswered(connection)
+
+
+def _doubtful(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.doubtful(connection, below=shop.settings.website.low_confidence)
+
+
+def _few_prompts(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.giving_away(connection)
+
+
+def _dropped(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return website_checks.dropped(connection, by=shop.settings.website.visibility_drop)
+
+
 def _undelivered(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
@@ -192,6 +216,22 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
         _stale_boards,
         "Every board succeeded within the setting boards.stale_seconds, and none was given up.",
     ),
+    dg.AssetCheckKey(WEBSITE_INFO, "information_sure"): (
+        _doubtful,
+        "No business is known with less confidence than the setting website.low_confidence.",
+    ),
+    dg.AssetCheckKey(WEBSITE_PROMPTS, "asked_without_the_name"): (
+        _few_prompts,
+        "Every website's last analysis asks something that does not name the business.",
+    ),
+    dg.AssetCheckKey(WEBSITE_ANALYSIS, "providers_answer"): (
+        _unanswered,
+        "No website's last analysis went without the answers of a provider, or of all.",
+    ),
+    dg.AssetCheckKey(WEBSITE_ANALYSIS, "no_visibility_drop"): (
+        _dropped,
+        "No business lost more visibility than the setting website.visibility_drop at once.",
+    ),
     dg.AssetCheckKey(SOURCES, "files_readable"): (
         _bad_files,
         "No source file has a mistake: one that has imports nothing of itself.",
@@ -233,6 +273,8 @@ def told_by(keys: Collection[str] | None) -> list[dg.AssetCheckKey]:
 
 TOLD_BY_COMPLETION = [key for key in FINDERS if key.asset_key == DATASETS]
 TOLD_BY_CRAWLS = [key for key in FINDERS if key.asset_key == PAGES]
+WEBSITE_ASSETS = (WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS)
+TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
 TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
@@ -261,6 +303,7 @@ CHAPTER_CHECKS = [_check(key) for key in FINDERS if key.asset_key == CHAPTERS]
 JOB_LISTING_CHECKS = [_check(key) for key in FINDERS if key.asset_key == JOB_LISTINGS]
 DATASET_CHECKS = [_check(key) for key in TOLD_BY_COMPLETION]
 COMPANY_CHECKS = [_check(key) for key in TOLD_BY_COMPANIES]
+WEBSITE_CHECKS = [_check(key) for key in TOLD_BY_WEBSITES]
 PAGE_CHECKS = [_check(key) for key in TOLD_BY_CRAWLS]
 MATCH_CHECKS = [_check(key) for key in FINDERS if key.asset_key == JOB_MATCHES]
 NOTICE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == NOTICES]

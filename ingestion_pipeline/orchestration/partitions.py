@@ -10,6 +10,7 @@ from ingestion_pipeline.sources import Kind
 SOURCES = dg.DynamicPartitionsDefinition(name="sources")
 SERIES_SOURCES = dg.DynamicPartitionsDefinition(name="series_sources")
 CATALOGS = dg.DynamicPartitionsDefinition(name="catalogs")
+WEBSITES = dg.DynamicPartitionsDefinition(name="websites")
 COMPANIES = dg.DynamicPartitionsDefinition(name="companies")
 JOB_BOARDS = dg.DynamicPartitionsDefinition(name="job_boards")
 
@@ -17,6 +18,7 @@ JOB_BOARDS = dg.DynamicPartitionsDefinition(name="job_boards")
 SETS: dict[Kind, dg.DynamicPartitionsDefinition] = {
     Kind.SERIES: SERIES_SOURCES,
     Kind.CATALOG: CATALOGS,
+    Kind.WEBSITE: WEBSITES,
     Kind.COMPANY: COMPANIES,
     Kind.JOB_BOARD: JOB_BOARDS,
 }

@@ -26,6 +26,7 @@ from ingestion_pipeline.orchestration.matches import LISTINGS_SHARD, process_lis
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.orchestration.schedules import run_for
+from ingestion_pipeline.orchestration.websites import WEBSITES_SHARD, analyze_websites
 from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind, Tier
@@ -35,6 +36,8 @@ from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.websites.engine.first_polls import begin_first
+from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
 from ingestion_pipeline.work.runs import silent_runs
 
 # Dagster warns about a parameter that nobody passed.
@@ -44,13 +47,13 @@ RUNNING = dg.DefaultSensorStatus.RUNNING
 # by hand): as often as this the partitions are compared in any case.
 MIRROR_MINUTES = 5
 # Jobs that drain all there is of their kind, one run at a time; in the order of `drained` below.
-DRAINED = (detect_recipes, process_companies, process_listings)
+DRAINED = (detect_recipes, process_companies, process_listings, analyze_websites)
 MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
 
 
 @dg.sensor(
     name="new_sources",
-    jobs=list(POLL_JOBS.values()),
+    jobs=[*POLL_JOBS.values(), analyze_websites],
     minimum_interval_seconds=5,
     default_status=RUNNING,
     description="Rows and source files become partitions, and are polled for the first time.",
@@ -75,7 +78,7 @@ def new_sources(
         nothing = f"nothing new among {total} sources"
         if after == before:
             return dg.SkipReason(nothing)
-        requests = _first_runs(shop, now)
+        requests = _first_analyses(context.instance, shop, now) + _first_runs(shop, now)
         partitions = _mirror(context, shop)
         events = _declared(shop, partitions)
     return dg.SensorResult(
@@ -104,6 +107,16 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
         told = declare(connection, result.recipients, now=now)
         ensure_all(connection, now=now)
     context.log.info("source files: %s, recipients: %s", result.registered, told)
+
+
+def _first_analyses(
+    instance: dg.DagsterInstance, shop: Workshop, now: datetime
+) -> list[dg.RunRequest]:
+    """New websites are polled here, and a run analyses them; one that works already finds them."""
+    if not begin_first(shop) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
+        return []
+    key = f"{WEBSITES_SHARD}:new:{now:%Y%m%dT%H%M%S}"
+    return [dg.RunRequest(job_name=analyze_websites.name, run_key=key)]
 
 
 def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
@@ -160,7 +173,7 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
     default_status=RUNNING,
     description=(
         "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"
-        " pages of catalogues, companies, their boards and listings, and notices."
+        " pages of catalogues, companies, their boards and listings, websites, and notices."
     ),
 )
 def pending_work(
@@ -184,6 +197,7 @@ def pending_work(
             DETECT_SHARD: waits(connection, now=now),
             COMPANIES_SHARD: is_company_waiting(connection, now=now),
             LISTINGS_SHARD: are_listings_waiting(connection, shop.settings, now=now),
+            WEBSITES_SHARD: is_website_waiting(connection, now=now),
         }
     if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
         yield dg.SkipReason("no retry is due and no claim has expired")

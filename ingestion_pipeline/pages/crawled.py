@@ -15,6 +15,7 @@ from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline.work.results import Counts, FailedResult, Result
 from ingestion_pipeline.work.task import Task
 
@@ -184,9 +185,17 @@ class BegunSystem(Protocol):
         ...
 
     def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime
-    ) -> Mapping[str, str]:
-        """Each source's work has begun, unless some is under way; a word for people on each."""
+        self,
+        connection: Connection,
+        sources: Sequence[Source],
+        *,
+        now: datetime,
+        settings: Settings,
+    ) -> Mapping[str, str | Resource]:
+        """Each source's work has begun, unless some is under way; a word for people on each.
+
+        A source that there is no room for has the reason instead: its poll waits, uncounted.
+        """
         ...
 
 

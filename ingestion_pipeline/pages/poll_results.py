@@ -15,7 +15,7 @@ from ingestion_pipeline.sources import Kind, Source, crawls, outcomes
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
+from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError
 from ingestion_pipeline.work.results import Counts
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
 
@@ -131,7 +131,8 @@ def write_results(
     listings = [one for one in kept if isinstance(one, StoredListing)]
     gone = [one for one in kept if isinstance(one, Missing)]
     begun = [one for one in kept if isinstance(one, Begun)]
-    _begin(connection, begun, begun_by or {}, now=now, settings=settings, random=random)
+    refused = _begin(connection, begun, begun_by or {}, now=now, settings=settings, random=random)
+    failures += refused
     outcomes.succeed(connection, unchanged, now=now, settings=settings, random=random)
     failed = outcomes.fail(connection, failures, now=now, settings=settings, random=random)
     _keep_listings(connection, listings, batch_id=batch_id, now=now)
@@ -140,7 +141,7 @@ def write_results(
     counts = PollCounts(
         changed=len(listings),
         unchanged=len(unchanged),
-        begun=len(begun),
+        begun=len(begun) - len(refused),
         retried=len(failed.retry_at),
         given_back=failed.given_back,
         failed=failed.given_up,
@@ -158,12 +159,22 @@ def _begin(
     now: datetime,
     settings: Settings,
     random: Random,
-) -> None:
+) -> list[PollFailure]:
+    """What was begun waits for its next time; for the others there was no room."""
+    refused: list[PollFailure] = []
     for kind in sorted({one.source.kind for one in polls}):
         some = [one for one in polls if one.source.kind is kind]
-        said = begun_by[kind].start(connection, [one.source for one in some], now=now)
-        begun = [(one.task, one.source, said[one.source.id]) for one in some]
+        wanted = [one.source for one in some]
+        said = begun_by[kind].start(connection, wanted, now=now, settings=settings)
+        begun: list[tuple[Task, Source, str]] = []
+        for one in some:
+            match said[one.source.id]:
+                case Resource() as why:
+                    refused.append(PollFailure(task=one.task, source=one.source, error=why))
+                case str() as word:
+                    begun.append((one.task, one.source, word))
         crawls.begin(connection, begun, now=now, settings=settings, random=random)
+    return refused
 
 
 def _source_deleted(task: Task) -> Move:

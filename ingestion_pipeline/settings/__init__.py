@@ -13,12 +13,20 @@ from ingestion_pipeline.settings.loading import (
     Settings,
     check_override,
     load_settings,
+    secret_variable,
     setting_fields,
     unknown_variables,
     value_type,
     variables,
 )
 from ingestion_pipeline.settings.models import Models, Price, limit_usd, price_table
+from ingestion_pipeline.settings.websites import (
+    Provider,
+    Website,
+    is_provider_list,
+    provider_list,
+    providers_of,
+)
 
 __all__ = [
     "BadSetting",
@@ -26,12 +34,18 @@ __all__ = [
     "Models",
     "Notices",
     "Price",
+    "Provider",
     "Settings",
+    "Website",
     "Work",
     "check_override",
+    "is_provider_list",
     "limit_usd",
     "load_settings",
     "price_table",
+    "provider_list",
+    "providers_of",
+    "secret_variable",
     "setting_fields",
     "unknown_variables",
     "value_type",

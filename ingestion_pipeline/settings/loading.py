@@ -31,6 +31,7 @@ from ingestion_pipeline.settings.groups import (
 )
 from ingestion_pipeline.settings.jobs import Boards, Company, Filter, Match
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
+from ingestion_pipeline.settings.websites import Website
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535
@@ -40,6 +41,8 @@ _HOST_AND_PORT = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):(?P<port>[1-9][0-
 # A comma or a blank inside an Apprise URL parts its own targets.
 _BEFORE_A_SCHEME = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 
+# A key may stand in it by mistake; its message names each problem by place.
+_HIDDEN = frozenset({"website.providers"})
 _USER_INFO = re.compile(r"//[^/]*@")
 
 
@@ -111,6 +114,7 @@ class Settings(Group):
     boards: Boards = Boards()
     filter: Filter = Filter()
     match: Match = Match()
+    website: Website = Website()
     retention: Retention = Retention()
     notices: Notices = Notices()
     models: Models = Models()
@@ -194,9 +198,10 @@ def load_settings(
         raise BadSetting(_explain(error, environment)) from None
 
 
-def secret_variable(name: str) -> str | None:
-    """What an operator has set under a name that a source's config names; asked when it is sent."""
-    return os.environ.get(name)
+def secret_variable(name: str, environment: Mapping[str, str] | None = None) -> SecretStr:
+    """A key that a setting names by its variable; empty if the variable is not set."""
+    environment = os.environ if environment is None else environment
+    return SecretStr(environment.get(name, "") if name else "")
 
 
 def variables() -> dict[str, str]:
@@ -273,5 +278,6 @@ def _explain(error: ValidationError, environment: Mapping[str, str]) -> str:
         message = problem["msg"].removeprefix("Value error, ")
         said = message[:1].lower() + message[1:]
         shown = _USER_INFO.sub("//...@", repr(problem["input"]))
+        shown = "..." if key in _HIDDEN else shown
         lines.append(f"{name}={shown}: {said} ({meaning})")
     return "\n".join(lines)

@@ -27,7 +27,11 @@ class BadField:
 
 
 def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadField]]:
-    """The definition, or None and everything that is wrong with it."""
+    """The definition, or None and everything that is wrong with it.
+
+    A website may be named as people do it, without a scheme.
+    """
+    raw = _with_scheme(raw)
     bad = [
         BadField(str(key), f"unknown key; there are: {', '.join(KEYS)}")
         for key in raw
@@ -42,6 +46,13 @@ def definition_of(raw: Mapping[str, Any]) -> tuple[Definition | None, list[BadFi
     if "platform" not in unfit:
         bad += _bad_platform(texts, bad)
     return (None, bad) if bad else (_definition(raw), [])
+
+
+def _with_scheme(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+    url: object = raw.get("url")
+    if raw.get("kind") != Kind.WEBSITE.value or not isinstance(url, str) or "://" in url:
+        return raw
+    return {**raw, "url": f"https://{url.strip().lstrip('/')}"}
 
 
 def _definition(raw: Mapping[str, Any]) -> Definition:

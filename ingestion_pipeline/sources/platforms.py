@@ -19,9 +19,10 @@ READERS: dict[Kind, tuple[str, ...]] = {
         *("greenhouse", "lever", "ashby", "workday", "smartrecruiters", "recruitee", "workable"),
         *("personio", "jsonld", "rss", "json", "html"),
     ),
+    Kind.WEBSITE: ("page",),
 }
 # Where neither says so; whose software a catalogue is made with, detection finds out.
-DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page"}
+DEFAULTS: dict[Kind, str] = {Kind.CATALOG: "catalog", Kind.COMPANY: "page", Kind.WEBSITE: "page"}
 
 _MANGADEX_HOSTS = {"mangadex.org", "www.mangadex.org", "api.mangadex.org"}
 _MANGADEX_ID = re.compile(

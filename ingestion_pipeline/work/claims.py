@@ -50,7 +50,8 @@ class LostClaim(RuntimeError):
 class Wanted:
     """Which tasks a worker asks for; with `source_ids` by hand, whether they are due or not.
 
-    `frontier_of` asks for one source's due tasks, of which there may be very many.
+    `frontier_of` asks for one source's due tasks, of which there may be very many; `due_of` for
+    those of several that are due.
     """
 
     kind: str
@@ -59,6 +60,7 @@ class Wanted:
     shards: int = 1
     source_ids: Collection[str] | None = None
     frontier_of: str | None = None
+    due_of: Collection[str] | None = None
 
 
 _TASK_FIELDS = tuple(one.name for one in fields(Task))
@@ -107,6 +109,8 @@ def _narrowed(wanted: Wanted) -> dict[str, Any]:
     asked: dict[str, Any] = {}
     if wanted.source_ids is not None:
         asked["wanted_sources"] = list(wanted.source_ids)
+    if wanted.due_of is not None:
+        asked["due_sources"] = list(wanted.due_of)
     if wanted.frontier_of is not None:
         asked["frontier_source"] = wanted.frontier_of
     if wanted.priority is not None:
@@ -119,6 +123,7 @@ def _narrowed(wanted: Wanted) -> dict[str, Any]:
 _MOMENT = bindparam("moment", type_=UtcDateTime())
 _NARROWING: dict[str, ColumnElement[bool]] = {
     "wanted_sources": tasks.c.source_id.in_(bindparam("wanted_sources", expanding=True)),
+    "due_sources": tasks.c.source_id.in_(bindparam("due_sources", expanding=True)),
     # By FRONTIER's own words the index is found that has one source's tasks in their order.
     "frontier_source": and_(FRONTIER, tasks.c.source_id == bindparam("frontier_source")),
     "wanted_priority": tasks.c.priority == bindparam("wanted_priority"),
@@ -162,7 +167,8 @@ def _claim_statement(dialect: str, *narrowed: str) -> Update:
         .returning(*(tasks.c[name] for name in _TOLD_FIELDS))
     )
     # A list of sources is written out, so that no two texts are equal.
-    return statement if "wanted_sources" in narrowed else prepared(statement)
+    is_list = "wanted_sources" in narrowed or "due_sources" in narrowed
+    return statement if is_list else prepared(statement)
 
 
 def _is_one_of(dialect: str, found: CTE) -> ColumnElement[bool]:

@@ -192,6 +192,7 @@ def _claimable(task: Task, wanted: Wanted, *, now: datetime) -> bool:
         (task.status.is_active and is_free and task.kind == wanted.kind)
         and (is_due if wanted.source_ids is None else task.source_id in wanted.source_ids)
         and (wanted.frontier_of in {None, task.source_id})
+        and (wanted.due_of is None or task.source_id in wanted.due_of)
         and (wanted.priority in {None, task.priority})
         and (wanted.shard in {None, task.shard % wanted.shards})
     )

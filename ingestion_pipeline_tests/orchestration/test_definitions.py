@@ -21,15 +21,12 @@ from ingestion_pipeline.store.tables import metadata
 
 ROOT = Path(__file__).parents[2]
 REPOSITORY = defs.get_repository_def()
+WEBSITES = ["website_info", "website_prompts", "website_analysis"]
+TABLES = dict(zip(WEBSITES, ("businesses", "website_analyses", "website_rankings"), strict=True))
 ASSETS = [
-    "sources",
-    "pages",
-    "datasets",
-    "companies",
-    "job_listings",
-    "job_matches",
-    "chapters",
-    "notices",
+    *("sources", "pages", "datasets", "companies", "job_listings", "job_matches"),
+    *WEBSITES,
+    *("chapters", "notices"),
 ]
 
 
@@ -48,6 +45,7 @@ def test_everything_loads() -> None:
         "datasets",
         "companies",
         "job_listings",
+        *WEBSITES,
         "chapters",
         "job_matches",
         "notices",
@@ -62,7 +60,8 @@ def test_the_jobs_bear_their_names() -> None:
     others = {"maintain", "add_source", "ingest_series", "deliver_notices", "export_datasets"}
     ends = {"complete_extractions", "control_extraction"}
     companies = {"process_companies", "ingest_company", "process_listings", "ingest_job_board"}
-    assert names == polls | crawls | companies | ends | others
+    websites = {"analyze_websites", "ingest_website"}
+    assert names == polls | crawls | companies | websites | ends | others
 
 
 def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
@@ -78,6 +77,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "pages": "catalogs",
         "datasets": "catalogs",
         "companies": "companies",
+        **dict.fromkeys(WEBSITES, "websites"),
         "chapters": "series_sources",
         "job_matches": "job_boards",
         "job_listings": "job_boards",
@@ -136,7 +136,9 @@ def test_an_asset_says_what_it_is_whose_and_of_what_columns(name: str) -> None:
     assert len(one.description or "") > 40
     assert one.owners == ["team:ingestion"]
     assert one.kinds
-    assert one.group_name in {"sources", "catalogs", "companies", "series", "notices"}
+    assert one.group_name in {
+        *("sources", "catalogs", "companies", "websites", "series", "notices")
+    }
 
 
 @pytest.mark.parametrize("name", ASSETS)
@@ -151,7 +153,8 @@ def test_an_asset_has_checks_and_each_says_what_it_promises(name: str) -> None:
 def test_the_columns_an_asset_names_are_columns_of_its_table() -> None:
     for name in ASSETS:
         columns = spec(name).metadata["dagster/column_schema"].columns
-        assert {column.name for column in columns} <= set(metadata.tables[name].columns.keys())
+        table = metadata.tables[TABLES.get(name, name)]
+        assert {column.name for column in columns} <= set(table.columns.keys())
 
 
 def test_what_polls_tell_of_does_not_grow_with_the_chapters() -> None:

@@ -29,7 +29,8 @@ def test_a_source_is_in_the_set_of_all_and_in_its_own() -> None:
     assert set_names(Kind.CATALOG) == ["sources", "catalogs"]
     assert set_names(Kind.COMPANY) == ["sources", "companies"]
     assert set_names(Kind.JOB_BOARD) == ["sources", "job_boards"]
-    assert set(SETS) == {Kind.SERIES, Kind.CATALOG, Kind.COMPANY, Kind.JOB_BOARD}
+    assert set_names(Kind.WEBSITE) == ["sources", "websites"]
+    assert set(SETS) == set(Kind)
 
 
 def test_differences_are_what_came_and_what_went() -> None:

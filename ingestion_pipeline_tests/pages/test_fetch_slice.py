@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -181,7 +182,7 @@ def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
 ) -> None:
     given_sources(store, a_source(**changes))
 
-    fetch(shop, web)
+    fetch(replace(shop, starters={}), web)
 
     assert web.requests == []
     assert letter(store).error_code == "bad_config"

@@ -336,3 +336,18 @@ def test_no_task_can_run_without_a_lease(store: Store, now: datetime) -> None:
 
     with pytest.raises(IntegrityError), store.begin() as connection:
         connection.execute(update(tasks).values(status="PROCESSING", lease_until=None))
+
+
+def test_of_several_sources_only_what_is_due_is_claimed(store: Store, now: datetime) -> None:
+    later = now + timedelta(minutes=1)
+    due, *_ = given_tasks(
+        store,
+        a_new_task(dedupe_key="a", source_id="series:a", not_before=now),
+        a_new_task(dedupe_key="b", source_id="series:b", not_before=later),
+        a_new_task(dedupe_key="c", source_id="series:c", not_before=now),
+        now=now,
+    )
+
+    found = claim(store, now, wanted=Wanted(kind="poll", due_of=["series:a", "series:b"]))
+
+    assert [task.id for task in found] == [due]

@@ -44,7 +44,7 @@ from ingestion_pipeline.pages.crawled import (
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.work.errors import BOT_WALL
+from ingestion_pipeline.work.errors import BOT_WALL, Resource
 from ingestion_pipeline.work.task import Task
 
 
@@ -70,8 +70,13 @@ class CatalogSystem:
             recipe_of(source.config)
 
     def start(
-        self, connection: Connection, sources: Sequence[Source], *, now: datetime
-    ) -> Mapping[str, str]:
+        self,
+        connection: Connection,
+        sources: Sequence[Source],
+        *,
+        now: datetime,
+        settings: Settings,  # noqa: ARG002 - the protocol
+    ) -> Mapping[str, str | Resource]:
         """Each source has an extraction under way."""
         return start_extractions(connection, sources, now=now)
 

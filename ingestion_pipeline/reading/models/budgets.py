@@ -34,12 +34,17 @@ PLACES = 9  # as prices are rounded: sums stay exact where SQLite adds them as d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Billing:
-    """For whom a call is made: it stands in the ledger, and its budgets bear the cost."""
+    """For whom a call is made: it stands in the ledger, and its budgets bear the cost.
+
+    `provider` is one of several that are compared: it has a budget of its own for the month.
+    """
 
     call_site: str
     source_id: str | None = None
     page_id: int | None = None
     extraction_id: int | None = None
+    provider: str | None = None
+    provider_budget_usd: Decimal | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +78,10 @@ def scopes(billing: Billing, settings: Settings, *, now: datetime) -> tuple[Scop
         limit = limit_usd(settings.models.source_day_usd)
         name = f"source {billing.source_id} today"
         found.append(Scope(key=key, name=name, limit_usd=limit, until=day))
+    if billing.provider is not None:
+        key = f"provider:{now.astimezone(UTC):%Y-%m}:{billing.provider}"
+        name = f"provider {billing.provider} this month"
+        found.append(Scope(key=key, name=name, limit_usd=billing.provider_budget_usd, until=month))
     key = f"month:{now.astimezone(UTC):%Y-%m}"
     found.append(Scope(key=key, name="this month", limit_usd=settings.month_budget, until=month))
     return tuple(found)

@@ -39,6 +39,7 @@ class Said:
     refusal: str | None
     is_cut: bool
     usage: Usage | None
+    model: str | None = None  # as the server names what answered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +63,11 @@ class Busy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bad:
-    """The server takes this request for a bad one; no repetition helps."""
+    """The server takes this request for a bad one, or its answer is; no repetition helps."""
 
     code: str
     message: str
+    may_be_charged: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,16 +101,28 @@ def _trusted() -> ssl.SSLContext:
     return httpx2.create_ssl_context()
 
 
+class _TooLong(ValueError):
+    """The answer has more bytes than it may have."""
+
+
 async def exchange(
-    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
+    client: openai.AsyncOpenAI,
+    asked: AnswerFormat,
+    request: Mapping[str, Any],
+    seconds: float,
+    *,
+    max_bytes: int | None = None,
 ) -> Exchange:
-    """Send once and wait that long at the most; whatever happens is told, and nothing is raised."""
+    """Send once and wait that long at the most; whatever happens is told, and nothing is raised.
+
+    Of an answer with more than `max_bytes` no more than that is read.
+    """
     import httpx2
     import openai
 
     try:
         async with asyncio.timeout(seconds):
-            body = await _send(client, asked, request, seconds)
+            body = await _send(client, asked, request, seconds, max_bytes)
     except (TimeoutError, openai.APITimeoutError):
         return Busy(
             code="timeout",
@@ -118,6 +132,8 @@ async def exchange(
         )
     except openai.APIStatusError as error:
         return _refused(asked, error, client.api_key)
+    except _TooLong as error:
+        return Bad(code="too_long", message=str(error), may_be_charged=True)
     except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:
         is_unsent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
         said = _safe(f"{type(error).__name__}: {error}", client.api_key)
@@ -126,11 +142,24 @@ async def exchange(
 
 
 async def _send(
-    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
+    client: openai.AsyncOpenAI,
+    asked: AnswerFormat,
+    request: Mapping[str, Any],
+    seconds: float,
+    max_bytes: int | None,
 ) -> str:
     way = client.responses if asked is AnswerFormat.RESPONSES else client.chat.completions
-    create = cast("Any", way.with_raw_response.create)
-    return str((await create(**request, timeout=seconds)).text)
+    if max_bytes is None:
+        create = cast("Any", way.with_raw_response.create)
+        return str((await create(**request, timeout=seconds)).text)
+    stream = cast("Any", way.with_streaming_response.create)
+    body = bytearray()
+    async with stream(**request, timeout=seconds) as response:
+        async for chunk in response.iter_bytes():
+            body += chunk
+            if len(body) > max_bytes:
+                raise _TooLong(f"its answer has more than {max_bytes} bytes")
+    return body.decode("utf-8", "replace")
 
 
 def read_body(asked: AnswerFormat, body: str) -> Exchange:
@@ -173,6 +202,7 @@ def _read_response(found: dict[str, Any]) -> Exchange | None:
         refusal=refusals[0][:MESSAGE_CHARS] if refusals else None,
         is_cut=found.get("status") == "incomplete",
         usage=_usage(_mapping(found.get("usage")), text, "input", "output"),
+        model=_named(found),
     )
 
 
@@ -190,7 +220,13 @@ def _read_chat(found: dict[str, Any]) -> Exchange | None:
         refusal=None if refusal is None else str(refusal)[:MESSAGE_CHARS],
         is_cut=why == "length",
         usage=_usage(_mapping(found.get("usage")), text, "prompt", "completion"),
+        model=_named(found),
     )
+
+
+def _named(found: Mapping[str, Any]) -> str | None:
+    model = found.get("model")
+    return model[:MESSAGE_CHARS] if isinstance(model, str) and model else None
 
 
 def _usage(found: Mapping[str, Any], text: str, read: str, written: str) -> Usage | None:

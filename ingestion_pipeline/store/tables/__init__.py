@@ -51,6 +51,13 @@ from ingestion_pipeline.store.tables.watching import (
     sources,
     tasks,
 )
+from ingestion_pipeline.store.tables.websites import (
+    UNFINISHED,
+    businesses,
+    website_analyses,
+    website_answers,
+    website_rankings,
+)
 
 __all__ = [
     "ACTIVE",
@@ -61,10 +68,12 @@ __all__ = [
     "LISTED",
     "OPEN",
     "SPAWNED",
+    "UNFINISHED",
     "UNHANDLED",
     "UNSENT",
     "audit_log",
     "batch_items",
+    "businesses",
     "chapter_sources",
     "chapters",
     "companies",
@@ -95,4 +104,7 @@ __all__ = [
     "snapshots",
     "sources",
     "tasks",
+    "website_analyses",
+    "website_answers",
+    "website_rankings",
 ]

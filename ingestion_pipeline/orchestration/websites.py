@@ -1,0 +1,305 @@
+"""The assets of websites, and the jobs `analyze_websites` and `ingest_website`."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterator
+from dataclasses import asdict
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
+from ingestion_pipeline.orchestration import heartbeat, tags
+from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
+from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
+from ingestion_pipeline.orchestration.previews import picture, plain
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.websites.engine.beginning import ask_for
+from ingestion_pipeline.websites.engine.working import website_slice
+from ingestion_pipeline.websites.metrics import phase_metrics
+from ingestion_pipeline.websites.picture import visibility_picture
+from ingestion_pipeline.websites.reporting import AnalysisReport, latest_reports, reports_since
+from ingestion_pipeline.websites.states import WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS
+from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.work.worker import Worker
+
+WEBSITES_SHARD = "websites"  # one run at a time: it goes on with what comes while it works
+GROUP = "websites"
+
+
+def _run(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext,
+    workshop: WorkshopResource,
+    keys: list[str] | None,
+) -> Iterator[Any]:
+    """Do what waits, or the partitions asked for, and tell which phases ended for whom."""
+    run = context.run
+    with workshop.open() as shop:
+        since = shop.store.now()
+        if keys is not None:
+            _ask_for(context, shop, keys)
+        with heartbeat.working(shop, run_id=run.run_id, job=run.job_name) as worker:
+            counts = asyncio.run(_work(shop, worker, keys))
+        heartbeat.end(shop.store, run_id=run.run_id)
+        said = ", ".join(f"{word} {count}" for word, count in sorted(counts.items()))
+        context.log.info("%s", said or "nothing waits")
+        limit = shop.settings.polling.reported_events
+        with shop.store.read() as connection:
+            reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
+        register_keys(context.instance, WEBSITES.name or "", [one.source_id for one in reports])
+        for report in reports:
+            yield from materializations(report)
+        yield from changed_checks(context.instance, shop, TOLD_BY_WEBSITES)
+        if keys is None:
+            yield dg.Output(None, metadata=_numbers(shop, counts))
+        else:
+            _pass_verdict(shop, keys)
+
+
+async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) -> Counter[str]:
+    async with (
+        open_fetcher(shop.settings) as fetcher,
+        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+    ):
+        return await website_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
+
+
+def _ask_for(
+    context: dg.OpExecutionContext | dg.AssetExecutionContext, shop: Workshop, keys: list[str]
+) -> None:
+    with shop.store.read() as connection:
+        refuse_unusable(keys, sources_by_id(connection, keys))
+    for name in (SOURCES.name, WEBSITES.name):
+        register_keys(context.instance, name or "", keys)
+    try:
+        said = ask_for(shop, keys)
+    except Resource as full:
+        raise dg.Failure(f"nothing was begun: {full}", allow_retries=False) from full
+    for key, word in said.items():
+        context.log.info("%s: %s", key, word)
+
+
+def _numbers(shop: Workshop, counts: Counter[str]) -> dict[str, Any]:
+    """What the run did, and how every phase does."""
+    with shop.store.read() as connection:
+        phases = phase_metrics(connection, now=shop.store.clock.now(connection))
+    numbers: dict[str, Any] = dict(sorted(counts.items()))
+    for one in phases:
+        name = one.queue.replace("-", "_")
+        facts = {key: value for key, value in asdict(one).items() if key != "queue"}
+        numbers |= {f"{name}_{key}": value for key, value in facts.items() if value is not None}
+    return numbers
+
+
+def _pass_verdict(shop: Workshop, keys: list[str]) -> None:
+    """A failing website does not fail a run; if none that was asked for got through, it does."""
+    with shop.store.read() as connection:
+        last = latest_reports(connection, keys)
+    if any(one.analysis and one.failure is None for one in last.values()):
+        return
+    said = "; ".join(
+        f"{one.source_id}: {one.failure or one.progress_message}" for one in last.values()
+    )
+    raise dg.Failure(f"no website got through. {said[:1_000]}", allow_retries=False)
+
+
+def materializations(report: AnalysisReport) -> Iterator[dg.AssetMaterialization]:
+    """One for each phase that has ended."""
+    told = {
+        WEBSITE_INFO: _info,
+        WEBSITE_PROMPTS: _prompts,
+        WEBSITE_ANALYSIS: _analysis,
+    }
+    for phase in report.ended:
+        times = report.phase_times[phase.queue]
+        metadata = {
+            "analysis": dg.MetadataValue.text(f"{report.id}, {report.status.value}"),
+            "progress": dg.MetadataValue.int(report.progress_percent),
+            "attempts": dg.MetadataValue.int(int(times["attempts"])),
+            **told[phase.kind](report),
+        }
+        yield dg.AssetMaterialization(phase.kind, partition=report.source_id, metadata=metadata)
+
+
+def _info(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
+    info = report.info
+    texts = ("name", "industry", "description", "location", "language")
+    metadata: dict[str, dg.MetadataValue] = {
+        name: dg.MetadataValue.text(str(info[name])[:2_000]) for name in texts if info.get(name)
+    }
+    return metadata | {
+        "website": dg.MetadataValue.url(report.url),
+        "confidence": dg.MetadataValue.int(info["confidence"]),
+        "keywords": dg.MetadataValue.text(", ".join(info["keywords"])),
+        "competitors": dg.MetadataValue.text(", ".join(info["competitors"])),
+        "pages": dg.MetadataValue.int(len(info.get("pages", ()))),
+        "problems": dg.MetadataValue.int(len(info.get("problems", ()))),
+    }
+
+
+def _prompts(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
+    lines = [f"{number}. {plain(one['text'], limit=400)}" for number, one in _numbered(report)]
+    by = Counter(str(one["by"]) for one in report.prompts)
+    return {
+        "prompts": dg.MetadataValue.int(len(report.prompts)),
+        "texts": dg.MetadataValue.md("\n".join(lines)),
+        **{f"by_{name}": dg.MetadataValue.int(count) for name, count in by.items()},
+    }
+
+
+def _numbered(report: AnalysisReport) -> list[tuple[int, Any]]:
+    return list(enumerate(report.prompts, 1))
+
+
+def _analysis(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
+    """Numbers, since Dagster plots them; what a provider did not answer is no zero."""
+    found = report.analysis
+    overall = found["overall"]
+    metadata: dict[str, dg.MetadataValue] = {
+        "visibility": dg.MetadataValue.float(overall["visibility"]),
+        "score": dg.MetadataValue.int(overall["score"]),
+        "mentions": dg.MetadataValue.int(overall["mentions"]),
+        "answers": dg.MetadataValue.int(overall["answers"]),
+        "failures": dg.MetadataValue.json(dict(found["failures"])),
+        "visibility_table": dg.MetadataValue.md(visibility_table(report)),
+    }
+    metadata |= {
+        f"visibility_{name}": dg.MetadataValue.float(one["visibility"])
+        for name, one in found["by_provider"].items()
+    }
+    if found.get("cost_usd") is not None:
+        metadata["cost_usd"] = dg.MetadataValue.float(float(found["cost_usd"]))
+    if report.history:
+        drawn = picture(visibility_picture(str(report.info.get("name")), report.history))
+        if drawn is not None:
+            metadata["visibility_over_time"] = dg.MetadataValue.md(drawn)
+    return metadata
+
+
+def visibility_table(report: AnalysisReport) -> str:
+    """The business and its competitors on the same answers, the most visible first."""
+    found = report.analysis
+    everybody = {str(report.info.get("name")): found["overall"], **found["competitors"]}
+    lines = ["| name | visible | score | best rank |", "|---|--:|--:|--:|"]
+    for name, one in sorted(everybody.items(), key=lambda pair: -pair[1]["visibility"]):
+        rank = one["best_rank"] or ""
+        lines.append(f"| {plain(name)} | {one['visibility']:.0%} | {one['score']} | {rank} |")
+    return "\n".join(lines)
+
+
+COLUMNS = {
+    WEBSITE_INFO: {
+        "url": "of the home page",
+        "name": "without article and legal form",
+        "industry": "null where nothing says it",
+        "keywords": "three to five",
+        "competitors": "named on the site, or by the operator",
+        "confidence": "0 to 100",
+        "evidence": "by field, where it stands",
+    },
+    WEBSITE_PROMPTS: {
+        "source_id": "the partition key",
+        "status": "not-started to completed or failed",
+        "prompts": "what providers are asked, in order, and who formed it",
+    },
+    WEBSITE_ANALYSIS: {
+        "day": "one row for a business and a day, UTC",
+        "visibility": "share of answers with a mention",
+        "score": "0 to 100",
+        "by_provider": "the same for each provider",
+        "competitors": "the same for each competitor, on the same answers",
+        "cost_usd": "null where no price is known",
+    },
+}
+
+
+def _columns(name: str) -> dg.TableSchema:
+    said = COLUMNS[name].items()
+    return dg.TableSchema(columns=[dg.TableColumn(one, description=text) for one, text in said])
+
+
+def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetSpec:
+    mapping = dg.IdentityPartitionMapping()
+    return dg.AssetSpec(
+        name,
+        deps=[dg.AssetDep(after, partition_mapping=mapping)],
+        description=description,
+        group_name=GROUP,
+        owners=OWNERS,
+        kinds=kinds,
+        metadata={"dagster/column_schema": _columns(name)},
+        skippable=True,  # told by events of their own, each with its partition
+    )
+
+
+@dg.multi_asset(
+    name="analyze_website",
+    specs=[
+        _spec(
+            WEBSITE_INFO,
+            "sources",
+            {"http", "sql"},
+            "What business a website is of, one partition a website: name, industry, description,"
+            " place, keywords, competitors, each with its evidence; and how sure that is.",
+        ),
+        _spec(
+            WEBSITE_PROMPTS,
+            WEBSITE_INFO,
+            {"python", "sql"},
+            "What customers of the business would ask a model, without its name, and one question"
+            " about it; in the website's language.",
+        ),
+        _spec(
+            WEBSITE_ANALYSIS,
+            WEBSITE_PROMPTS,
+            {"openai", "sql"},
+            "How visible the business is in the answers of every provider, beside its competitors"
+            " and over time. Materializing any of the three analyses the website now, to the end.",
+        ),
+    ],
+    partitions_def=WEBSITES,
+    backfill_policy=MANY,
+    can_subset=True,
+)
+def analyze_website(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Analyse the partitions asked for."""
+    if not context.has_partition_key and not context.has_partition_key_range:
+        raise dg.Failure(
+            f"{context.run.job_name} works on one source: name it with"
+            """ --tags '{"dagster/partition": "website:..."}'""",
+            allow_retries=False,
+        )
+    one = context.has_partition_key
+    keys = [context.partition_key] if one else list(context.partition_keys)
+    yield from _run(context, workshop, keys)
+
+
+@dg.op(out=dg.Out(is_required=False), tags={"kind": "website"})
+def analyze_due(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+    """Go on with every analysis that waits, in whichever phase."""
+    yield from _run(context, workshop, None)
+
+
+@dg.job(
+    tags={tags.SHARD: WEBSITES_SHARD},
+    description="Go on with the analyses that wait: information, prompts, answers of providers.",
+)
+def analyze_websites() -> None:
+    """One op."""
+    analyze_due()
+
+
+ingest_website = dg.define_asset_job(
+    "ingest_website",
+    # The checks would be planned and then skipped: `analyze_website` logs its events itself.
+    selection=dg.AssetSelection.assets(
+        WEBSITE_INFO, WEBSITE_PROMPTS, WEBSITE_ANALYSIS
+    ).without_checks(),
+    description="Analyse one website now; needs the tag dagster/partition.",
+)
+
+WEBSITE_JOBS: list[Any] = [analyze_websites, ingest_website]

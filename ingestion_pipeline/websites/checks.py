@@ -1,0 +1,116 @@
+"""What can be wrong with analyses although every run succeeded: silence, doubt, lost visibility."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, select
+
+from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.store.tables import (
+    businesses,
+    website_analyses,
+    website_answers,
+    website_rankings,
+)
+from ingestion_pipeline.websites.states import PHASES, AnalysisStatus, AnswerStatus
+
+ASKING = PHASES[-1].queue
+
+
+def unanswered(connection: Connection) -> list[Finding]:
+    """Websites whose last analysis no provider answered, or one of the providers not at all."""
+    last = _last_ended(connection)
+    ids = [row.id for row in last]
+    return [
+        Finding(subject=row.source_id, message=row.failure)
+        for row in last
+        if row.status == AnalysisStatus.FAILED.value and (row.failure or "").startswith(ASKING)
+    ] + [
+        Finding(subject=source_id, message=f"{provider} answered none of {asked} prompts")
+        for source_id, provider, asked in _silent(connection, ids)
+    ]
+
+
+def giving_away(connection: Connection) -> list[Finding]:
+    """Websites whose every prompt names the business: then being mentioned says nothing."""
+    last = [row.id for row in _last_ended(connection)]
+    query = (
+        select(website_analyses.c.source_id, website_analyses.c.prompts)
+        .where(website_analyses.c.id.in_(last))
+        .order_by(website_analyses.c.source_id)
+    )
+    said = "every prompt names the business: add some to the source's config that do not"
+    return [
+        Finding(subject=source_id, message=said)
+        for source_id, prompts in connection.execute(query)
+        if prompts and all(one["is_direct"] for one in prompts)
+    ]
+
+
+def _silent(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any, Any, int]]:
+    is_answered = website_answers.c.status == AnswerStatus.ANSWERED.value
+    query = (
+        select(website_analyses.c.source_id, website_answers.c.provider, func.count())
+        .join(website_answers, website_answers.c.analysis_id == website_analyses.c.id)
+        .where(
+            website_analyses.c.id.in_(ids),
+            website_analyses.c.status == AnalysisStatus.COMPLETED.value,
+        )
+        .group_by(website_analyses.c.source_id, website_answers.c.provider)
+        .having(func.count().filter(is_answered) == 0)
+        .order_by(website_analyses.c.source_id, website_answers.c.provider)
+    )
+    return connection.execute(query).all()
+
+
+def _last_ended(connection: Connection) -> Sequence[Row[Any, Any, Any, Any]]:
+    last = (
+        select(func.max(website_analyses.c.id))
+        .where(website_analyses.c.finished_at.is_not(None))
+        .group_by(website_analyses.c.source_id)
+    )
+    query = select(
+        website_analyses.c.id,
+        website_analyses.c.source_id,
+        website_analyses.c.status,
+        website_analyses.c.failure,
+    ).where(website_analyses.c.id.in_(last))
+    return connection.execute(query.order_by(website_analyses.c.source_id)).all()
+
+
+def doubtful(connection: Connection, *, below: int) -> list[Finding]:
+    """Businesses whose information is not to be relied on."""
+    query = select(businesses.c.url, businesses.c.name, businesses.c.confidence).where(
+        businesses.c.confidence < below
+    )
+    cure = "say in the source's config what the business is"
+    return [
+        Finding(subject=row.url, message=f"{row.name}: confidence {row.confidence}; {cure}")
+        for row in connection.execute(query.order_by(businesses.c.url))
+    ]
+
+
+def dropped(connection: Connection, *, by: float) -> list[Finding]:
+    """Businesses that are less visible than on the day before, by that much or more."""
+    order = website_rankings.c.day.desc()
+    partition = website_rankings.c.business_id
+    ranked = select(
+        website_rankings.c.business_id,
+        website_rankings.c.visibility,
+        func.lead(website_rankings.c.visibility)
+        .over(partition_by=partition, order_by=order)
+        .label("before"),
+        func.row_number().over(partition_by=partition, order_by=order).label("place"),
+    ).subquery()
+    query = (
+        select(businesses.c.url, ranked.c.visibility, ranked.c.before)
+        .join(businesses, businesses.c.id == ranked.c.business_id)
+        .where(ranked.c.place == 1, ranked.c.before - ranked.c.visibility >= by)
+        .order_by(businesses.c.url)
+    )
+    return [
+        Finding(subject=url, message=f"visible in {now:.0%} of answers, {before:.0%} before")
+        for url, now, before in connection.execute(query)
+    ]

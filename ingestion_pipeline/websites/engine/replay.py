@@ -1,0 +1,47 @@
+"""A dead letter of a phase, replayed: the analysis goes on where it failed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, RowMapping, select, update
+
+from ingestion_pipeline.store.tables import UNFINISHED, website_analyses
+from ingestion_pipeline.websites.states import BY_KIND, AnalysisStatus
+from ingestion_pipeline.work.dead_letters import revive_task
+
+GONE = "its analysis is no longer kept"
+NEWER = "a newer analysis of the website is under way"
+
+
+def revive_phase(connection: Connection, letter: RowMapping, now: datetime) -> str:
+    """Analysis and task wait again; not if another analysis of the source is under way."""
+    phase, id_ = BY_KIND[letter["task_kind"]], letter["payload"].get("analysis", 0)
+    query = select(website_analyses.c.source_id, website_analyses.c.status)
+    row = connection.execute(
+        query.where(website_analyses.c.id == id_).with_for_update()
+    ).one_or_none()
+    if row is None:
+        return GONE
+    others = select(website_analyses.c.id).where(
+        UNFINISHED, website_analyses.c.source_id == row.source_id, website_analyses.c.id != id_
+    )
+    if connection.execute(others).first() is not None:
+        return NEWER
+    if row.status not in {AnalysisStatus.FAILED.value, phase.status.value}:
+        return f"its analysis is {row.status}"
+    outcome = revive_task(connection, letter, now)
+    if outcome == "queued":
+        connection.execute(
+            update(website_analyses)
+            .where(website_analyses.c.id == id_)
+            .values(
+                status=phase.status.value,
+                current_step=phase.step,
+                failure=None,
+                finished_at=None,
+                progress_message="waits",
+                updated_at=now,
+            )
+        )
+    return outcome

@@ -1,0 +1,100 @@
+"""How the phases of analyses do: how many wait and run, how long they take, how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, select
+
+from ingestion_pipeline.store.tables import ACTIVE, tasks, website_analyses
+from ingestion_pipeline.websites.states import PHASES
+from ingestion_pipeline.work.task import TaskStatus
+
+KINDS = tuple(phase.kind for phase in PHASES)
+MEASURED = 500  # analyses, the newest; older ones say little about today
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseMetrics:
+    """One phase of today; times in seconds, means of the newest analyses, None if there are none.
+
+    `waiting` can be claimed now or later; `lost` have a worker that fell silent.
+    """
+
+    queue: str
+    waiting: int
+    running: int
+    lost: int
+    succeeded: int
+    failed: int
+    retries: int
+    success_rate: float | None
+    waiting_seconds: float | None
+    processing_seconds: float | None
+
+
+def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics]:
+    """Every phase, in the order in which they are served."""
+    counts, times = _counts(connection, now), _times(connection)
+    return [
+        PhaseMetrics(queue=phase.queue, **counts.get(phase.kind, _NONE), **times[phase.queue])
+        for phase in PHASES
+    ]
+
+
+_NONE: dict[str, Any] = {
+    **dict.fromkeys(("waiting", "running", "lost", "succeeded", "failed", "retries"), 0),
+    "success_rate": None,
+}
+
+
+def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
+    is_running = tasks.c.status == TaskStatus.PROCESSING.value
+    beyond_first = func.sum(tasks.c.attempts - 1).filter(tasks.c.attempts > 1)
+    active = {
+        "waiting": func.count().filter(and_(ACTIVE, tasks.c.status == TaskStatus.PENDING.value)),
+        "running": func.count().filter(and_(ACTIVE, is_running, tasks.c.lease_until >= now)),
+        "lost": func.count().filter(and_(ACTIVE, is_running, tasks.c.lease_until < now)),
+        "succeeded": func.count().filter(tasks.c.status == TaskStatus.SUCCESS.value),
+        "failed": func.count().filter(tasks.c.status == TaskStatus.FAILED.value),
+        "retries": func.coalesce(beyond_first, 0),
+    }
+    query = (
+        select(tasks.c.kind, *(one.label(name) for name, one in active.items()))
+        .where(tasks.c.kind.in_(KINDS))
+        .group_by(tasks.c.kind)
+    )
+    return {
+        row["kind"]: {name: int(row[name]) for name in active} | {"success_rate": _rate(row)}
+        for row in connection.execute(query).mappings()
+    }
+
+
+def _rate(row: Mapping[Any, Any]) -> float | None:
+    ended = row["succeeded"] + row["failed"]
+    return round(row["succeeded"] / ended, 4) if ended else None
+
+
+def _times(connection: Connection) -> dict[str, dict[str, Any]]:
+    query = select(website_analyses.c.phase_times).order_by(website_analyses.c.id.desc())
+    kept: list[Mapping[str, Any]] = list(connection.execute(query.limit(MEASURED)).scalars())
+    return {
+        phase.queue: {
+            "waiting_seconds": _mean(kept, phase.queue, "claimable", "began"),
+            "processing_seconds": _mean(kept, phase.queue, "began", "ended"),
+        }
+        for phase in PHASES
+    }
+
+
+def _mean(kept: list[Mapping[str, Any]], queue: str, start: str, end: str) -> float | None:
+    phases = [one[queue] for one in kept if queue in one]
+    spans = [
+        (datetime.fromisoformat(one[end]) - datetime.fromisoformat(one[start])).total_seconds()
+        for one in phases
+        if start in one and end in one
+    ]
+    return round(sum(spans) / len(spans), 3) if spans else None

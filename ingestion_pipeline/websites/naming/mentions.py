@@ -1,0 +1,278 @@
+"""Where an answer names a business: word for word first, by likeness only if nowhere.
+
+The rules, in the order in which a place is judged:
+
+1. The business' own host is a mention wherever it stands, also in a link or an address for mail;
+   its name as part of another's host or address is none.
+2. A name stands alone: it is no part of a longer word (see `scripts` for what that means where
+   words have no blanks between them), and not of a longer name of somebody else (`others`).
+3. Case, width, marks, ligatures, hyphens and blanks inside the name do not matter. Exceptions:
+   a name of up to three letters is taken only as written or in capitals, a name with humps that is
+   written apart (`You Tube`) only with a capital, a plain word by the rules of `context`.
+4. Possessives and the endings that Slavic and Finnic languages give a name belong to it.
+5. If nothing is found: a word of the same first letter, written with a capital, that differs by one
+   slip of the pen (two from ten letters on), and is as like the name as the threshold says. Plain
+   words and names of fewer than six letters are never guessed, nor is a plural or somebody else.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from ingestion_pipeline.websites.naming.common_words import COMMON_WORDS
+from ingestion_pipeline.websites.naming.context import has_capitals, is_meant
+from ingestion_pipeline.websites.naming.folding import Folded, fold
+from ingestion_pipeline.websites.naming.names import Form, Names
+from ingestion_pipeline.websites.naming.scripts import OPEN_SCRIPTS, parts, script_of
+
+RANK_LIMITS = (50, 150, 300, 500)  # characters before the first mention
+LEAST_FUZZY_LETTERS = 6
+TWO_SLIPS_FROM = 10  # letters
+DEFAULT_THRESHOLD = 88.0
+MAX_TEXT = 30_000  # characters; a thousand tokens are some five thousand
+_LONGEST = 400  # characters of a name or a host with what may stand inside it
+_ENDINGS = (
+    "com net org info biz io ai co app dev so me tv gg xyz shop store online cloud tech uk us ca au"
+    " nz ie de at ch fr be nl lu es pt it gr pl cz sk hu ro bg si hr rs dk se no fi is ee lv lt ua"
+    " by ru kz tr il ae sa in pk bd lk th vn id my sg ph hk tw cn jp kr br ar cl mx za eg ma ng ke"
+    " eu рф"
+)
+_HOST = re.compile(
+    r"(?<![\w.-])(?:[\w.+-]+@)?((?:[\w-]+\.)+(?:" + "|".join(_ENDINGS.split()) + r"))(?![\w-])"
+)
+_WORD = re.compile(r"[^\W_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mention:
+    """One place: where it stands in the answer, and whether it was found word for word."""
+
+    start: int
+    end: int
+    text: str
+    is_exact: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mentions:
+    """All places of one answer, in order."""
+
+    places: tuple[Mention, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.places)
+
+    @property
+    def count(self) -> int:
+        """How often it is named."""
+        return len(self.places)
+
+    @property
+    def position(self) -> int | None:
+        """Characters before the first mention."""
+        return self.places[0].start if self.places else None
+
+    @property
+    def rank(self) -> int | None:
+        """1 to 5, by how early it is named; None where it is not."""
+        return None if self.position is None else rank_at(self.position)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the name stands there, and not only something like it."""
+        return any(place.is_exact for place in self.places)
+
+
+def rank_at(position: int) -> int:
+    """1 within the first 50 characters, 2 within 150, 3 within 300, 4 within 500, else 5."""
+    return next(
+        (rank for rank, limit in enumerate(RANK_LIMITS, 1) if position < limit),
+        len(RANK_LIMITS) + 1,
+    )
+
+
+def find_mentions(
+    answer: str,
+    names: Names,
+    *,
+    language: str | None = None,
+    others: Sequence[Names] = (),
+    threshold: float = DEFAULT_THRESHOLD,
+) -> Mentions:
+    """Every place where the answer names the business; see the module for the rules."""
+    return mentions_of_all(answer, (names, *others), language=language, threshold=threshold)[0]
+
+
+def mentions_of_all(
+    answer: str,
+    everybody: Sequence[Names],
+    *,
+    language: str | None = None,
+    threshold: float = DEFAULT_THRESHOLD,
+) -> list[Mentions]:
+    """The same for several businesses at once, each with all others as its `others`."""
+    text = _Answer(answer[:MAX_TEXT], language)
+    exact = [text.exact(names) for names in everybody]
+    found: list[Mentions] = []
+    for number, names in enumerate(everybody):
+        rivals = (*exact[:number], *exact[number + 1 :])
+        taken = sorted(span for other in rivals for span in other)
+        spans = [one for one in exact[number] if not _is_inside_longer(one, taken)]
+        is_exact = bool(spans)
+        if not spans:
+            spans = [one for one in text.alike(names, threshold) if not any(_around(one, taken))]
+        places = tuple(text.mention(span, is_exact=is_exact) for span in spans)
+        found.append(Mentions(places=places))
+    return found
+
+
+_Span = tuple[int, int]
+
+
+class _Answer:
+    """An answer prepared to be asked for several names; spans are of the folded text."""
+
+    def __init__(self, answer: str, language: str | None) -> None:
+        self._folded: Folded = fold(answer)
+        self._language = language
+        self._hosts = [(one.span(), one[1]) for one in _HOST.finditer(self._folded.text)]
+        self._host_spans = [span for span, _ in self._hosts]
+        self._words: list[_Span] | None = None
+
+    def mention(self, span: _Span, *, is_exact: bool) -> Mention:
+        start, end = self._folded.span(*span)
+        return Mention(start=start, end=end, text=self._folded.source[start:end], is_exact=is_exact)
+
+    def exact(self, names: Names) -> list[_Span]:
+        """Where one of the names stands, in order; of places that overlap the longer one."""
+        found = [span for span, host in self._hosts if _is_own(host, names.hosts)]
+        for form in names.forms(self._language):
+            found += self._places(form)
+        return _apart(found)
+
+    def alike(self, names: Names, threshold: float) -> list[_Span]:
+        """Where something stands that is one of the names but for a slip."""
+        found = [
+            span
+            for form in names.forms(self._language)
+            for span in self._similar(form, threshold)
+            if not self._is_in_host(span)
+        ]
+        return _apart(found)
+
+    def _places(self, form: Form) -> Iterator[_Span]:
+        text = self._folded.text
+        sure: list[_Span] = []
+        unsure: list[_Span] = []
+        for match in form.pattern.finditer(text):
+            if not self._stands_alone(*match.span()) or self._is_in_host(match.span(1)):
+                continue
+            if self._is_written_as(form, match.span(1)):
+                sure.append(match.span(1))
+            elif form.is_common and has_capitals(self._folded.written(*match.span(1))):
+                unsure.append(match.span(1))
+        yield from sure
+        # One place that is beyond doubt vouches for those at the beginning of a sentence.
+        if sure:
+            yield from unsure
+
+    def _stands_alone(self, start: int, end: int) -> bool:
+        text = self._folded.text
+        before, after = text[start - 1 : start], text[end : end + 1]
+        if before == "_" and text[start - 2 : start - 1].isalnum():
+            return False
+        if after == "_" and text[end + 1 : end + 2].isalnum():
+            return False
+        return parts(before, text[start]) and parts(text[end - 1], after)
+
+    def _is_in_host(self, span: _Span) -> bool:
+        return any(
+            begin <= span[0] and span[1] <= end for begin, end in _around(span, self._host_spans)
+        )
+
+    def _is_written_as(self, form: Form, span: _Span) -> bool:
+        written = self._folded.written(*span)
+        if form.is_short:
+            return written == form.written or written.isupper()
+        if form.is_common:
+            return is_meant(self._folded.source, *self._folded.span(*span), self._language)
+        is_apart = " " in written and " " not in form.written
+        return not is_apart or has_capitals(written[:1])
+
+    def _similar(self, form: Form, threshold: float) -> Iterator[_Span]:
+        from rapidfuzz.distance import OSA
+
+        letters = form.letters
+        if form.is_common or len(letters) < LEAST_FUZZY_LETTERS or _is_open(letters):
+            return
+        slips = 2 if len(letters) >= TWO_SLIPS_FROM else 1
+        for span, candidate in self._windows(form.words):
+            is_like = (
+                candidate[:1] == letters[:1]
+                and candidate not in COMMON_WORDS
+                and candidate.rstrip("s") != letters
+                and _digits(candidate) == _digits(letters)
+                and OSA.distance(candidate, letters, score_cutoff=slips) <= slips
+                and _likeness(candidate, letters) >= threshold
+            )
+            if is_like and has_capitals(self._folded.written(*span)[:1]):
+                yield span
+
+    def _windows(self, words: int) -> Iterator[tuple[_Span, str]]:
+        if self._words is None:
+            self._words = [one.span() for one in _WORD.finditer(self._folded.text)]
+        found = self._words
+        for first in range(len(found) - words + 1):
+            window = found[first : first + words]
+            joined = "".join(self._folded.text[slice(*one)] for one in window)
+            is_close = all(second[0] - one[1] == 1 for one, second in pairwise(window))
+            if is_close:
+                yield (window[0][0], window[-1][1]), joined
+
+
+def _is_own(host: str, hosts: Sequence[str]) -> bool:
+    return any(host == own or host.endswith(f".{own}") for own in hosts)
+
+
+def _is_open(letters: str) -> bool:
+    return any(script_of(one) in OPEN_SCRIPTS | {"katakana", "hangul"} for one in letters)
+
+
+def _likeness(candidate: str, letters: str) -> float:
+    """In percent of the letters that they share; two that changed places are the same letters."""
+    from rapidfuzz import fuzz
+
+    return 100.0 if sorted(candidate) == sorted(letters) else fuzz.ratio(candidate, letters)
+
+
+def _digits(text: str) -> str:
+    return "".join(one for one in text if one.isdigit())
+
+
+def _apart(spans: Sequence[_Span]) -> list[_Span]:
+    """In order, none inside or across another: of two that overlap, the longer."""
+    kept: list[_Span] = []
+    for span in sorted(set(spans), key=lambda one: (one[0], -one[1])):
+        if not kept or kept[-1][1] <= span[0]:
+            kept.append(span)
+        elif span[1] - span[0] > kept[-1][1] - kept[-1][0]:
+            kept[-1] = span
+    return kept
+
+
+def _around(span: _Span, ordered: Sequence[_Span]) -> Iterator[_Span]:
+    """Those of the ordered spans that share a character with the span."""
+    first = bisect_left(ordered, (span[0] - _LONGEST, 0))
+    last = bisect_left(ordered, (span[1], 0))
+    return (one for one in ordered[first:last] if one[1] > span[0])
+
+
+def _is_inside_longer(span: _Span, ordered: Sequence[_Span]) -> bool:
+    return any(
+        start <= span[0] and span[1] <= end and end - start > span[1] - span[0]
+        for start, end in _around(span, ordered)
+    )

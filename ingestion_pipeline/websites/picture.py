@@ -1,0 +1,81 @@
+"""A picture of a business' visibility: over time, and against its competitors."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any
+
+from ingestion_pipeline.websites.reporting import RankedDay
+
+Axes = Any  # matplotlib's own annotations are partial
+
+MOST_LINES = 6  # more could not be told apart
+MOST_BARS = 8
+MOST_NAME_CHARS = 24
+
+
+def visibility_picture(name: str, history: Sequence[RankedDay]) -> bytes:
+    """A PNG of both; ValueError if there is no day to draw.
+
+    Names are drawn as they are: neither mathematics nor markup.
+    """
+    if not history:
+        raise ValueError("there is no ranking to draw")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure: Any = Figure(figsize=(9, 3.2), dpi=80, layout="constrained")
+    over_time, against = figure.subplots(1, 2)
+    _draw_time(over_time, history)
+    _draw_competitors(against, name, history[-1])
+    out = BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)
+    with warnings.catch_warnings():
+        # A script that the font lacks is drawn as boxes; the table beside the picture has it.
+        warnings.filterwarnings(
+            "ignore", message="Glyph .* missing from font", category=UserWarning
+        )
+        canvas.print_png(out)
+    return out.getvalue()
+
+
+def _draw_time(axes: Axes, history: Sequence[RankedDay]) -> None:
+    days: list[Any] = [one.day for one in history]
+    axes.plot(days, [100 * one.visibility for one in history], "k.-", label="all", linewidth=2)
+    names = list(dict.fromkeys(name for one in history for name in one.by_provider))
+    for name in names[:MOST_LINES]:
+        shares = [_percent(one.by_provider, name) for one in history]
+        axes.plot(days, shares, ".-", label=_shown(name), alpha=0.7)
+    axes.set_title("visible in % of answers", fontsize=9, parse_math=False)
+    axes.set_ylim(-5, 105)
+    axes.tick_params(labelsize=7)
+    axes.tick_params(axis="x", labelrotation=30)
+    axes.legend(fontsize=7)
+
+
+def _percent(by_name: Mapping[str, Mapping[str, Any]], name: str) -> float:
+    """Of one that has no number that day, none is drawn."""
+    found = by_name.get(name)
+    return float("nan") if found is None else 100 * float(found["visibility"])
+
+
+def _draw_competitors(axes: Axes, name: str, last: RankedDay) -> None:
+    others = sorted(last.competitors, key=lambda one: -_percent(last.competitors, one))
+    bars = [(name, 100 * last.visibility)]
+    bars += [(one, _percent(last.competitors, one)) for one in others[:MOST_BARS]]
+    places = list(range(len(bars)))[::-1]
+    colours = ["tab:blue", *["lightgrey"] * len(others)]
+    axes.barh(places, [share for _, share in bars], color=colours[: len(bars)])
+    axes.set_yticks(places)
+    axes.set_yticklabels([_shown(one) for one, _ in bars], fontsize=7, parse_math=False)
+    axes.set_xlim(0, 100)
+    axes.tick_params(axis="x", labelsize=7)
+    axes.set_title(f"against competitors, {last.day}", fontsize=9, parse_math=False)
+
+
+def _shown(name: str) -> str:
+    """A name without what would be read as mathematics, or hidden from a legend."""
+    cut = name if len(name) <= MOST_NAME_CHARS else name[: MOST_NAME_CHARS - 1] + "…"
+    return cut.replace("$", "").lstrip("_") or "?"

@@ -1,0 +1,184 @@
+"""The rows that an analysis leaves: its business, its answers, and the ranking of the day.
+
+Each has a natural key, so that to write one twice is to write it once. Whether the writer may still
+write is decided by whoever opened the transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from sqlalchemy import Connection, bindparam, null, select, update
+
+from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.tables import businesses, website_answers, website_rankings
+from ingestion_pipeline.store.types import Json
+from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
+from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.naming import Mentions
+from ingestion_pipeline.websites.states import AnswerStatus
+from ingestion_pipeline.work.errors import storable
+
+_ANSWER = (
+    "prompt model model_version status answer error input_tokens output_tokens cost_usd mentions"
+)
+_ANSWER_COLUMNS = _ANSWER.split()
+
+
+def upsert_business(connection: Connection, business: Business, *, now: datetime) -> int:
+    """The id of the business at this address; it says what was found out last."""
+    kept = business.as_json()
+    facts = {name: kept[name] for name in kept if name not in {"url"}} | {"updated_at": now}
+    statement = insert_into(connection, businesses).values(
+        url=business.url, url_key=business.key, created_at=now, **facts
+    )
+    return connection.execute(
+        statement.on_conflict_do_update(index_elements=["url_key"], set_=facts).returning(
+            businesses.c.id
+        )
+    ).scalar_one()
+
+
+def keep_answers(
+    connection: Connection, analysis_id: int, answers: Sequence[ProviderAnswer], *, now: datetime
+) -> None:
+    """One row per prompt and provider; an answer stays what it is, a failure may become one."""
+    if not answers:
+        return
+    rows = [_answer_row(analysis_id, one, now) for one in answers]
+    statement = insert_into(connection, website_answers).values(rows)
+    given = statement.excluded
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=["analysis_id", "prompt_index", "provider"],
+            set_={name: given[name] for name in (*_ANSWER_COLUMNS, "created_at")},
+            where=website_answers.c.status == AnswerStatus.FAILED.value,
+        )
+    )
+
+
+def keep_mentions(connection: Connection, analysis_id: int, analysed: Analysed) -> None:
+    """Each answer says whom it names, and where."""
+    felt = {one.pair: one.sentiment for one in analysed.answers}
+    rows = [
+        {
+            "of_prompt": pair[0],
+            "of_provider": pair[1],
+            "found": {"names": _named(found), "sentiment": felt[pair]},
+        }
+        for pair, found in analysed.mentions.items()
+    ]
+    if rows:
+        connection.execute(
+            update(website_answers)
+            .where(
+                website_answers.c.analysis_id == analysis_id,
+                website_answers.c.prompt_index == bindparam("of_prompt"),
+                website_answers.c.provider == bindparam("of_provider"),
+            )
+            .values(mentions=bindparam("found", type_=Json)),
+            rows,
+        )
+
+
+def _named(found: Mapping[str, Mentions]) -> dict[str, Any]:
+    return {
+        name: {
+            "count": places.count,
+            "rank": places.rank,
+            "is_exact": places.is_exact,
+            "places": [[place.start, place.end] for place in places.places],
+        }
+        for name, places in found.items()
+        if places
+    }
+
+
+def answers_of(
+    connection: Connection, analysis_id: int, *, direct: frozenset[int] = frozenset()
+) -> list[ProviderAnswer]:
+    """The answers that there are; `direct` are the numbers of prompts that name the business."""
+    query = (
+        select(website_answers)
+        .where(website_answers.c.analysis_id == analysis_id)
+        .order_by(website_answers.c.prompt_index, website_answers.c.provider)
+    )
+    return [
+        ProviderAnswer(
+            prompt_index=row.prompt_index,
+            prompt=row.prompt,
+            provider=row.provider,
+            model=row.model,
+            status=AnswerStatus(row.status),
+            is_direct=row.prompt_index in direct,
+            model_version=row.model_version,
+            answer=row.answer,
+            error=row.error,
+            input_tokens=row.input_tokens,
+            output_tokens=row.output_tokens,
+            cost_usd=row.cost_usd,
+            sentiment=_sentiment(row.mentions),
+        )
+        for row in connection.execute(query)
+    ]
+
+
+def _sentiment(mentions: object) -> str | None:
+    if not isinstance(mentions, Mapping):
+        return None
+    return cast("Mapping[str, str | None]", mentions).get("sentiment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedAnalysis:
+    """Whose ranking it is, and of which analysis."""
+
+    business_id: int
+    analysis_id: int
+
+
+def upsert_ranking(
+    connection: Connection, ranked: RankedAnalysis, analysed: Analysed, *, now: datetime
+) -> None:
+    """One row per business and day (UTC): a later analysis of the day replaces the earlier."""
+    ranking = analysed.ranking
+    values: dict[str, Any] = {
+        "analysis_id": ranked.analysis_id,
+        "visibility": ranking.overall.visibility,
+        "score": ranking.overall.score,
+        "mentions": ranking.overall.mentions,
+        "prompts": len({answer.prompt_index for answer in analysed.answers}),
+        "by_provider": {name: one.as_json() for name, one in ranking.by_provider.items()},
+        "competitors": {name: one.as_json() for name, one in ranking.competitors.items()},
+        "cost_usd": ranking.cost_usd,
+        "updated_at": now,
+    }
+    statement = insert_into(connection, website_rankings).values(
+        business_id=ranked.business_id, day=now.astimezone(UTC).date(), created_at=now, **values
+    )
+    connection.execute(
+        statement.on_conflict_do_update(index_elements=["business_id", "day"], set_=values)
+    )
+
+
+def _answer_row(analysis_id: int, one: ProviderAnswer, now: datetime) -> dict[str, Any]:
+    felt = null() if one.sentiment is None else {"sentiment": one.sentiment}
+    return {
+        "analysis_id": analysis_id,
+        "prompt_index": one.prompt_index,
+        "prompt": storable(one.prompt),
+        "provider": one.provider,
+        "model": one.model,
+        "model_version": one.model_version,
+        "status": one.status.value,
+        "answer": None if one.answer is None else storable(one.answer),
+        "error": None if one.error is None else storable(one.error),
+        "input_tokens": one.input_tokens,
+        "output_tokens": one.output_tokens,
+        "cost_usd": one.cost_usd,
+        "mentions": felt,
+        "created_at": now,
+    }

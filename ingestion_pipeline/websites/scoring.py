@@ -1,0 +1,149 @@
+"""How visible a business is in what providers answered, and its competitors in the same answers.
+
+All pure. An answer that a provider did not give counts neither for nor against anybody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from ingestion_pipeline.websites.naming import Mentions, Names, mentions_of_all
+
+MAX_SCORE = 100
+# Named first and often in all of seven answers comes to 105, so to the cap.
+_RANK_POINTS = {1: 12, 2: 10, 3: 8, 4: 6, 5: 4}
+_MOST_REPETITIONS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenAnswer:
+    """What one provider answered to one prompt."""
+
+    prompt_index: int
+    provider: str
+    text: str
+    is_direct: bool = False
+    cost_usd: Decimal | None = None
+    sentiment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visibility:
+    """How visible one name is in a number of answers.
+
+    `visibility` is the share of answers with a mention; `unprompted` the same of those whose
+    question did not name the business, None if there are none; `score` 0 to 100.
+    """
+
+    answers: int
+    mentioned: int
+    mentions: int
+    visibility: float
+    unprompted: float | None
+    score: int
+    best_rank: int | None
+
+    def as_json(self) -> dict[str, Any]:
+        """As rankings and analyses keep it."""
+        return {
+            "answers": self.answers,
+            "mentioned": self.mentioned,
+            "mentions": self.mentions,
+            "visibility": self.visibility,
+            "unprompted": self.unprompted,
+            "score": self.score,
+            "best_rank": self.best_rank,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """One analysis in numbers: in all, by provider, and of each competitor."""
+
+    overall: Visibility
+    by_provider: Mapping[str, Visibility]
+    competitors: Mapping[str, Visibility]
+    cost_usd: Decimal | None
+    sentiments: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def relevance(mentions: Mentions) -> int:
+    """What one answer is worth: points by rank, and one for each repetition up to three."""
+    if mentions.rank is None:
+        return 0
+    return _RANK_POINTS[mentions.rank] + min(mentions.count - 1, _MOST_REPETITIONS)
+
+
+def visibility_of(found: Sequence[tuple[GivenAnswer, Mentions]]) -> Visibility:
+    """How visible a name is in the answers that it was looked for in.
+
+    The score is the sum of what each prompt's answer is worth, at most 100; where several providers
+    answered, the mean of theirs.
+    """
+    unprompted = [bool(mentions) for answer, mentions in found if not answer.is_direct]
+    mentioned = sum(bool(mentions) for _, mentions in found)
+    ranks = [mentions.rank for _, mentions in found if mentions.rank is not None]
+    return Visibility(
+        answers=len(found),
+        mentioned=mentioned,
+        mentions=sum(mentions.count for _, mentions in found),
+        visibility=_share(mentioned, len(found)),
+        unprompted=_share(sum(unprompted), len(unprompted)) if unprompted else None,
+        score=_score(found),
+        best_rank=min(ranks, default=None),
+    )
+
+
+def ranking_of(
+    answers: Sequence[GivenAnswer], found: Mapping[str, Sequence[Mentions]], own: str
+) -> Ranking:
+    """The whole analysis in numbers, from what `mentions_in` found; all but `own` compete."""
+    paired = {name: list(zip(answers, places, strict=True)) for name, places in found.items()}
+    ours = paired[own]
+    providers = list(dict.fromkeys(answer.provider for answer in answers))
+    costs = [answer.cost_usd for answer in answers if answer.cost_usd is not None]
+    felt = [answer.sentiment for answer in answers if answer.sentiment is not None]
+    return Ranking(
+        overall=visibility_of(ours),
+        by_provider={
+            name: visibility_of([pair for pair in ours if pair[0].provider == name])
+            for name in providers
+        },
+        competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
+        cost_usd=sum(costs, Decimal(0)) if costs else None,
+        sentiments={one: felt.count(one) for one in dict.fromkeys(felt)},
+    )
+
+
+def mentions_in(
+    answers: Sequence[GivenAnswer],
+    own: Names,
+    competitors: Sequence[Names],
+    *,
+    language: str | None = None,
+    threshold: float,
+) -> Mapping[str, Sequence[Mentions]]:
+    """By name, where each answer mentions it; nobody is found inside another's longer name."""
+    everybody = (own, *competitors)
+    by_answer = [
+        mentions_of_all(answer.text, everybody, language=language, threshold=threshold)
+        for answer in answers
+    ]
+    return {
+        names.name: [found[number] for found in by_answer] for number, names in enumerate(everybody)
+    }
+
+
+def _score(found: Sequence[tuple[GivenAnswer, Mentions]]) -> int:
+    sums: dict[str, int] = {}
+    for answer, mentions in found:
+        sums[answer.provider] = sums.get(answer.provider, 0) + relevance(mentions)
+    capped = [min(points, MAX_SCORE) for points in sums.values()]
+    return round(sum(capped) / len(capped)) if capped else 0
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0

@@ -1,0 +1,139 @@
+"""The states of an analysis and its phases; one table says which queue works on which state.
+
+```
+ not-started ──website_info──> prompt-forming ──website_prompts──> model-analysis
+      │                              │                                 │ website_analysis
+      └────────── failed <───────────┴────────────── failed <──────────┴──> completed
+```
+
+There is no state besides: an analysis at work is in the state of its phase, and its task says who
+works on it, so that whatever a crash leaves behind is found again by the same question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+from types import MappingProxyType
+
+
+class AnalysisStatus(StrEnum):
+    """How far an analysis is; the last two are final."""
+
+    NOT_STARTED = "not-started"
+    PROMPT_FORMING = "prompt-forming"
+    MODEL_ANALYSIS = "model-analysis"
+    COMPLETED = "completed"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing is done any more."""
+        return self in {AnalysisStatus.COMPLETED, AnalysisStatus.FAILED}
+
+
+class AnswerStatus(StrEnum):
+    """What a provider's answer to one prompt came to."""
+
+    ANSWERED = "answered"
+    FAILED = "failed"
+
+
+# Kinds of tasks, one per phase; the key of each is its analysis.
+WEBSITE_INFO = "website_info"
+WEBSITE_PROMPTS = "website_prompts"
+WEBSITE_ANALYSIS = "website_analysis"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """One phase: its queue's name, the kind of its tasks, the states before and after it."""
+
+    queue: str
+    kind: str
+    status: AnalysisStatus
+    after: AnalysisStatus
+    progress_percent: int  # when it has ended
+    message: str  # for people, while it is at work
+
+    @property
+    def step(self) -> str:
+        """What `current_step` says while an analysis is in this phase: it follows the status."""
+        return self.status.value
+
+
+# In the order in which they are served.
+PHASES = (
+    Phase(
+        queue="website-analysis",
+        kind=WEBSITE_INFO,
+        status=AnalysisStatus.NOT_STARTED,
+        after=AnalysisStatus.PROMPT_FORMING,
+        progress_percent=30,
+        message="reading the website",
+    ),
+    Phase(
+        queue="prompt-forming",
+        kind=WEBSITE_PROMPTS,
+        status=AnalysisStatus.PROMPT_FORMING,
+        after=AnalysisStatus.MODEL_ANALYSIS,
+        progress_percent=50,
+        message="forming prompts",
+    ),
+    Phase(
+        queue="model-analysis",
+        kind=WEBSITE_ANALYSIS,
+        status=AnalysisStatus.MODEL_ANALYSIS,
+        after=AnalysisStatus.COMPLETED,
+        progress_percent=100,
+        message="asking providers",
+    ),
+)
+BY_KIND: Mapping[str, Phase] = MappingProxyType({phase.kind: phase for phase in PHASES})
+BY_STATUS: Mapping[AnalysisStatus, Phase] = MappingProxyType(
+    {phase.status: phase for phase in PHASES}
+)
+
+STARTED_PERCENT = 10
+ASKING_PERCENT = (60, 90)  # by the share of providers that are done
+
+BASE_PRIORITY = 5
+_FRESH = timedelta(hours=1)
+_RECENT = timedelta(hours=6)
+_TASK_PRIORITY = 100  # tasks go by the smaller number, analyses by the greater
+
+
+def dedupe_key(analysis_id: int) -> str:
+    """The key of an analysis' task in each phase: one active task of a kind, however often."""
+    return f"analysis:{analysis_id}"
+
+
+def analysis_priority(
+    *,
+    created_at: datetime,
+    now: datetime,
+    retries: int = 0,
+    releases: int = 0,
+    is_recurring: bool = False,
+    is_manual: bool = False,
+) -> int:
+    """How soon an analysis is served: the greater the sooner, never below 0."""
+    age = now - created_at
+    points = BASE_PRIORITY - retries - releases
+    points += 3 if age < _FRESH else 1 if age < _RECENT else 0
+    points += 2 if is_recurring else 0
+    points += 1 if is_manual else 0
+    return max(points, 0)
+
+
+def task_priority(priority: int) -> int:
+    """The same as the queue counts it, where the smaller number is served first."""
+    return _TASK_PRIORITY - priority
+
+
+def asking_percent(done: int, providers: int) -> int:
+    """Progress in the last phase after that many of the providers are done."""
+    low, high = ASKING_PERCENT
+    return low + (high - low) * done // max(providers, 1)

@@ -1,0 +1,93 @@
+"""Websites as sources, and what `ingest status` says of their phases and workers."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.websites.engine.beginning import begin
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.runs import begin_run
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+
+@pytest.mark.parametrize(
+    ("given", "source_id", "url"),
+    [
+        ("https://acme.test/", "website:acme.test", "https://acme.test/"),
+        ("acme.test", "website:acme.test", "https://acme.test"),
+        ("WWW.Acme.test/shop/?a=1", "website:acme.test-shop-a-1", None),
+        ("http://acme.test:8080", "website:acme.test-8080", "http://acme.test:8080"),
+    ],
+)
+def test_a_website_needs_neither_a_scheme_nor_an_id(
+    ingest: Ingest, given: str, source_id: str, url: str | None
+) -> None:
+    said = ingest.done("sources", "add", given, "--kind", "website")
+
+    assert f"added {source_id} (page, auto); it is due now" in said
+    [found] = ingest.json("sources", "list")
+    assert found["id"] == source_id
+    assert url is None or found["url"] == url
+
+
+def test_what_is_wrong_with_a_websites_config_is_named(ingest: Ingest) -> None:
+    config = '{"business": {"nam": "Acme"}, "prompts": "one"}'
+    said = ingest.refused("sources", "add", "acme.test", "--kind", "website", "--config", config)
+
+    assert "config.business.nam: unknown key" in said
+    assert "config.prompts: must be a list" in said
+
+
+@pytest.fixture
+def begun(ingest: Ingest, database: Store) -> None:
+    ingest.done("sources", "add", "acme.test", "--kind", "website")
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        known = sources_by_id(connection, ["website:acme.test"])
+        begin(connection, list(known.values()), now=now, settings=load_settings({}))
+
+
+@pytest.mark.usefixtures("begun")
+def test_the_phases_are_shown_once_there_is_an_analysis(ingest: Ingest) -> None:
+    first, *others = ingest.json("status")["website_phases"]
+
+    assert (first["queue"], first["waiting"], first["running"]) == ("website-analysis", 1, 0)
+    assert [one["waiting"] for one in others] == [0, 0]
+    assert "website-analysis" in ingest.done("status")
+
+
+def test_the_phases_are_not_shown_without_one(ingest: Ingest) -> None:
+    assert "website-analysis" not in ingest.done("status")
+
+
+@pytest.mark.usefixtures("begun")
+def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store) -> None:
+    assert "nobody works" in ingest.done("status", "--workers")
+    busy = Worker(database, lease_seconds=60)
+    assert busy.claim(Wanted(kind="website_info"), limit=1)
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        for run_id, ago in (("idle", 0), ("lost", 90)):
+            begin_run(
+                connection,
+                run_id=run_id,
+                owner=f"owner of {run_id}",
+                job="poll_hot",
+                now=now - timedelta(seconds=ago),
+                lease=timedelta(seconds=60),
+            )
+
+    found = ingest.json("status", "--workers")["workers"]
+    assert [(one["state"], one["claims"], one["job"]) for one in found] == [
+        ("lost", 0, "poll_hot"),
+        ("busy", 1, None),
+        ("idle", 0, "poll_hot"),
+    ]
+    assert found[1]["kinds"] == ["website_info"]
+    assert busy.owner in ingest.done("status", "--workers")

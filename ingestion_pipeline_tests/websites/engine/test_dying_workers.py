@@ -1,0 +1,218 @@
+"""Processes that die, stop and race over analyses: each ends once, each answer is there once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import (
+    dead_letters,
+    metadata,
+    sources,
+    tasks,
+    website_analyses,
+    website_answers,
+    website_rankings,
+)
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
+from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.websites.engine.analysing import (
+    SMALL,
+    a_website,
+    analysis,
+    answer_pairs,
+    phase_tasks,
+    poll,
+    provided,
+    statuses,
+    work_job,
+)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def store(database_url: str) -> Iterator[Store]:
+    """By the real clock, as all the processes have it."""
+    with closing(open_store(database_url)) as store:
+        yield store
+
+
+def a_job(url: str, folder: Path, web: FakeWeb, provider: str, **changes: str) -> Job:
+    return Job(
+        url=url, home=folder / "home", port=web.port, changes=provided(one=provider) | changes
+    )
+
+
+def begun(store: Store, web: FakeWeb, job: Job, *names: str, **changes: Any) -> None:
+    """Each of these websites has an analysis."""
+    given_sources(store, *(a_website(name, **changes) for name in names))
+    with replace(job, changes={}).shop() as shop:  # a lease of a second may end a slow poll
+        poll(shop, web)
+
+
+def end_leases(store: Store) -> None:
+    """What a dead worker held is claimable now and not after its lease."""
+    with store.begin() as connection:
+        ours = update(tasks).where(tasks.c.kind != "poll", tasks.c.status == "PROCESSING")
+        connection.execute(ours.values(lease_until=store.clock.now(connection)))
+
+
+def everything(store: Store) -> dict[str, list[Any]]:
+    kept = (website_analyses, website_answers, website_rankings, tasks, sources, dead_letters)
+    with store.read() as connection:
+        return {
+            table.name: list(connection.execute(select(metadata.tables[table.name])))
+            for table in kept
+        }
+
+
+def kill_now_and_then(job: Job, *, workers: int, every: float, seconds: float) -> int:
+    """Workers; a random one is killed again and again and replaced; then they finish."""
+    choose, killed = random.Random(11), 0
+    crew = [Child(work_job, job) for _ in range(workers)]
+    ends = time.monotonic() + seconds
+    while time.monotonic() < ends:
+        time.sleep(every)
+        place = choose.randrange(workers)
+        crew[place].kill()
+        killed += 1
+        crew[place] = Child(work_job, job)
+    for child in crew:
+        child.result()
+    return killed
+
+
+def assert_a_kill_loop_loses_nothing(
+    store: Store, web: FakeWeb, job: Job, *, count: int, workers: int, every: float, seconds: float
+) -> None:
+    begun(store, web, job, *(f"w{number}" for number in range(count)))
+
+    killed = kill_now_and_then(job, workers=workers, every=every, seconds=seconds)
+
+    assert killed >= seconds / every / 3
+    assert statuses(store) == {"completed": count}
+    pairs = answer_pairs(store)
+    assert len(pairs) == 2 * count
+    assert set(pairs.values()) == {1}
+    assert {row.status for row in rows(store, website_answers)} == {"answered"}
+    assert len(phase_tasks(store)) == 3 * count
+    assert {task.status for task in phase_tasks(store)} == {"SUCCESS"}
+    assert rows(store, dead_letters) == []
+
+
+KILL_LOOP = {
+    "work__lease_seconds": "1",
+    "hosts__lease_seconds": "1",
+    "work__max_attempts": "100",  # here every death is ours, not the site's
+}
+
+
+def slow_answer(seconds: float) -> Any:
+    def answer(_: Asked) -> Said:
+        time.sleep(seconds)  # so that kills find something at work
+        return Say(text="Acme Tools.")
+
+    return answer
+
+
+def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    web.routes["/"] = slowly(SMALL.encode(), 0.1)
+    with ScriptedModel(slow_answer(0.2)) as model:
+        job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
+        assert_a_kill_loop_loses_nothing(store, web, job, count=24, workers=3, every=0.5, seconds=4)
+
+
+@pytest.mark.soak
+def test_a_minute_of_kills_loses_and_doubles_nothing(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    web.routes["/"] = slowly(SMALL.encode(), 0.1)
+    with ScriptedModel(slow_answer(0.2)) as model:
+        job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
+        assert_a_kill_loop_loses_nothing(
+            store, web, job, count=500, workers=6, every=0.3, seconds=60
+        )
+
+
+def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def answer(_: Asked) -> Said:
+        if not is_asked.is_set():
+            is_asked.set()
+            may_answer.wait(30)
+        return Say(text="Acme.")
+
+    with ScriptedModel(answer) as model:
+        job = a_job(database_url, tmp_path, web, model.base_url, work__lease_seconds="30")
+        own = {"business": {"name": "Acme"}, "prompts": ["Who bakes?"]}
+        begun(store, web, job, "acme", config=own)
+        sleeper = Child(work_job, job, 1)  # looks no more once it goes on
+        try:
+            assert is_asked.wait(30)
+            os.kill(sleeper._pid, signal.SIGSTOP)  # it waits for the answer, in no transaction
+            end_leases(store)
+            assert Child(work_job, job).result() == 1
+            before = everything(store)
+            may_answer.set()
+            sleeper.go_on()
+
+            assert sleeper.result() == 2  # its first two phases, before it was stopped
+        finally:
+            sleeper.kill()
+    assert everything(store) == before
+    assert analysis(store).status == "completed"
+    assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
+
+
+def test_a_site_that_kills_its_worker_is_a_dead_letter_after_three_claims(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path, provider: ScriptedModel
+) -> None:
+    crew: list[Child] = []
+
+    async def kill(_: Any) -> None:
+        os.kill(crew[-1]._pid, signal.SIGKILL)
+
+    web.routes["poison.test/"] = kill
+    job = a_job(database_url, tmp_path, web, provider.base_url)
+    begun(store, web, job, "poison", "one", "two")
+    for _ in range(3):
+        crew.append(Child(work_job, job))
+        assert crew[-1].wait() == -signal.SIGKILL
+        end_leases(store)
+        with store.begin() as connection:  # its hosts, too
+            connection.execute(metadata.tables["hosts"].update().values(lease_owner=None))
+    Child(work_job, job).result()
+
+    assert web.paths.count("/") >= 5
+    assert [one.host for one in web.requests].count("poison.test") == 3
+    found = {row.source_id: row.status for row in rows(store, website_analyses)}
+    assert found == {
+        "website:poison": "failed",
+        "website:one": "completed",
+        "website:two": "completed",
+    }
+    [letter] = rows(store, dead_letters)
+    assert (letter.source_id, letter.error_code) == ("website:poison", "worker_lost")
+    assert "died 3 times" in letter.error
+    wait_until(lambda: all(task.status != "PROCESSING" for task in phase_tasks(store)))

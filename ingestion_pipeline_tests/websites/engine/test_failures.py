@@ -1,0 +1,204 @@
+"""Phases that come to nothing: retried, waiting, given up; and providers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from datetime import timedelta
+
+import pytest
+
+from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.registry import disable
+from ingestion_pipeline.store.tables import dead_letters, website_answers
+from ingestion_pipeline.systems import replay
+from ingestion_pipeline.websites.engine.working import website_slice
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import (
+    GoingClock,
+    a_fetcher,
+    changed,
+    given_sources,
+    rows,
+    source_row,
+    wait_until,
+)
+from ingestion_pipeline_tests.websites.asking import always, says
+from ingestion_pipeline_tests.websites.engine.analysing import (
+    QUICK,
+    SMALL,
+    a_website,
+    analysis,
+    answer_pairs,
+    phase_tasks,
+    poll,
+    provided,
+    work,
+)
+
+OWN = {"business": {"name": "Acme"}, "prompts": ["Who bakes?", "Who bakes best?"]}
+
+
+def test_the_third_failure_is_terminal_at_once_and_says_why(shop: Workshop, web: FakeWeb) -> None:
+    web.routes["/"] = 500
+    given_sources(shop.store, a_website())
+    poll(shop, web)
+    counts = work(shop, web.port)
+
+    assert counts == {"retried": 2, "failed": 1}
+    assert len(web.requests) == 3
+    found = analysis(shop.store)
+    assert (found.status, found.current_step) == ("failed", "failed")
+    assert found.finished_at is not None
+    assert "500" in found.failure
+    [letter] = rows(shop.store, dead_letters)
+    assert (letter.task_kind, letter.attempts) == ("website_info", 3)
+    source = source_row(shop.store, "website:acme")
+    assert (source.failure_count, "500" in source.last_outcome) == (1, True)
+
+
+def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["/"] = 500
+    slow = changed(shop, **{**QUICK, "website__backoff_base_seconds": "300"})
+    given_sources(shop.store, a_website())
+    poll(slow, web)
+    [before] = phase_tasks(shop.store)
+    work(slow, web.port)
+
+    [task] = phase_tasks(shop.store)
+    assert (task.status, task.attempts) == ("PENDING", 1)
+    assert task.priority == before.priority + 1
+    assert timedelta(seconds=290) < task.not_before - shop.store.now() < timedelta(seconds=340)
+    assert "attempt 1 of 3 failed" in analysis(shop.store).progress_message
+
+
+def test_a_phase_that_failed_goes_on_when_its_dead_letter_is_replayed(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["/"] = 404
+    given_sources(shop.store, a_website())
+    poll(shop, web)
+    work(shop, web.port)
+    assert analysis(shop.store).status == "failed"
+
+    web.routes["/"] = SMALL
+    [letter] = rows(shop.store, dead_letters)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        assert replay(connection, letter.id, actor="test", now=now) == "queued"
+    work(shop, web.port)
+
+    assert analysis(shop.store).status == "completed"
+    assert source_row(shop.store, "website:acme").failure_count == 0
+
+
+def test_without_a_provider_the_last_phase_waits_and_goes_on_when_there_is_one(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+) -> None:
+    nobody = changed(shop, **QUICK)
+    given_sources(shop.store, a_website(config=OWN))
+    poll(nobody, web)
+    work(nobody, web.port)
+
+    waiting = analysis(shop.store)
+    [task] = phase_tasks(shop.store, "website_analysis")
+    assert (waiting.status, task.status, task.attempts) == ("model-analysis", "PENDING", 0)
+    assert "no provider configured" in waiting.progress_message
+
+    work(shop, web.port)
+    assert analysis(shop.store).status == "completed"
+
+
+def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    with ScriptedModel(always(Fail(status=500))) as broken:
+        given_sources(shop.store, a_website(config=OWN))
+        poll(shop, web)
+        work(changed(shop, **provided(one=broken.base_url)), web.port)
+
+    found = analysis(shop.store)
+    assert found.status == "failed"
+    assert found.failure.startswith("model-analysis: no provider answered: http_500")
+    assert [task.attempts for task in phase_tasks(shop.store, "website_analysis")] == [3]
+    assert source_row(shop.store, "website:acme").failure_count == 0
+
+
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        (Fail(status=401), "http_401"),
+        (Fail(status=429, headers={"Retry-After": "90"}), "http_429"),
+        (Garble(body=b""), "garbled"),
+        (Say(text="Acme " * 2_000_000), "too_long"),
+    ],
+    ids=["401", "429", "empty", "10 MB"],
+)
+def test_a_provider_that_misbehaves_is_told_apart_and_the_analysis_completes(
+    shop: Workshop, web: FakeWeb, reply: Said, code: str
+) -> None:
+    with ScriptedModel(says("Acme.")) as good, ScriptedModel(always(reply)) as bad:
+        two = changed(shop, **provided(good=good.base_url, bad=bad.base_url))
+        given_sources(shop.store, a_website(config=OWN))
+        poll(two, web)
+        work(two, web.port)
+
+    found = analysis(shop.store)
+    assert (found.status, found.progress_percent) == ("completed", 100)
+    assert list(found.analysis["by_provider"]) == ["good"]
+    assert found.analysis["failures"]["bad"].startswith(f"2 unanswered: {code}")
+    by_provider = {(row.provider, row.status) for row in rows(shop.store, website_answers)}
+    assert by_provider == {("good", "answered"), ("bad", "failed")}
+
+
+def test_a_run_that_was_stopped_gives_back_and_the_next_asks_only_what_is_missing(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    is_over = threading.Event()
+
+    def answer(asked: Asked) -> Said:
+        if asked.told == OWN["prompts"][1]:
+            is_over.wait(20)
+        return Say(text="Acme.")
+
+    async def stop_after_one_answer(halves: Workshop) -> None:
+        worker = Worker(halves.store, lease_seconds=60)
+        async with a_fetcher(halves.settings, web.port) as fetcher:
+            run = asyncio.create_task(website_slice(halves, worker, fetcher))
+            await asyncio.to_thread(wait_until, lambda: bool(rows(shop.store, website_answers)))
+            run.cancel()
+            await asyncio.gather(run, return_exceptions=True)
+
+    with ScriptedModel(answer) as model:
+        halves = changed(shop, **provided(one=model.base_url))
+        given_sources(shop.store, a_website(config=OWN))
+        poll(halves, web)
+        asyncio.run(stop_after_one_answer(halves))
+        [task] = phase_tasks(shop.store, "website_analysis")
+        assert (task.status, task.attempts) == ("PENDING", 0)
+        is_over.set()
+        work(halves, web.port)
+
+        assert [one.told for one in model.asked].count(OWN["prompts"][0]) == 1
+    assert analysis(shop.store).status == "completed"
+    assert sorted(answer_pairs(shop.store).values()) == [1, 1]
+
+
+def test_an_analysis_whose_source_is_switched_off_ends_and_asks_nobody(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+) -> None:
+    given_sources(shop.store, a_website())
+    poll(shop, web)
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        disable(connection, "website:acme", actor="test", reason="enough", now=now)
+
+    assert work(shop, web.port) == {"unwanted": 1}
+    assert provider.asked == web.requests == []
+    found = analysis(shop.store)
+    assert (found.status, "enough" in found.failure) == ("failed", True)

@@ -1,0 +1,153 @@
+"""Slots, queues and order: who is served when, and what waiting costs (nothing)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import open_store
+from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import (
+    GoingClock,
+    a_shop,
+    changed,
+    given_sources,
+    rows,
+    source_row,
+)
+from ingestion_pipeline_tests.websites.engine.analysing import (
+    a_website,
+    answer_pairs,
+    phase_tasks,
+    poll,
+    provided,
+    statuses,
+    work,
+)
+
+
+class Crowd:
+    """A provider that takes its time, and knows how many asked it at once."""
+
+    def __init__(self, seconds: float) -> None:
+        self.most = 0
+        self._seconds = seconds
+        self._now = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, asked: Asked) -> Said:
+        with self._lock:
+            self._now += 1
+            self.most = max(self.most, self._now)
+        time.sleep(self._seconds)  # the long phase itself
+        with self._lock:
+            self._now -= 1
+        return Say(text="Acme.")
+
+
+def own(prompt: str = "Who bakes?") -> dict[str, object]:
+    return {"business": {"name": "Acme"}, "prompts": [prompt]}
+
+
+def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    crowd = Crowd(0.4)
+    with ScriptedModel(crowd) as model:
+        long = changed(shop, **provided(one=model.base_url), work__lease_seconds="1")
+        given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(31)))
+        poll(long, web)
+        counts = work(long, web.port)
+
+    assert counts["website_analysis_done"] == 31
+    assert set(counts) == {"website_info_done", "website_prompts_done", "website_analysis_done"}
+    assert statuses(shop.store) == {"completed": 31}
+    assert {(task.attempts, task.fence) for task in phase_tasks(shop.store)} == {(1, 1)}
+    assert 2 <= crowd.most <= 10
+
+
+def test_two_schedulers_at_once_do_each_phase_once(
+    shop: Workshop, web: FakeWeb, database_url: str, provider: ScriptedModel
+) -> None:
+    given_sources(shop.store, *(a_website(f"w{n}") for n in range(12)))
+    poll(shop, web)
+    with closing(open_store(database_url, clock=shop.store.clock)) as second:
+        pair = [shop, a_shop(second, shop.settings)]
+        with ThreadPoolExecutor(2) as pool:
+            both = list(pool.map(lambda one: work(one, web.port), pair))
+
+    assert sum(sum(counts.values()) for counts in both) == 36
+    assert {task.fence for task in phase_tasks(shop.store)} == {1}
+    assert len(provider.asked) == 24
+    assert set(answer_pairs(shop.store).values()) == {1}
+
+
+def test_a_full_queue_refuses_with_the_reason_and_nothing_is_counted_or_lost(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    narrow = changed(shop, **provided(one="http://127.0.0.1:9"), website__queue_limit="2")
+    given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(5)))
+    poll(narrow, web)
+
+    assert statuses(shop.store) == {"not-started": 2}
+    refused = [row for row in rows(shop.store, tasks) if row.error_code == "queue_full"]
+    assert len(refused) == 3
+    assert {(row.status, row.attempts) for row in refused} == {("PENDING", 0)}
+    assert refused[0].error == "queue_full: 2 analyses wait in website-analysis already"
+    assert source_row(shop.store, refused[0].source_id).failure_count == 0
+
+    for _ in range(2):
+        work(shop, web.port)
+        clock.advance(minutes=2)
+        poll(narrow, web)
+    work(shop, web.port)
+    assert statuses(shop.store) == {"completed": 5}
+
+
+def test_a_phase_waits_while_the_queue_after_it_is_full(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    nobody = changed(shop, website__providers="", website__queue_limit="2")
+    given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(2)))
+    poll(nobody, web)
+    work(nobody, web.port)
+    given_sources(shop.store, *(a_website(f"x{n}", config=own()) for n in range(2)))
+    poll(nobody, web)
+    work(nobody, web.port)
+
+    assert statuses(shop.store) == {"model-analysis": 2, "prompt-forming": 2}
+    waiting = phase_tasks(shop.store, "website_prompts")[2:]
+    assert {(row.status, row.attempts) for row in waiting} == {("PENDING", 0)}
+
+
+def test_the_higher_priority_goes_first_and_within_it_the_older(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+) -> None:
+    one_by_one = changed(shop, **provided(one=provider.base_url), website__slots="1")
+    for name in ("first", "second"):
+        given_sources(shop.store, a_website(name, config={"prompts": [f"Is it {name}?"]}))
+        poll(one_by_one, web)
+        clock.advance(seconds=1)
+    given_sources(shop.store, a_website("manual", config=own("Is it manual?")))
+    poll(one_by_one, web)
+    work(one_by_one, web.port)
+
+    asked = [one.told for one in provider.asked]
+    assert asked == ["Is it manual?", "Is it first?", "Is it second?"]
+
+
+def test_so_many_are_at_work_at_once_and_no_more(shop: Workshop, web: FakeWeb) -> None:
+    crowd = Crowd(0.1)
+    with ScriptedModel(crowd) as model:
+        given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(6)))
+        limited = changed(shop, **provided(one=model.base_url), website__slots="2")
+        poll(limited, web)
+        work(limited, web.port)
+
+    assert crowd.most == 2

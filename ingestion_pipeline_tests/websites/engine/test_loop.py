@@ -1,0 +1,172 @@
+"""An analysis from its poll to its ranking, phase by phase, in one run."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.store.tables import (
+    businesses,
+    dead_letters,
+    website_analyses,
+    website_answers,
+    website_rankings,
+)
+from ingestion_pipeline.websites.engine.beginning import NoWebsite, ask_for
+from ingestion_pipeline.websites.engine.first_polls import begin_first
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import (
+    GoingClock,
+    changed,
+    given_sources,
+    rows,
+    source_row,
+    wait_until,
+)
+from ingestion_pipeline_tests.websites.asking import says
+from ingestion_pipeline_tests.websites.engine.analysing import (
+    a_website,
+    analysis,
+    phase_tasks,
+    poll,
+    provided,
+    statuses,
+    work,
+)
+from ingestion_pipeline_tests.websites.sites import ACME
+
+
+def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+) -> None:
+    import openai  # noqa: F401 - a warm process has it
+
+    web.routes |= ACME
+    began = time.monotonic()
+    given_sources(shop.store, a_website())
+    poll(shop, web)
+    counts = work(shop, web.port)
+    took = time.monotonic() - began
+
+    found = analysis(shop.store)
+    done = ("website_info_done", "website_prompts_done", "website_analysis_done")
+    assert counts == dict.fromkeys(done, 1)
+    assert (found.status, found.current_step) == ("completed", "completed")
+    assert (found.progress_percent, found.failure) == (100, None)
+    assert [row.name for row in rows(shop.store, businesses)] == ["Acme Tools"]
+    assert [row.visibility for row in rows(shop.store, website_rankings)] == [1.0]
+    assert len(rows(shop.store, website_answers)) == len(provider.asked) == 2
+    assert {task.status for task in phase_tasks(shop.store)} == {"SUCCESS"}
+    assert {task.tracking_id for task in phase_tasks(shop.store)} == {found.tracking_id}
+    assert source_row(shop.store, "website:acme").last_outcome.startswith("visible in 100%")
+    assert took < 3, took
+
+
+def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    seen: list[tuple[str, str, int]] = []
+
+    def see() -> tuple[str, str, int]:
+        row = analysis(shop.store)
+        return row.status, row.current_step, row.progress_percent
+
+    def last(_: Asked) -> Said:
+        """Answers when the other provider is done."""
+        wait_until(lambda: see()[2] == 75)
+        seen.append(see())
+        return Say(text="Acme Tools.")
+
+    with ScriptedModel(says("Acme Tools.")) as quick, ScriptedModel(last) as slow:
+        two = changed(shop, **provided(quick=quick.base_url, slow=slow.base_url))
+        given_sources(shop.store, a_website())
+        poll(two, web)
+        begun = analysis(shop.store)
+        work(two, web.port)
+
+    assert (begun.status, begun.progress_percent, begun.started_at) == ("not-started", 0, None)
+    assert set(seen) == {("model-analysis", "model-analysis", 75)}
+    ended = analysis(shop.store)
+    assert set(ended.phase_times) == {"website-analysis", "prompt-forming", "model-analysis"}
+    assert all(one["began"] <= one["ended"] for one in ended.phase_times.values())
+    assert ended.started_at <= ended.finished_at
+
+
+def test_what_an_operator_says_is_believed_and_nothing_is_fetched_or_formed(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+) -> None:
+    config = {"business": {"name": "Globex"}, "prompts": ["Who makes the best bread?"]}
+    given_sources(shop.store, a_website(config=config))
+    poll(shop, web)
+    work(shop, web.port)
+
+    assert web.requests == web.robots_requests == []
+    assert [one.told for one in provider.asked] == ["Who makes the best bread?"]
+    found = analysis(shop.store)
+    assert (found.status, found.is_manual, found.info["confidence"]) == ("completed", True, 100)
+    assert [row.visibility for row in rows(shop.store, website_rankings)] == [1.0]
+
+
+def test_a_website_is_analysed_again_when_its_tier_says_so(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    given_sources(shop.store, a_website(tier=Tier.HOT))
+    for days in (0, 0.5, 0.6):
+        clock.advance(days=days)
+        poll(shop, web)
+        work(shop, web.port)
+
+    first, second = rows(shop.store, website_analyses)
+    assert (first.is_recurring, second.is_recurring) == (False, True)
+    assert second.priority == first.priority + 2
+    assert second.business_id == first.business_id
+    assert len(rows(shop.store, website_rankings)) == 2
+
+
+def test_a_poll_begins_no_second_analysis_while_one_goes_on(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    given_sources(shop.store, a_website())
+    poll(shop, web)
+    clock.advance(days=40)
+    poll(shop, web)
+
+    assert statuses(shop.store) == {"not-started": 1}
+    assert source_row(shop.store, "website:acme").last_outcome == "analysis 1 goes on: not-started"
+
+
+def test_one_website_is_analysed_on_demand_and_the_others_wait(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    given_sources(shop.store, a_website(), a_website("other"))
+    poll(shop, web)
+    said = ask_for(shop, ["website:acme"])
+    work(shop, web.port, ["website:acme"])
+
+    assert said == {"website:acme": "analysis 1 goes on: not-started"}
+    found = {row.source_id: row.status for row in rows(shop.store, website_analyses)}
+    assert found == {"website:acme": "completed", "website:other": "not-started"}
+
+
+def test_only_a_website_is_analysed(shop: Workshop) -> None:
+    given_sources(shop.store, a_definition())
+    with pytest.raises(NoWebsite, match="only websites are analysed"):
+        ask_for(shop, ["series:solo"])
+
+
+def test_a_new_website_begins_without_a_run_and_only_once(shop: Workshop, web: FakeWeb) -> None:
+    given_sources(shop.store, a_website(), a_website("bad", config={"prompts": 7}))
+
+    assert [begin_first(shop), begin_first(shop)] == [1, 0]
+    poll(shop, web)  # finds nothing due
+    assert statuses(shop.store) == {"not-started": 1}
+    acme, bad = (source_row(shop.store, f"website:{name}") for name in ("acme", "bad"))
+    assert acme.next_check_at > shop.store.now()
+    assert "config.prompts" in bad.last_outcome
+    assert [letter.error_code for letter in rows(shop.store, dead_letters)] == ["bad_config"]

@@ -1,0 +1,41 @@
+"""Numbers of the phases: how many, how long, how well."""
+
+from __future__ import annotations
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources
+from ingestion_pipeline_tests.websites.engine.analysing import a_website, poll, work
+
+
+def measured(store: Store) -> dict[str, PhaseMetrics]:
+    with store.read() as connection:
+        found = phase_metrics(connection, now=store.clock.now(connection))
+    return {one.queue: one for one in found}
+
+
+def test_each_phase_counts_what_waits_what_ended_and_what_was_tried_again(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["broken.test/"] = 500
+    given_sources(shop.store, a_website(), a_website("broken"))
+    poll(shop, web)
+    before = measured(shop.store)["website-analysis"]
+    work(shop, web.port)
+    first, second, third = measured(shop.store).values()
+
+    assert (before.waiting, before.running, before.success_rate) == (2, 0, None)
+    assert (first.waiting, first.running, first.lost) == (0, 0, 0)
+    assert (first.succeeded, first.failed, first.retries) == (1, 1, 2)
+    assert (first.success_rate, second.success_rate, third.success_rate) == (0.5, 1, 1)
+    assert 0 <= (third.waiting_seconds or -1) < 60
+    assert 0 < (third.processing_seconds or 0) < 60
+
+
+def test_without_analyses_there_are_no_times(store: Store) -> None:
+    found = measured(store).values()
+
+    assert [one.processing_seconds for one in found] == [None] * 3
+    assert {one.waiting for one in found} == {0}

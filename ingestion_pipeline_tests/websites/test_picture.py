@@ -1,0 +1,40 @@
+"""The picture of visibility: of any names, and never of nothing."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from ingestion_pipeline.websites.picture import visibility_picture
+from ingestion_pipeline.websites.reporting import RankedDay
+
+PNG = b"\x89PNG"
+
+
+def a_day(number: int, *competitors: str) -> RankedDay:
+    return RankedDay(
+        day=date(2026, 3, number),
+        visibility=0.1 * number,
+        score=number,
+        by_provider={"one": {"visibility": 0.5}} if number % 2 else {},
+        competitors={name: {"visibility": 0.3} for name in competitors},
+        cost_usd=None,
+    )
+
+
+@pytest.mark.parametrize("name", ["Acme", "$x_{y$", "株式会社", "_hidden", "A" * 500])
+def test_whatever_the_names_are_a_picture_is_drawn(name: str) -> None:
+    drawn = visibility_picture(name, [a_day(1, name, "Globex"), a_day(2, name)])
+
+    assert drawn.startswith(PNG)
+    assert len(drawn) < 300_000
+
+
+def test_a_business_without_competitors_is_drawn_alone() -> None:
+    assert visibility_picture("Acme", [a_day(1)]).startswith(PNG)
+
+
+def test_without_a_day_there_is_nothing_to_draw() -> None:
+    with pytest.raises(ValueError, match="no ranking"):
+        visibility_picture("Acme", [])
