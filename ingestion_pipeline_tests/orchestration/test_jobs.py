@@ -282,7 +282,8 @@ def test_maintain_keeps_house_and_tells_every_check(
     names |= {"share_of_failures", "no_empty_shells", "no_drop_against_history"}
     names |= {"extractions_complete", "not_quarantined", "values_proved"}
     names |= {"no_drop", "no_lost_fields", "boards_fresh", "enough_data", "companies_fresh"}
-    names |= {"not_all_filtered", "profile_readable"}
+    names |= {"not_all_filtered", "profile_readable", "information_sure", "providers_answer"}
+    names |= {"asked_without_the_name", "no_visibility_drop"}
     assert first.success
     assert checked(first) == dict.fromkeys(names, True)
     assert checked(second) == {}
