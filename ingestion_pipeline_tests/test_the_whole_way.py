@@ -170,11 +170,8 @@ def test_a_running_dagster_takes_up_a_new_source_without_a_restart(
         seen = dev.ask(EVERYTHING)
         [code] = seen["repositoriesOrError"]["nodes"]
         assert {node["assetKey"]["path"][0] for node in seen["assetNodes"]} == {
-            "sources",
-            "chapters",
-            "notices",
-            "pages",
-            "datasets",
+            *("sources", "pages", "datasets", "companies", "job_listings", "job_matches"),
+            *("website_info", "website_prompts", "website_analysis", "chapters", "notices"),
         }
         assert {(one["name"], one["scheduleState"]["status"]) for one in code["schedules"]} == {
             (name, "RUNNING")
