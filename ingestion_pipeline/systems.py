@@ -25,8 +25,9 @@ from ingestion_pipeline.pages.crawled import FETCH_PAGE, BegunSystem, CrawledSys
 from ingestion_pipeline.pages.system import PolledSystem
 from ingestion_pipeline.series.platforms import platform as series_platform
 from ingestion_pipeline.series.system import SeriesSystem
-from ingestion_pipeline.sources import Definition, Kind
-from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
+from ingestion_pipeline.sources.changes import declaration
+from ingestion_pipeline.sources.definition import BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work import dead_letters as letters
 
@@ -66,6 +67,20 @@ def check_definition(definition: Definition, *, entities: Path | None = None) ->
             configure(definition)
         except ValueError as error:
             yield BadField("config", str(error))
+
+
+def approval_problems(source: Source, sources: Path) -> list[str]:
+    """Why a source that waits for approval could not be polled; nothing for any other.
+
+    What a discovery was not sure of may lack what its reader needs.
+    """
+    if source.status is not SourceStatus.PENDING_VALIDATION:
+        return []
+    definition, bad = definition_of(declaration(source))
+    if definition is not None:
+        bad = [*bad, *definition_check(sources)(definition)]
+    cure = f"`ingest sources update {source.id} --config` mends it, then it can be enabled"
+    return [f"{one.field}: {one.message}; {cure}" for one in bad]
 
 
 def _configure_series(definition: Definition) -> None:

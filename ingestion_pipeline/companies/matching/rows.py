@@ -197,7 +197,7 @@ def _write_keys(connection: Connection, ids: Sequence[int]) -> dict[int, dict[st
         return found
     rows: list[tuple[Any, ...]] = []
     query = select(job_listings).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
-    for row in connection.execute(query).mappings():
+    for row in map(dict[str, Any], connection.execute(query).mappings()):
         words = fingerprint(row["title"], row["company_name"], row["description"])
         quality = {**row["quality"], **quality_of(row)}
         found[row["id"]] = {"content_hash": content_hash(row), "quality": quality}
