@@ -17,7 +17,9 @@ from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.companies.boards.system import BoardSystem
+from ingestion_pipeline.companies.matching.replay import revive_job
 from ingestion_pipeline.companies.platforms import platform as board_platform
+from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.companies.system import CompanySystem, check_config
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
@@ -42,6 +44,7 @@ REVIVALS: dict[str, letters.Revive] = {
     DELIVER: revive_messages,
     FETCH_PAGE: revive_page,
     EXTRACT_PAGE: revive_reading,
+    JOB: revive_job,
 }
 
 
