@@ -17,7 +17,9 @@ from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.companies.boards.system import BoardSystem
+from ingestion_pipeline.companies.matching.replay import revive_job
 from ingestion_pipeline.companies.platforms import platform as board_platform
+from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.companies.system import CompanySystem, check_config
 from ingestion_pipeline.notices.replay import revive_messages
 from ingestion_pipeline.notices.tasks import DELIVER
@@ -25,8 +27,9 @@ from ingestion_pipeline.pages.crawled import FETCH_PAGE, BegunSystem, CrawledSys
 from ingestion_pipeline.pages.system import PolledSystem
 from ingestion_pipeline.series.platforms import platform as series_platform
 from ingestion_pipeline.series.system import SeriesSystem
-from ingestion_pipeline.sources import Definition, Kind
-from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
+from ingestion_pipeline.sources.changes import declaration
+from ingestion_pipeline.sources.definition import BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.websites.engine.beginning import KINDS
 from ingestion_pipeline.websites.engine.replay import revive_phase
@@ -48,6 +51,7 @@ REVIVALS: dict[str, letters.Revive] = {
     DELIVER: revive_messages,
     FETCH_PAGE: revive_page,
     EXTRACT_PAGE: revive_reading,
+    JOB: revive_job,
     **dict.fromkeys(KINDS, revive_phase),
 }
 
@@ -76,6 +80,20 @@ def check_definition(definition: Definition, *, entities: Path | None = None) ->
             configure(definition)
         except ValueError as error:
             yield BadField("config", str(error))
+
+
+def approval_problems(source: Source, sources: Path) -> list[str]:
+    """Why a source that waits for approval could not be polled; nothing for any other.
+
+    What a discovery was not sure of may lack what its reader needs.
+    """
+    if source.status is not SourceStatus.PENDING_VALIDATION:
+        return []
+    definition, bad = definition_of(declaration(source))
+    if definition is not None:
+        bad = [*bad, *definition_check(sources)(definition)]
+    cure = f"`ingest sources update {source.id} --config` mends it, then it can be enabled"
+    return [f"{one.field}: {one.message}; {cure}" for one in bad]
 
 
 def _configure_series(definition: Definition) -> None:

@@ -28,8 +28,11 @@ def matches() -> None:
 def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
     """Show the listings that fit, best first, each with the reason."""
     from ingestion_pipeline.companies.matching.reporting import list_matches
+    from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     with opened() as (settings, store), store.read() as connection:
+        if source_id is not None and not sources_by_id(connection, [source_id]):
+            raise UnknownSource(source_id)
         found = list_matches(connection, source_id=source_id, limit=limit)
     if as_json:
         say_json(found)

@@ -19,7 +19,7 @@ def scrape(
 
     Without an ID those scraped longest ago come first, a few at a time, until enough jobs match.
     """
-    from ingestion_pipeline.companies.boards.rotation import Wish, ask_scrape
+    from ingestion_pipeline.companies.boards.rotation import NotPolled, Wish, ask_scrape
     from ingestion_pipeline.store.audit import audit
     from ingestion_pipeline.work.spawn_guard import Refusal
 
@@ -28,7 +28,10 @@ def scrape(
     wish = Wish(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
-        made = ask_scrape(connection, wish, now=now, settings=settings)
+        try:
+            made = ask_scrape(connection, wish, now=now, settings=settings)
+        except NotPolled as error:
+            raise Refused(str(error)) from error
         if isinstance(made, Refusal):
             raise Refused(f"not asked for again ({made.value}): the same wish still waits")
         audit(

@@ -41,7 +41,7 @@ def sources() -> None:
 @sources.command()
 @click.argument("url")
 @click.option("--id", help="kind:name, of a-z 0-9 : . _ - (needed but for a website).")
-@click.option("--kind", help="catalog, company, series or website (needed).")
+@click.option("--kind", help="catalog, series, company, job_board or website (needed).")
 @click.option("--platform", help="Whose reader; recognised by the URL if it can be.")
 @click.option("--tier", help="hot, warm, cold or auto (the default: it finds its own).")
 @config_option
@@ -260,10 +260,13 @@ def enable(*, source_id: str, reason: str | None) -> None:
     """Poll a source again, its failures forgotten."""
     from ingestion_pipeline.sources import registry
     from ingestion_pipeline.sources.lookup import sources_by_id
+    from ingestion_pipeline.systems import approval_problems
 
-    with opened() as (_, store), store.begin() as connection:
+    with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         before = sources_by_id(connection, [source_id]).get(source_id)
+        if before is not None and (bad := approval_problems(before, settings.sources)):
+            raise Refused("\n".join(bad))
         registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
     say(f"{source_id} is enabled and due now")
     if before is not None and before.status_reason == registry.BY_FILE:

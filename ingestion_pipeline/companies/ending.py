@@ -160,7 +160,8 @@ def _mark(connection: Connection, one: NotDone, *, now: datetime, is_final: bool
     row = company(connection, company_id) if company_id else None
     if row is None:
         return
-    was = CompanyStatus.ACTIVE if row["score"] is not None else CompanyStatus.PENDING
+    is_known = row["score"] is not None and row["quality"].get("level") != Completeness.THIN.value
+    was = CompanyStatus.ACTIVE if is_known else CompanyStatus.PENDING
     status = CompanyStatus.FAILED if is_final and row["score"] is None else was
     values: dict[str, Any] = {"status": status.value, "failure": one.error.text}
     connection.execute(

@@ -8,7 +8,7 @@ from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 
 
@@ -33,16 +33,31 @@ def asked_or_due(context: dg.OpExecutionContext, drains: str, example: str) -> l
     return asked_keys(context, example)
 
 
-def admit(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> Mapping[str, Source]:
-    """The sources asked for, each usable and with its partitions; else the run fails."""
+def admit(
+    context: dg.OpExecutionContext, shop: Workshop, keys: list[str], *, only: Kind | None = None
+) -> Mapping[str, Source]:
+    """The sources asked for, each usable, of the kind, and with its partitions; else it fails."""
     with shop.store.read() as connection:
         known = sources_by_id(connection, keys)
+    _refuse_strangers(context, known, only)
     refuse_unusable(keys, known)
     for kind in {one.kind for one in known.values()}:
         own = [key for key in keys if known[key].kind is kind]
         for name in set_names(kind):
             register_keys(context.instance, name, own)
     return known
+
+
+def _refuse_strangers(
+    context: dg.OpExecutionContext, known: Mapping[str, Source], only: Kind | None
+) -> None:
+    strange = [one for one in known.values() if only is not None and one.kind is not only]
+    if only is not None and strange:
+        noun, kind = only.value.replace("_", " "), strange[0].kind.value
+        raise dg.Failure(
+            f"{context.job_name}: {strange[0].id} is no {noun}, but a source of kind {kind}",
+            allow_retries=False,
+        )
 
 
 def shard_of(context: dg.OpExecutionContext) -> int | None:

@@ -16,8 +16,8 @@ from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.refresh import refresh_source
 from ingestion_pipeline.sources.registry import enable
+from ingestion_pipeline.systems import approval_problems, definition_check
 from ingestion_pipeline.systems import declared as declare
-from ingestion_pipeline.systems import definition_check
 
 OWNERS = ["team:ingestion"]
 
@@ -76,7 +76,7 @@ def sources(
         refuse_unknown(keys, known)
         register_keys(context.instance, SOURCES.name or "", keys)
         if config.approve:
-            _approve(shop, [one.id for one in known.values() if _waits_for_approval(one)])
+            bad += _approve(shop, [one for one in known.values() if _waits_for_approval(one)])
         for key in keys:
             found = refresh_source(
                 shop.store,
@@ -98,12 +98,17 @@ def _waits_for_approval(source: Source) -> bool:
     return source.status is SourceStatus.PENDING_VALIDATION
 
 
-def _approve(shop: Workshop, keys: list[str]) -> None:
-    """They are polled from now on; an operator said so."""
+def _approve(shop: Workshop, waiting: list[Source]) -> list[str]:
+    """They are polled from now on; an operator said so. Why some could not be polled."""
+    bad: list[str] = []
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        for key in keys:
-            enable(connection, key, actor="dagster", now=now, reason="approved")
+        for source in waiting:
+            if problems := approval_problems(source, shop.settings.sources):
+                bad += [f"{source.id}: {problem}" for problem in problems]
+            else:
+                enable(connection, source.id, actor="dagster", now=now, reason="approved")
+    return bad
 
 
 def _begin(shop: Workshop, key: str) -> None:

@@ -24,6 +24,7 @@ from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
 
@@ -81,7 +82,7 @@ def _ranks(settings: Settings) -> dict[str, int]:
 
 
 def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
-    known = admit(context, shop, keys)
+    known = admit(context, shop, keys, only=Kind.COMPANY)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         said = begin(connection, list(known.values()), now=now, is_asked=True)

@@ -89,12 +89,16 @@ def refuse_unknown(keys: Collection[str], known: Mapping[str, Source]) -> None:
         )
 
 
+_OFF = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
+
+
 def refuse_unusable(keys: Collection[str], known: Mapping[str, Source]) -> None:
     """A run that was asked only for what cannot be polled says so at once."""
     refuse_unknown(keys, known)
-    off = [one for one in known.values() if one.status is SourceStatus.DISABLED]
+    off = [one for one in known.values() if one.status in _OFF]
     if known and len(off) == len(known):
         said = "; ".join(f"{one.id} ({one.status_reason or 'disabled'})" for one in off[:5])
+        word = "disabled" if off[0].status is SourceStatus.DISABLED else "waiting for approval"
         raise dg.Failure(
-            f"disabled: {said}; `ingest sources enable ID` enables one", allow_retries=False
+            f"{word}: {said}; `ingest sources enable ID` enables one", allow_retries=False
         )

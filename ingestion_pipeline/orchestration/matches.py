@@ -20,6 +20,7 @@ from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_key
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.work.worker import Worker
 
 LISTINGS_SHARD = "listings"  # one run over listings at a time
@@ -36,7 +37,7 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
     gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         if keys is not None:
-            admit(context, shop, keys)
+            admit(context, shop, keys, only=Kind.JOB_BOARD)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
             done = asyncio.run(_judge(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)

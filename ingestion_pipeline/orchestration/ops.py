@@ -30,7 +30,7 @@ from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.poll_results import PollCounts
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.reported import lock_sources, mark_reported, unreported
@@ -123,7 +123,8 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
 
 def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> Wanted:
     if keys is not None:
-        admit(context, shop, keys)
+        is_of_boards = context.job_name == "ingest_job_board"
+        admit(context, shop, keys, only=Kind.JOB_BOARD if is_of_boards else None)
         return Wanted(kind=POLL, source_ids=keys)
     return Wanted(
         kind=POLL,

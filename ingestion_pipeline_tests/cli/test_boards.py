@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+from sqlalchemy import update
+
+from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.source import Definition, Kind
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 BOARD = ("--id", "job_board:acme", "--kind", "job_board")
@@ -61,3 +68,45 @@ def test_boards_are_asked_for_ahead_of_their_schedule_once(ingest: Ingest) -> No
     assert "no source 'job_board:x'" in ingest.refused("sources", "scrape", "job_board:x")
     both = ("sources", "scrape", "job_board:acme", "--max-sources", "3")
     assert "belong to a rotation" in ingest.refused(*both)
+
+
+def test_what_no_scrape_reaches_is_refused_with_the_reason(ingest: Ingest) -> None:
+    ingest.done("sources", "add", "https://boards.greenhouse.io/acme", *BOARD)
+    ingest.done("sources", "add", "https://acme.test/", "--id", "company:acme", "--kind", "company")
+    ingest.done("sources", "disable", "job_board:acme", "--reason", "we left")
+
+    assert "we left" in ingest.refused("sources", "scrape", "job_board:acme")
+    assert "no job board" in ingest.refused("sources", "scrape", "company:acme")
+
+
+def waiting_for_approval(database: Store, platform: str, **config: Any) -> None:
+    """A board as a discovery leaves one that is not sure."""
+    board = Definition(
+        id="job_board:acme",
+        kind=Kind.JOB_BOARD,
+        url="https://acme.test/jobs",
+        platform=platform,
+        config=config,
+        enabled=False,
+    )
+    waits = {"status": "pending_validation", "status_reason": "confidence low"}
+    with database.begin() as connection:
+        register(connection, [board], now=database.clock.now(connection))
+        connection.execute(update(sources).values(waits))
+
+
+def test_a_board_that_cannot_work_is_not_approved_before_its_config_is_mended(
+    ingest: Ingest, database: Store
+) -> None:
+    waiting_for_approval(database, "html")
+    config = '{"items": "li", "fields": {"title": "a", "url": "a@href"}}'
+
+    said = ingest.refused("sources", "enable", "job_board:acme")
+    ingest.done("sources", "update", "job_board:acme", "--config", config)
+    mended = ingest.json("sources", "show", "job_board:acme")
+    ingest.done("sources", "enable", "job_board:acme")
+
+    assert "items: needed" in said
+    assert "ingest sources update job_board:acme --config" in said
+    assert mended["status"] == "pending_validation"
+    assert ingest.json("sources", "show", "job_board:acme")["status"] == "active"

@@ -112,3 +112,9 @@ def test_doctor_says_whether_a_profile_is_found_and_valid(
     assert "skills.Python" in bad[1]
     assert "colour" in bad[1]
     assert "job_board:northwind" in none[1]
+
+
+def test_matches_of_a_source_that_is_not_there_are_refused(ingest: Ingest, profile: Path) -> None:
+    assert "no source 'job_board:no'" in ingest.refused(
+        "matches", "list", "--source", "job_board:no"
+    )

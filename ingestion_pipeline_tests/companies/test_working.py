@@ -184,6 +184,23 @@ def test_thin_data_is_kept_with_its_flag_and_the_task_is_skipped(
     assert source_row(shop.store, ACME).failure_count == 0
 
 
+def test_a_thin_company_that_cannot_be_reached_later_is_not_taken_for_a_known_one(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, {"/": "<html><body><h1>Acme</h1><p>" + "Parcels. " * 40 + "</p></body></html>"})
+    given_sources(shop.store, a_company(name="acme"))
+    begin(shop, web)
+    work(shop, web.port)
+    serve(web, {"/": 404})
+    with shop.store.begin() as connection:
+        source = sources_by_id(connection, [ACME])[ACME]
+        now = shop.store.clock.now(connection)
+        begin_analysis(connection, [source], now=now, is_asked=True)
+
+    assert work(shop, web.port) == {"failed": 1}
+    assert company_row(shop.store).status == "pending"
+
+
 def test_a_home_page_that_fails_is_tried_three_times_and_is_a_strike(
     shop: Workshop, web: FakeWeb
 ) -> None:

@@ -124,3 +124,18 @@ def test_a_board_that_is_not_sure_is_approved_from_the_launchpad(
 
     assert before == "pending_validation"
     assert house.source(BOARD).status == "active"
+
+
+def test_a_board_is_no_company_and_one_that_waits_for_approval_says_so(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    web.routes[API] = 404
+    tick_sensor("new_sources", instance)
+    run_job("ingest_company", instance, tags={PARTITION: ACME})
+
+    unapproved = run_job("ingest_job_board", instance, tags={PARTITION: BOARD})
+    mistaken = run_job("ingest_company", instance, tags={PARTITION: BOARD})
+
+    assert f"ingest sources enable {BOARD}" in why_it_failed(unapproved)
+    assert "no company" in why_it_failed(mistaken)
+    assert [row["id"] for row in house.rows("companies")] == ["acme"]

@@ -25,7 +25,6 @@ from ingestion_pipeline.companies.boards.spawning import Judging, spawn_jobs
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.rows import making_rows
 from ingestion_pipeline.work.errors import Transient
 
@@ -200,17 +199,20 @@ def _write_changes(
 ) -> list[Judging]:
     """Links say what their boards say; listings that say something else are to be judged again.
 
-    A listing speaks for the board that listed it first; another one only adds what that one does
-    not say.
+    A listing speaks for the board that listed it first, as long as that one lists it; another one
+    only adds what that one does not say.
     """
     changed = [(plan, one, link) for plan in plans for one, link in plan.changed]
     stored = rows.stored_listings(connection, {link.listing_id for _, _, link in changed})
+    links_of = rows.links_of(connection, stored.keys())
     different: dict[int, dict[str, Any]] = {}
     judged: dict[int, Judging] = {}
     for plan, posting, link in changed:
         source = plan.listing.source
         before = different.get(link.listing_id) or stored[link.listing_id]
-        after = _merged(before, posting, source)
+        first = before["source_id"]
+        is_listed = any(on for id_, _, on in links_of.get(link.listing_id, ()) if id_ == first)
+        after = _merged(before, posting, speaks=first == source.id or not is_listed)
         if after["content_hash"] != before["content_hash"]:
             plan.updated += 1
             judged[link.listing_id] = _judging_of(plan, stored[link.listing_id])
@@ -222,10 +224,10 @@ def _write_changes(
     return list(judged.values())
 
 
-def _merged(before: Mapping[str, Any], posting: Posting, source: Source) -> dict[str, Any]:
+def _merged(before: Mapping[str, Any], posting: Posting, *, speaks: bool) -> dict[str, Any]:
     """The listing with what the board says now; nothing is overwritten by nothing."""
     said = {name: value for name, value in posting.columns.items() if value is not None}
-    if before["source_id"] != source.id:
+    if not speaks:
         said = {name: value for name, value in said.items() if before[name] is None}
     if posting.listing.posted_is_relative and before["posted_at"] is not None:
         said.pop("posted_at", None)

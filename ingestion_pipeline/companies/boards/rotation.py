@@ -8,7 +8,7 @@ steps.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from hashlib import sha256
@@ -20,7 +20,7 @@ from ingestion_pipeline.companies.boards.rows import WITHDRAWN
 from ingestion_pipeline.companies.states import JOB, SCRAPE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline.sources.lookup import UnknownSource
+from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.sources.polls import make_due
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.store import Store
@@ -55,18 +55,31 @@ class Wish:
         }
 
 
+class NotPolled(ValueError):
+    """A source that no scrape reaches."""
+
+
+_UNPOLLED = (SourceStatus.DISABLED, SourceStatus.PENDING_VALIDATION)
+
+
 def ask_scrape(
     connection: Connection, wish: Wish, *, now: datetime, settings: Settings
 ) -> int | Refusal:
     """A SCRAPE task for it; the same wish that still waits is not made twice.
 
     Raises:
-        UnknownSource: one of the ids is no board's.
+        UnknownSource: there is no such source.
+        NotPolled: it is no board, or it is not polled.
     """
-    known = _boards(connection, wish.source_ids) if wish.source_ids else []
+    known = sources_by_id(connection, wish.source_ids)
     for source_id in wish.source_ids:
-        if source_id not in known:
+        if (source := known.get(source_id)) is None:
             raise UnknownSource(source_id)
+        if source.kind is not Kind.JOB_BOARD:
+            raise NotPolled(f"{source_id} is no job board, but a source of kind {source.kind}")
+        if source.status in _UNPOLLED:
+            said = source.status_reason or source.status.value
+            raise NotPolled(f"{source_id} is not polled ({said}); `ingest sources enable` ends it")
     payload = wish.payload()
     key = sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
     task = NewTask(kind=SCRAPE, dedupe_key=key, not_before=now, payload=payload)
@@ -133,13 +146,6 @@ def _later(task: Task, state: dict[str, Any], *, now: datetime) -> Move:
         stage="waiting",
         state=state,
     )
-
-
-def _boards(connection: Connection, ids: Collection[str]) -> list[str]:
-    query = select(sources.c.id).where(
-        sources.c.id.in_(list(ids)), sources.c.kind == Kind.JOB_BOARD.value
-    )
-    return list(connection.execute(query).scalars())
 
 
 def _oldest(connection: Connection, *, without: Sequence[str], limit: int) -> list[str]:

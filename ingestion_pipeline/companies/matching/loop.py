@@ -250,7 +250,8 @@ class ListingSlice:
         if error.code in GONE:
             self._open.pop(item.work.task.id, None)
             said = f"its own page is gone: {error}"
-            self._results.append(ListingGone(task=item.work.task, why=said))
+            gone = ListingGone(task=item.work.task, why=said, is_page_gone=True)
+            self._results.append(gone)
         elif error.code == FORBIDDEN:
             await self._judge(with_detail(item.work, {}))
         else:

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import TypeGuard
 
 from sqlalchemy import Connection, Row, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -23,8 +24,10 @@ from ingestion_pipeline.companies.matching.company_rows import (
 from ingestion_pipeline.companies.matching.judging import Rules, verdict_of
 from ingestion_pipeline.companies.matching.rows import (
     write_failures,
+    write_gone,
     write_matches,
     write_progress,
+    write_scraped,
     write_verdicts,
 )
 from ingestion_pipeline.companies.matching.work import (
@@ -129,6 +132,8 @@ class _Flush:
         gone = [one.task for one in kept if isinstance(one, ListingGone)]
         self._moves += [_skipped(one.task, one.why) for one in kept if isinstance(one, ListingGone)]
         current: list[Judged | NotJudged] = []
+        pages = {int(one.task.payload["listing_id"]): one.why for one in kept if _is_page_gone(one)}
+        withdrawn = write_gone(self._connection, self._rules, pages, now=self._now)
         for one in kept:
             if isinstance(one, ListingGone):
                 continue
@@ -145,6 +150,7 @@ class _Flush:
         claims.apply(self._connection, self._moves, now=self._now)
         counts += MatchCounts(
             skipped=len(gone),
+            withdrawn=withdrawn,
             failed=len(self._burials),
             retried=len(self._again_at),
             waiting=self._waiting,
@@ -187,6 +193,7 @@ class _Flush:
         rows: Mapping[int, Row[tuple[int, str, str, str | None]]],
     ) -> MatchCounts:
         verdicts = {work.id: verdict_of(work.state) for work in works}
+        works = write_scraped(self._connection, works)
         write_verdicts(self._connection, self._rules, works, found.ids, now=self._now)
         before = {id_ for id_ in verdicts if rows[id_].verdict == Verdict.MATCHED.value}
         new, withdrawn, told = write_matches(
@@ -206,11 +213,13 @@ class _Flush:
         )
 
     def _write_others(self, others: Sequence[NotJudged], found: Identified) -> MatchCounts:
-        write_progress(self._connection, [one.work for one in others], found.ids)
+        works = write_scraped(self._connection, [one.work for one in others])
+        write_progress(self._connection, works, found.ids)
         for one in others:
             self._decide(one)
         buried = {one.task.id for one in self._burials}
-        write_failures(self._connection, [one.work for one in others if one.task.id in buried])
+        given_up = [work for work in works if work.task.id in buried]
+        write_failures(self._connection, self._rules, given_up)
         return MatchCounts()
 
     def _decide(self, one: NotJudged) -> None:
@@ -264,6 +273,10 @@ def _with_cure(one: NotJudged) -> WorkError:
         " `ingest dead-letters replay ID` judges it again"
     )
     return Permanent(said, code=one.error.code)
+
+
+def _is_page_gone(one: Result) -> TypeGuard[ListingGone]:
+    return isinstance(one, ListingGone) and one.is_page_gone
 
 
 def _skipped(task: Task, why: str) -> Move:

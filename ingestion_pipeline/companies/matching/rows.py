@@ -3,13 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence, Set
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Integer, String, Text, func, literal, select, true, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    String,
+    Text,
+    func,
+    literal,
+    null,
+    select,
+    true,
+    update,
+)
 
+from ingestion_pipeline.companies.boards.posting import content_hash, quality_of
 from ingestion_pipeline.companies.matching.judging import Rules, verdict_of
 from ingestion_pipeline.companies.matching.work import NOT_SCRAPED, ListingWork, flagged
+from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import Verdict
 from ingestion_pipeline.notices.subjects import JOB_MATCH, write_notices
 from ingestion_pipeline.store.insert import insert_into
@@ -39,6 +54,7 @@ _SCRAPED = {
     "valid_until": UtcDateTime(),
 }
 SCRAPED_COLUMNS = tuple(_SCRAPED)
+_KEYS = {"id": Id, "fingerprint": String(64), "content_hash": String(64), "quality": Json}
 _MATCH = {
     "listing_id": Id,
     "source_id": String(120),
@@ -66,7 +82,7 @@ def write_verdicts(
     now: datetime,
 ) -> None:
     """Each listing says how it was judged, and by which rules."""
-    _write_scraped(connection, works)
+    _flag_unread(connection, works)
     if not works:
         return
     rows = [
@@ -100,7 +116,7 @@ def write_progress(
     connection: Connection, works: Sequence[ListingWork], company_ids: Mapping[int, str]
 ) -> None:
     """What was found of listings that have no verdict yet is kept, so that it is found once."""
-    _write_scraped(connection, works)
+    _flag_unread(connection, works)
     named = [(work.id, company_ids[work.id]) for work in works if work.id in company_ids]
     if named:
         given = row_source(connection, {"id": Id, "company_id": String(120)}, named, "given")
@@ -108,13 +124,60 @@ def write_progress(
         connection.execute(statement.values(company_id=given.c.company_id))
 
 
-def write_failures(connection: Connection, works: Sequence[ListingWork]) -> None:
-    """A listing that was given up says so: its data are not what they might be."""
+def write_failures(connection: Connection, rules: Rules, works: Sequence[ListingWork]) -> None:
+    """A listing that was given up says so: its data are not what they might be.
+
+    One that other rules have judged is not judged anew by these: it waits for an operator.
+    """
     _flag(connection, [work for work in works if not work.state.has_data])
+    settled = job_listings.c.id.in_([work.id for work in works]) & (
+        job_listings.c.judged_as.is_not(None)
+    )
+    if works:
+        connection.execute(
+            update(job_listings).where(settled).values(judged_as=_judged_as_now(rules))
+        )
 
 
-def _write_scraped(connection: Connection, works: Sequence[ListingWork]) -> None:
-    """What the list left out and the listing's own page has; what is there already stays."""
+def write_gone(
+    connection: Connection, rules: Rules, why: Mapping[int, str], *, now: datetime
+) -> int:
+    """Listings whose own pages are gone are skipped, and are no matches; how many were."""
+    if not why:
+        return 0
+    rows = [(id_, _gone(said, now=now)) for id_, said in sorted(why.items())]
+    given = row_source(connection, {"id": Id, "filter_result": Json}, rows, "given")
+    connection.execute(
+        update(job_listings)
+        .where(job_listings.c.id == given.c.id)
+        .values(
+            verdict=Verdict.SKIPPED.value,
+            judged_as=_judged_as_now(rules),
+            filter_result=given.c.filter_result,
+            match_result=null(),
+            judged_at=now,
+        )
+    )
+    return withdraw(connection, why.keys(), now=now)
+
+
+def _gone(why: str, *, now: datetime) -> dict[str, Any]:
+    items = [{"category": "page", "name": "gone", "reason": why}]
+    return {"passed": False, "rejected_by": "page gone", "items": items, "at": now.isoformat()}
+
+
+def _judged_as_now(rules: Rules) -> ColumnElement[str]:
+    """`Rules.judged_as` of each row's content."""
+    own = rules.judged_as("")
+    length = len(rules.judged_as("0" * 64)) - len(own)
+    return literal(own).concat(func.substr(job_listings.c.content_hash, 1, length))
+
+
+def write_scraped(connection: Connection, works: Sequence[ListingWork]) -> list[ListingWork]:
+    """What the list left out and the listing's own page has; what is there already stays.
+
+    The works as they are then: what a listing says, its keys and its quality belong together.
+    """
     scraped = [work for work in works if work.scraped]
     if scraped:
         columns = {"id": Id, **_SCRAPED}
@@ -123,6 +186,29 @@ def _write_scraped(connection: Connection, works: Sequence[ListingWork]) -> None
         kept = {name: func.coalesce(job_listings.c[name], given.c[name]) for name in _SCRAPED}
         statement = update(job_listings).where(job_listings.c.id == given.c.id)
         connection.execute(statement.values(kept))
+    changed = _write_keys(connection, [one.id for one in scraped])
+    return [replace(one, **changed[one.id]) if one.id in changed else one for one in works]
+
+
+def _write_keys(connection: Connection, ids: Sequence[int]) -> dict[int, dict[str, Any]]:
+    """The listings' keys and quality follow from what they say; hash and quality by id."""
+    found: dict[int, dict[str, Any]] = {}
+    if not ids:
+        return found
+    rows: list[tuple[Any, ...]] = []
+    query = select(job_listings).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
+    for row in map(dict[str, Any], connection.execute(query).mappings()):
+        words = fingerprint(row["title"], row["company_name"], row["description"])
+        quality = {**row["quality"], **quality_of(row)}
+        found[row["id"]] = {"content_hash": content_hash(row), "quality": quality}
+        rows.append((row["id"], words, content_hash(row), quality))
+    given = row_source(connection, _KEYS, rows, "given")
+    values = {name: given.c[name] for name in _KEYS if name != "id"}
+    connection.execute(update(job_listings).where(job_listings.c.id == given.c.id).values(values))
+    return found
+
+
+def _flag_unread(connection: Connection, works: Sequence[ListingWork]) -> None:
     unread = [one for one in works if one.state.has_data and not one.listing.has_text]
     _flag(connection, [one for one in unread if one.listing.url])
 

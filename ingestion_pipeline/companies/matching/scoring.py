@@ -177,7 +177,7 @@ def adjustments(
 def _freshness(listing: JudgedListing, at: datetime) -> Adjustment:
     age = listing.age_days(at)
     if age is None:
-        return Adjustment(name="freshness", points=UNKNOWN_AGE, reason="posted nobody knows when")
+        return Adjustment(name="freshness", points=UNKNOWN_AGE, reason="no date of posting")
     if age < 0:
         return Adjustment(name="freshness", points=0, reason="posted in the future")
     points = next((points for days, points in FRESHNESS if age <= days), OLDEST)

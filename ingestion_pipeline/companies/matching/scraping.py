@@ -39,7 +39,7 @@ class Detail:
 
 
 def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> Detail | None:
-    """The platform's own answer for the listing, else its page; None if it has no address."""
+    """The platform's own answer for the listing, else its page; None if it has none of its own."""
     listing = work.listing
     asked = None
     try:
@@ -53,7 +53,7 @@ def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> 
     if asked is not None and asked.body is None:
         visit = PageVisit(url=asked.url, is_data=True)
         return Detail(visit=visit, honours_robots=honours, is_the_boards=True)
-    if listing.url is None:
+    if listing.url is None or not work.has_own_page:
         return None
     honours = not source.ignores_robots
     return Detail(visit=PageVisit(url=listing.url), honours_robots=honours, is_the_boards=False)

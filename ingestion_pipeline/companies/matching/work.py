@@ -25,7 +25,8 @@ class ListingWork:
     """A listing that is ours to judge, as it was when it was claimed.
 
     `at` is the moment of its age: of its first judgement if it has said the same ever since, so
-    that another profile does not make it older. `scraped` are columns that its own page filled.
+    that another profile does not make it older. `scraped` are columns that its own page filled;
+    without one its URL is the page of several listings.
     """
 
     task: Task
@@ -41,6 +42,7 @@ class ListingWork:
     source_company_id: str | None
     tracking_id: str
     quality: Mapping[str, Any]
+    has_own_page: bool = True
     state: JobState = field(default_factory=JobState)
     scraped: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -83,10 +85,11 @@ class NotJudged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListingGone:
-    """Nothing to judge: the listing is closed, or was never there."""
+    """Nothing to judge: the listing is closed, was never there, or its own page is gone."""
 
     task: Task
     why: str
+    is_page_gone: bool = False
 
 
 Result = Judged | NotJudged | ListingGone
@@ -120,6 +123,7 @@ class MatchCounts:
 
 _LISTED = (
     *("id", "source_id", "company_id", "company_name", "company_website", "url", "title"),
+    "url_key",
     *("location", "other_locations", "remote", "description", "employment_type", "salary"),
     *("posted_at", "status", "quality", "content_hash", "judged_as", "filter_result"),
     *("tracking_id",),
@@ -164,6 +168,7 @@ def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork
         source_company_id=row["source_company_id"],
         tracking_id=row["tracking_id"],
         quality=row["quality"],
+        has_own_page=row["url_key"] is not None,
         **{name: row[name] for name in taken},
     )
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ingestion_pipeline.companies.matching.slices import rules_of
 from ingestion_pipeline.companies.matching.waiting import is_work_waiting, judge_anew
-from ingestion_pipeline.store.tables import job_listings, job_matches, outbox
+from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, outbox
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
+from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock
 
 PAINTER = PROFILE.replace("Python: 10", "Painting: 10").replace("PostgreSQL: 9", "Drawing: 9")
@@ -95,3 +96,48 @@ def test_closed_listings_are_left_alone_and_the_number_of_the_others_is_bounded(
         second = judge_anew(connection, rules, now=now)
 
     assert (first, second) == (3, 1)
+
+
+def test_listings_that_share_one_address_are_each_judged_anew(some: Listings) -> None:
+    """Some boards have one page for all jobs: only the first is known by its address."""
+    ids = [some.add(url=f"http://jobs.test/{number}") for number in range(3)]
+    some.run()
+    for id_ in ids[1:]:
+        some.change(job_listings, id_, url="http://jobs.test/0", url_key=None)
+    some.wishes(PAINTER)
+
+    done = some.run()
+
+    assert done.rejudged == len(ids)
+    assert not waits(some)
+
+
+def test_a_listing_whose_page_is_gone_is_not_judged_anew_for_ever(some: Listings) -> None:
+    some.wishes(PROFILE.replace("[Spamco]", "[Northwind]"))
+    id_ = some.add(description=None)  # the stop list ends it before its page is asked for
+    some.run()
+    some.wishes(PROFILE)  # now its page is asked for, and is not there
+
+    done = some.run()
+
+    assert (done.rejudged, done.counts.skipped) == (1, 1)
+    assert some.row(job_listings, id_).verdict == "skipped"
+    assert not waits(some)
+    assert some.run().rejudged == 0
+
+
+def test_a_listing_that_was_given_up_is_not_judged_anew_before_somebody_looks(
+    some: Listings, web: FakeWeb
+) -> None:
+    some.wishes(PROFILE.replace("[Spamco]", "[Northwind]"))
+    some.add(description=None)
+    some.run()
+    web.routes |= {"/1": "<html><body>a page without a word of the job</body></html>"}
+    some.wishes(PROFILE)
+
+    done = some.run()
+    some.run()
+
+    assert (done.rejudged, done.counts.failed) == (1, 1)
+    assert not waits(some)
+    assert len(some.rows(dead_letters)) == 1

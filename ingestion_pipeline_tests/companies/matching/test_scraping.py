@@ -7,8 +7,11 @@ from typing import Any
 
 import pytest
 
+from ingestion_pipeline.companies.boards.posting import content_hash
 from ingestion_pipeline.companies.matching.detail_asking import proved_columns
+from ingestion_pipeline.companies.matching.judging import same_content
 from ingestion_pipeline.companies.matching.scraping import main_text
+from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, tasks
 from ingestion_pipeline_tests.companies.matching.listings import GOOD, Listings
@@ -171,3 +174,33 @@ def test_what_the_cheap_model_points_at_must_stand_on_the_page() -> None:
     assert found["description"].startswith("We look for")
     assert "Apply now" not in found["description"]
     assert found.keys() == {"description", "location"}
+
+
+def test_what_was_scraped_counts_for_the_listings_quality_and_keys(
+    some: Listings, web: FakeWeb
+) -> None:
+    web.routes |= {"/1": PLAIN}
+    id_ = some.add(description=None, quality={"missing": ["description"]})
+
+    some.run()
+
+    row = some.row(job_listings, id_)
+    said = row._asdict()
+    assert row.quality["level"] == "minimal"
+    assert "description" not in row.quality["missing"]
+    assert row.content_hash == content_hash(said)
+    assert row.fingerprint == fingerprint(row.title, row.company_name, row.description)
+    assert same_content(row.judged_as, row.content_hash)
+
+
+def test_a_page_that_several_listings_share_describes_none_of_them(
+    some: Listings, web: FakeWeb
+) -> None:
+    web.routes |= {"/1": PLAIN}
+    id_ = some.add(description=None, url_key=None)
+
+    some.run()
+
+    listing = some.row(job_listings, id_)
+    assert (listing.description, listing.verdict is not None) == (None, True)
+    assert "/1" not in web.paths
