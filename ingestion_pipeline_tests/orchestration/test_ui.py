@@ -187,6 +187,7 @@ def ui(browser: Path, folder: Path, house: House, dev: Dev) -> Iterator[Ui]:
 def test_the_graph_shows_the_groups_and_their_assets(ui: Ui) -> None:
     ui.open("/asset-groups")
     ui.sees("Global asset lineage", "sources", "series", "notices")
+    ui.sees("catalogs", "companies", "websites")
     ui.page.get_by_text("series", exact=True).filter(visible=True).last.click()
 
     ui.sees("Asset checks", "6 partitions", "chapters")
