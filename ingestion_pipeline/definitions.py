@@ -18,6 +18,7 @@ from ingestion_pipeline.orchestration.checks import (
 )
 from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.datasets import datasets
+from ingestion_pipeline.orchestration.dead_letters import LETTER_JOBS
 from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
@@ -64,6 +65,7 @@ def build_definitions() -> dg.Definitions:
             detect_recipes,
             *CATALOG_JOBS,
             *EXTRACTION_JOBS,
+            *LETTER_JOBS,
             *COMPANY_JOBS,
             ingest_job_board,
             process_listings,

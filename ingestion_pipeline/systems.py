@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -31,6 +31,7 @@ from ingestion_pipeline.sources import Definition, Kind, Source, SourceStatus
 from ingestion_pipeline.sources.changes import declaration
 from ingestion_pipeline.sources.definition import BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.engine.beginning import KINDS
 from ingestion_pipeline.websites.engine.replay import revive_phase
 from ingestion_pipeline.websites.engine.system import WebsiteSystem
@@ -61,6 +62,27 @@ def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime)
     found = letters.letter(connection, letter_id)
     revive = None if found is None else REVIVALS.get(found["task_kind"])
     return letters.replay(connection, letter_id, actor=actor, now=now, revive=revive)
+
+
+def replay_letters(
+    store: Store, letter_ids: Sequence[int], *, actor: str, dry_run: bool = False
+) -> Iterator[letters.Replayed]:
+    """Each letter in a transaction of its own: one that cannot run again stops none.
+
+    A dry run tells what would become of each, and leaves no trace.
+
+    Raises:
+        UnknownLetter: nothing was replayed.
+    """
+    with store.read() as connection:
+        letters.check_letters(connection, letter_ids)
+    for letter_id in dict.fromkeys(letter_ids):
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            outcome = replay(connection, letter_id, actor=actor, now=now)
+            if dry_run:
+                connection.rollback()
+        yield letters.Replayed(letter_id, outcome)
 
 
 def definition_check(sources: Path) -> Callable[[Definition], Iterable[BadField]]:

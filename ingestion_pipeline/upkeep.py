@@ -71,8 +71,8 @@ class Swept:
     errors: Sequence[str]
 
 
-def maintain(shop: Workshop) -> Swept:
-    """Run every sweep once."""
+def maintain(shop: Workshop, *, dry_run: bool = False) -> Swept:
+    """Run every sweep once; a dry run counts what each would do, and undoes it."""
     counts: dict[str, int] = {}
     errors: list[str] = []
     for name, sweep in SWEEPS.items():
@@ -80,16 +80,18 @@ def maintain(shop: Workshop) -> Swept:
             with shop.store.begin() as connection:
                 now = shop.store.clock.now(connection)
                 counts[name] = sweep(connection, shop.settings, now)
+                if dry_run:
+                    connection.rollback()
         except SQLAlchemyError as error:
             errors.append(f"{name}: {error}")
     try:
-        counts["content"] = _prune_content(shop)
+        counts["content"] = _prune_content(shop, dry_run=dry_run)
     except (SQLAlchemyError, OSError) as error:
         errors.append(f"content: {error}")
     return Swept(counts=counts, errors=errors)
 
 
-def _prune_content(shop: Workshop) -> int:
+def _prune_content(shop: Workshop, *, dry_run: bool) -> int:
     """Bodies and readings that no snapshot and no batch points at, once they are old enough."""
     with shop.store.read() as connection:
         kept = objects_of_snapshots(connection)
@@ -97,7 +99,8 @@ def _prune_content(shop: Workshop) -> int:
             select(batch_items.c.fetched, batch_items.c.reading)
         ):
             kept |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
-    return shop.content.prune(kept, older_than_seconds=shop.settings.retention.content_seconds)
+    seconds = shop.settings.retention.content_seconds
+    return shop.content.prune(kept, older_than_seconds=seconds, dry_run=dry_run)
 
 
 def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -149,10 +152,12 @@ def _old_tasks(
 
 
 def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Those that were replayed or discarded; what is open waits for somebody however long."""
     before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
-    statement = delete(dead_letters).where(
-        dead_letters.c.replayed_at.is_not(None), dead_letters.c.failed_at < before
+    is_decided = or_(
+        dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None)
     )
+    statement = delete(dead_letters).where(is_decided, dead_letters.c.failed_at < before)
     return connection.execute(statement).rowcount
 
 

@@ -1,4 +1,4 @@
-"""`ingest dead-letters`: work that was given up, and how to try it again."""
+"""`ingest dead-letters`: work that was given up, to be tried again or to be let go."""
 
 from __future__ import annotations
 
@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.options import examples, json_option
 from ingestion_pipeline.cli.output import (
     Column,
+    Failed,
     Refused,
+    cell,
+    counting,
     say,
     say_facts,
     say_json,
@@ -22,10 +25,11 @@ from ingestion_pipeline.cli.output import (
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
 
+    from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.store import Store
+    from ingestion_pipeline.work.dead_letters import Chosen
 
 LISTED = 1_000  # the newest; a filter shows others
-REPLAYED_AT_ONCE = 100_000
 
 class_option = click.option(
     "--class",
@@ -34,31 +38,48 @@ class_option = click.option(
     help="Only those of this error class.",
 )
 source_option = click.option("--source", "source_id", metavar="ID", help="Only those of a source.")
+dry_run_option = click.option(
+    "--dry-run", is_flag=True, help="Say what would happen, and change nothing."
+)
+ids_argument = click.argument("letter_ids", metavar="[ID]...", type=int, nargs=-1)
 
 
 @click.group("dead-letters")
 def dead_letters() -> None:
-    """Show and replay work that was given up."""
+    """Show, replay and discard work that was given up."""
 
 
-@dead_letters.command("list")
+@dead_letters.command(
+    "list",
+    epilog=examples(
+        "ingest dead-letters list --grouped",
+        "ingest dead-letters list --class transient --source series:solo",
+    ),
+)
 @class_option
 @source_option
-@click.option("--replayed", is_flag=True, help="Also those that were replayed.")
+@click.option("--grouped", is_flag=True, help="One line for each class, source and error.")
+@click.option("--decided", "--replayed", is_flag=True, help="Also those replayed or discarded.")
 @json_option
-def list_(*, error_class: str | None, source_id: str | None, replayed: bool, as_json: bool) -> None:
+def list_(
+    *,
+    error_class: str | None,
+    source_id: str | None,
+    grouped: bool,
+    decided: bool,
+    as_json: bool,
+) -> None:
     """Show open dead letters, newest first."""
-    from ingestion_pipeline.work.dead_letters import list_letters
+    from ingestion_pipeline.work.dead_letters import letter_groups, list_letters
 
+    if grouped and decided:
+        raise Refused("--grouped shows what is open; leave out --decided")
     with opened() as (_, store), store.read() as connection:
-        _check_source(connection, source_id)
-        letters = list_letters(
-            connection,
-            error_class=error_class,
-            source_id=source_id,
-            replayed=replayed,
-            limit=LISTED,
-        )
+        chosen = _chosen(connection, error_class, source_id)
+        if grouped:
+            _say_groups(letter_groups(connection, chosen), as_json=as_json)
+            return
+        letters = list_letters(connection, chosen, decided=decided, limit=LISTED)
     if as_json:
         say_json([_listed(letter) for letter in letters])
     elif not letters:
@@ -97,30 +118,79 @@ def _say_letters(letters: Sequence[RowMapping]) -> None:
     say("\n`ingest dead-letters show ID` tells all of one, `replay ID` tries it again (times: UTC)")
 
 
-@dead_letters.command()
-@click.argument("letter_id", metavar="ID", type=int)
-@json_option
-def show(*, letter_id: int, as_json: bool) -> None:
-    """Show all of one: payload, error, stack."""
-    from ingestion_pipeline.work.dead_letters import letter
-
-    with opened() as (_, store), store.read() as connection:
-        found = letter(connection, letter_id)
-    if found is None:
-        raise Refused(f"there is no dead letter {letter_id}; `ingest dead-letters list` shows all")
+def _say_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
     if as_json:
-        say_json(dict(found))
+        say_json([dict(one) for one in groups])
         return
-    say_facts({str(key): value for key, value in found.items() if key != "stack"})
-    if found["stack"]:
-        say("\n" + found["stack"])
+    if not groups:
+        say("no dead letters")
+        return
+    numbers = [Column(name, is_number=True) for name in ("letters", "times", "newest")]
+    columns = [Column("class"), Column("source"), Column("error"), *numbers, Column("failed at")]
+    keys = ("error_class", "source_id", "error_code", "letters", "occurrences", "newest")
+    rows = [[*(one[key] for key in keys), f"{one['failed_at']:%Y-%m-%d %H:%M}"] for one in groups]
+    say_table(columns, rows)
+    say("\n`ingest dead-letters replay --class C --source ID` tries a group again (times: UTC)")
 
 
-@dead_letters.command()
-@click.argument("letter_ids", metavar="[ID]...", type=int, nargs=-1)
+@dead_letters.command(
+    epilog=examples("ingest dead-letters show 7", "ingest dead-letters show 7 --body > body.html")
+)
+@click.argument("letter_id", metavar="ID", type=int)
+@click.option("--body", is_flag=True, help="Print what was served, as it was, and nothing else.")
+@json_option
+def show(*, letter_id: int, body: bool, as_json: bool) -> None:
+    """Show all of one: payload, error, stack, and the snapshots it is about."""
+    from ingestion_pipeline.pages.letter_snapshots import letter_snapshots
+    from ingestion_pipeline.work.dead_letters import UnknownLetter, letter, state_of
+
+    with opened() as (settings, store), store.read() as connection:
+        found = letter(connection, letter_id)
+        if found is None:
+            raise Refused(str(UnknownLetter([letter_id])))
+        kept = letter_snapshots(connection, found)
+    if body:
+        _print_body(settings, letter_id, kept)
+        return
+    facts = {str(key): value for key, value in found.items()} | {"state": state_of(found)}
+    if as_json:
+        say_json(facts | {"snapshots": [dict(one) for one in kept]})
+        return
+    stack = facts.pop("stack")
+    say_facts(facts)
+    for one in kept:
+        kind = one["content_type"] or "no content type"
+        said = f"answered {one['status_code']}, {one['size_bytes']} bytes, {kind}"
+        say(f"\nsnapshot {one['id']} of {cell(one['fetched_at'])}: {said}\n  {one['url']}")
+    if kept:
+        say(f"  `ingest dead-letters show {letter_id} --body` prints it")
+    if stack:
+        say("\n" + stack)
+
+
+def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) -> None:
+    from ingestion_pipeline.pages.content import ContentStore
+    from ingestion_pipeline.work.errors import WorkError
+
+    if not kept:
+        said = f"nothing of what dead letter {letter_id} is about was stored, or it is gone"
+        raise Failed(f"{said}; `ingest dead-letters show {letter_id}` tells its URL")
+    try:
+        served = ContentStore(settings.home / "content").get(kept[0]["body_hash"])
+    except WorkError as error:
+        raise Failed(f"snapshot {kept[0]['id']} cannot be read: {error}") from error
+    click.echo(served, nl=False)
+
+
+@dead_letters.command(
+    epilog=examples(
+        "ingest dead-letters replay --class transient --dry-run", "ingest dead-letters replay 7 8"
+    )
+)
+@ids_argument
 @class_option
 @source_option
-@click.option("--dry-run", is_flag=True, help="Say what would happen, and change nothing.")
+@dry_run_option
 def replay(
     *, letter_ids: tuple[int, ...], error_class: str | None, source_id: str | None, dry_run: bool
 ) -> None:
@@ -128,60 +198,88 @@ def replay(
 
     By ids, or all open ones of an error class or a source.
     """
-    if bool(letter_ids) == bool(error_class or source_id):
-        raise Refused("say which: either ids, or --class and/or --source")
+    from ingestion_pipeline.systems import replay_letters
+
     with opened() as (_, store):
-        with store.read() as connection:
-            _check_source(connection, source_id)
-            chosen = letter_ids or _open_ids(connection, error_class, source_id)
-            _check_ids(connection, chosen)
-        outcomes = [_replay(store, one, dry_run=dry_run) for one in dict.fromkeys(chosen)]
-    for letter_id, outcome, _ in outcomes:
-        say(f"{letter_id}: {'would be ' if dry_run and outcome == 'queued' else ''}{outcome}")
-    left = sum(not is_replayed for *_, is_replayed in outcomes)
+        chosen = _ids(store, letter_ids, error_class, source_id)
+        outcomes = list(
+            counting(
+                replay_letters(store, chosen, actor=actor(), dry_run=dry_run),
+                total=len(chosen),
+                noun="dead letter",
+            )
+        )
+    for one in outcomes:
+        would_be = "would be " if dry_run and one.outcome == "queued" else ""
+        say(f"{one.letter_id}: {would_be}{one.outcome}")
+    left = sum(not one.runs_again for one in outcomes)
     say(f"{len(outcomes) - left} {'to replay' if dry_run else 'replayed'}, {left} left as they are")
     if left:
         raise click.exceptions.Exit(1)
 
 
-def _replay(store: Store, letter_id: int, *, dry_run: bool) -> tuple[int, str, bool]:
-    """The id, what its replay came to, and whether the work runs again."""
-    from ingestion_pipeline.systems import replay as replay_letter
-    from ingestion_pipeline.work.dead_letters import letter
-
-    with store.begin() as connection:
-        now = store.clock.now(connection)
-        outcome = replay_letter(connection, letter_id, actor=actor(), now=now)
-        after = letter(connection, letter_id)
-        if dry_run:
-            connection.rollback()
-    is_replayed = after is not None and after["replayed_at"] == now
-    return letter_id, outcome, is_replayed
-
-
-def _open_ids(
-    connection: Connection, error_class: str | None, source_id: str | None
-) -> tuple[int, ...]:
-    from ingestion_pipeline.work.dead_letters import list_letters
-
-    letters = list_letters(
-        connection, error_class=error_class, source_id=source_id, limit=REPLAYED_AT_ONCE
+@dead_letters.command(
+    epilog=examples(
+        'ingest dead-letters discard 7 --reason "the page is gone for good"',
+        'ingest dead-letters discard --source catalog:old --reason "site closed" --dry-run',
     )
-    return tuple(letter["id"] for letter in letters)
+)
+@ids_argument
+@class_option
+@source_option
+@click.option("--reason", required=True, help="Why nobody has to look at them; kept with them.")
+@dry_run_option
+def discard(
+    *,
+    letter_ids: tuple[int, ...],
+    error_class: str | None,
+    source_id: str | None,
+    reason: str,
+    dry_run: bool,
+) -> None:
+    """Close letters that nobody has to look at any more.
+
+    By ids, or all open ones of an error class or a source. Their work stays as it is: what fails
+    again writes a letter again.
+    """
+    from ingestion_pipeline.work import dead_letters as letters
+
+    with opened() as (_, store):
+        chosen = _ids(store, letter_ids, error_class, source_id)
+        with store.begin() as connection:
+            now = store.clock.now(connection)
+            try:
+                closed = letters.discard(connection, chosen, reason=reason, actor=actor(), now=now)
+            except ValueError as error:
+                raise Refused(str(error)) from error
+            if dry_run:
+                connection.rollback()
+    left = len(set(chosen)) - len(closed)
+    say(f"{len(closed)} {'to discard' if dry_run else 'discarded'}, {left} left: not open any more")
 
 
-def _check_ids(connection: Connection, letter_ids: Sequence[int]) -> None:
-    """Nothing is replayed unless every id exists."""
-    from ingestion_pipeline.work.dead_letters import letter
+def _ids(
+    store: Store, letter_ids: Sequence[int], error_class: str | None, source_id: str | None
+) -> Sequence[int]:
+    """The letters that the command means; each exists."""
+    from ingestion_pipeline.work.dead_letters import UnknownLetter, check_letters, open_ids
 
-    unknown = [str(one) for one in letter_ids if letter(connection, one) is None]
-    if unknown:
-        known = "`ingest dead-letters list` shows all; nothing was replayed"
-        raise Refused(f"there is no dead letter {', '.join(unknown)}; {known}")
+    if bool(letter_ids) == bool(error_class or source_id):
+        raise Refused("say which: either ids, or --class and/or --source")
+    with store.read() as connection:
+        chosen = _chosen(connection, error_class, source_id)
+        ids = letter_ids or open_ids(connection, chosen)
+        try:
+            check_letters(connection, ids)
+        except UnknownLetter as error:
+            raise Refused(f"{error}; nothing was changed") from error
+    return ids
 
 
-def _check_source(connection: Connection, source_id: str | None) -> None:
+def _chosen(connection: Connection, error_class: str | None, source_id: str | None) -> Chosen:
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
+    from ingestion_pipeline.work.dead_letters import Chosen
 
     if source_id is not None and not sources_by_id(connection, [source_id]):
         raise UnknownSource(source_id)
+    return Chosen(error_class=error_class, source_id=source_id)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
 from io import BytesIO, TextIOWrapper
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TextIO, cast
+from typing import TextIO, TypeVar, cast
 
 import click
+
+Item = TypeVar("Item")
 
 WIDTH = 100  # a table is never wider, unless the terminal is
 LONGEST_ID = 48  # longer ones fold; what is cut in two can still be read
@@ -149,6 +151,18 @@ def shortened(text: str, length: int) -> str:
     """The text on one line, cut to a length with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= length else line[: length - 1].rstrip() + "…"
+
+
+def counting(items: Iterable[Item], *, total: int, noun: str) -> Iterator[Item]:
+    """The items as they come; on a terminal a bar grows meanwhile, in a pipe nothing is shown."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    yield from track(items, total=total, description=f"{noun}s", console=console, transient=True)
 
 
 def _width(name: str, cells: Sequence[Sequence[str]], position: int) -> int:

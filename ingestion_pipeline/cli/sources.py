@@ -167,13 +167,13 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.sources.belonging import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.status import watched_source
-    from ingestion_pipeline.work.dead_letters import list_letters
+    from ingestion_pipeline.work.dead_letters import Chosen, list_letters, state_of
 
     with opened() as (settings, store), store.read() as connection:
         now, watched = store.clock.now(connection), watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
-        letters = list_letters(connection, source_id=source_id, replayed=True, limit=3)
+        letters = list_letters(connection, Chosen(source_id=source_id), decided=True, limit=3)
         home = homes(connection, [source_id])[source_id]
         crawl = recipe_facts(connection, watched.source)
         crawl |= catalog_facts(connection, watched.source, settings)
@@ -181,16 +181,16 @@ def show(*, source_id: str, as_json: bool) -> None:
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}
     poll = asdict(watched.poll) if watched.poll else None
-    keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts", "replayed_at")
+    keys = ("id", "failed_at", "error_class", "error_code", "error", "attempts")
+    keys += ("replayed_at", "discarded_at", "discard_reason")
     dead = [{key: letter[key] for key in keys} for letter in letters]
     if as_json:
         say_json(facts | {"poll": poll, "dead_letters": dead})
         return
     say_facts(facts | {f"poll {key}": value for key, value in (poll or {}).items()})
     for letter in dead:
-        state, failed_at = "replayed" if letter["replayed_at"] else "open", letter["failed_at"]
-        said = f"\ndead letter {letter['id']} ({state}, {failed_at:%Y-%m-%d %H:%M})"
-        say(f"{said}\n  {letter['error_code']}: {letter['error']}")
+        state = f"{state_of(letter)}, {letter['failed_at']:%Y-%m-%d %H:%M}"
+        say(f"\ndead letter {letter['id']} ({state})\n  {letter['error_code']}: {letter['error']}")
 
 
 @sources.command("import")

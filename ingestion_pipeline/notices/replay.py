@@ -8,7 +8,7 @@ from sqlalchemy import Connection, RowMapping, update
 
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, make_due
-from ingestion_pipeline.store.tables import dead_letters, recipients
+from ingestion_pipeline.store.tables import OPEN, dead_letters, recipients
 
 
 def revive_messages(connection: Connection, letter: RowMapping, now: datetime) -> str:
@@ -35,7 +35,7 @@ def _close_others(connection: Connection, recipient: str, *, now: datetime) -> N
         update(dead_letters)
         .where(
             dead_letters.c.task_kind == DELIVER,
-            dead_letters.c.replayed_at.is_(None),
+            OPEN,
             dead_letters.c.payload["recipient"].as_string() == recipient,
         )
         .values(replayed_at=now)

@@ -1,6 +1,7 @@
 """The jobs: three poll what is due, one a single source, one tells, two keep the house."""
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -10,9 +11,11 @@ from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.heartbeat import whole_run
+from ingestion_pipeline.orchestration.history import forget_runs
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.definition import TIERS, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -53,15 +56,37 @@ deliver_notices = dg.define_asset_job(
 )
 
 
+class Keeping(dg.Config):
+    """Whether to keep the house, or to tell what that would do."""
+
+    dry_run: bool = Field(
+        default=False, description="count what each sweep would take or change, and leave it"
+    )
+
+
 @dg.op(out=dg.Out(is_required=False))
-def keep(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def keep(
+    context: dg.OpExecutionContext, config: Keeping, workshop: WorkshopResource
+) -> Iterator[Any]:
     """Retention, tiers and checks; one failing sweep does not stop the others."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
-        swept = keep_house(shop)
-        yield from changed_checks(context.instance, shop, FINDERS)
-    context.log.info("swept: %s", swept.counts)
+        swept = keep_house(shop, dry_run=config.dry_run)
+        forgotten = _forget_runs(context, shop, dry_run=config.dry_run)
+        if not config.dry_run:
+            yield from changed_checks(context.instance, shop, FINDERS)
+    counts = dict(swept.counts) | {"dagster_runs": forgotten}
+    context.log.info("%s: %s", "would sweep" if config.dry_run else "swept", counts)
     if swept.errors:
         raise dg.Failure("; ".join(swept.errors), allow_retries=False)
+    yield dg.Output(None, metadata=counts)
+
+
+def _forget_runs(context: dg.OpExecutionContext, shop: Workshop, *, dry_run: bool) -> int:
+    keep = shop.settings.retention
+    with shop.store.read() as connection:
+        before = shop.store.clock.now(connection) - timedelta(seconds=keep.dagster_runs_seconds)
+    at_most = keep.dagster_runs_at_once
+    return forget_runs(context.instance, before=before, at_most=at_most, dry_run=dry_run)
 
 
 @dg.job(description="Keep the house: retention, cooling of tiers, checks.")

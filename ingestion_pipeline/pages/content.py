@@ -112,7 +112,9 @@ class ContentStore:
         named = _NAME.fullmatch(content_hash) is not None
         return named and os.path.isfile(self._path(content_hash))  # noqa: PTH113
 
-    def prune(self, kept: Collection[str | None], *, older_than_seconds: float) -> int:
+    def prune(
+        self, kept: Collection[str | None], *, older_than_seconds: float, dry_run: bool = False
+    ) -> int:
         """What is not among `kept` and was written longer ago is gone; how many files that was.
 
         The age protects what a run has just stored and not yet written down, and a put of the same
@@ -124,7 +126,8 @@ class ContentStore:
             name = path.parent.name + path.name
             with suppress(FileNotFoundError):  # another sweep was quicker
                 if name not in kept and path.lstat().st_mtime < before:
-                    path.unlink()
+                    if not dry_run:
+                        path.unlink()
                     gone += 1
         return gone
 

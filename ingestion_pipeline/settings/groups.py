@@ -251,7 +251,7 @@ class Retention(Group):
     finished_rows: int = Field(default=1_000, ge=0, description="finished tasks kept at the most")
     failed_rows: int = Field(default=5_000, ge=0, description="failed tasks kept at the most")
     dead_letters_seconds: int = Field(
-        default=30 * DAY, ge=0, description="dead letters, once replayed"
+        default=30 * DAY, ge=0, description="dead letters, once replayed or discarded"
     )
     snapshots_seconds: int = Field(
         default=30 * DAY, ge=0, description="snapshots of a page, but for its last good one"
@@ -263,6 +263,14 @@ class Retention(Group):
         default=6 * HOUR, ge=0, description="bodies and readings that nothing points at"
     )
     runs_seconds: int = Field(default=7 * DAY, ge=0, description="heartbeats of ended runs")
+    dagster_runs_seconds: int = Field(
+        default=14 * DAY,
+        ge=0,
+        description="Dagster's ended runs with their events, but for what an asset's page shows",
+    )
+    dagster_runs_at_once: int = Field(
+        default=500, ge=1, description="Dagster's runs that one maintenance takes away"
+    )
     outbox_seconds: int = Field(
         default=7 * DAY, ge=0, description="outbox rows, once they are notices"
     )

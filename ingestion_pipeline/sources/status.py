@@ -12,7 +12,7 @@ from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.registry import BY_FILE, REMOVED
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
-from ingestion_pipeline.store.tables import ACTIVE, dead_letters, outbox, sources, tasks
+from ingestion_pipeline.store.tables import ACTIVE, OPEN, dead_letters, outbox, sources, tasks
 from ingestion_pipeline.work.errors import ErrorClass
 from ingestion_pipeline.work.task import TaskStatus
 
@@ -110,7 +110,7 @@ def totals(connection: Connection, *, now: datetime) -> Totals:
         .where(ACTIVE)
     )
     due, in_progress, abandoned, retrying = connection.execute(counts).one()
-    open_letters = select(func.count()).where(dead_letters.c.replayed_at.is_(None))
+    open_letters = select(func.count()).select_from(dead_letters).where(OPEN)
     unhandled = select(func.count()).where(outbox.c.handled_at.is_(None))
     return Totals(
         sources={row.status: row.sources for row in connection.execute(by_status)},

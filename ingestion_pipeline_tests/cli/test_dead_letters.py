@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from sqlalchemy import insert, select, update
 
+from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import audit_log, dead_letters, tasks
+from ingestion_pipeline.store.tables import audit_log, dead_letters, snapshots, tasks
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 
@@ -128,3 +131,55 @@ def test_a_replayed_task_is_due_with_all_its_attempts(
     ingest.done("dead-letters", "replay", str(letter))
 
     assert ingest.json("sources", "show", "series:solo")["poll"]["attempts"] == 0
+
+
+def test_letters_are_grouped_and_their_newest_is_named(
+    ingest: Ingest, database: Store, letter: int
+) -> None:
+    other = bury(database, error_class="transient")
+
+    groups = ingest.json("dead-letters", "list", "--grouped")
+
+    assert [(one["error_class"], one["newest"]) for one in groups] == [
+        ("permanent", letter),
+        ("transient", other),
+    ]
+    assert "permanent_404" in ingest.done("dead-letters", "list", "--grouped")
+    assert "leave out" in ingest.refused("dead-letters", "list", "--grouped", "--decided")
+
+
+def test_letters_are_discarded_with_a_reason_by_class_or_not_at_all(
+    ingest: Ingest, database: Store, letter: int
+) -> None:
+    other = bury(database, error_class="transient")
+    chosen = ("dead-letters", "discard", "--class", "transient", "--reason", "the host is gone")
+
+    assert "1 to discard" in ingest.done(*chosen, "--dry-run")
+    assert len(ingest.json("dead-letters", "list")) == 2
+    assert "1 discarded" in ingest.done(*chosen)
+
+    assert [one["id"] for one in ingest.json("dead-letters", "list")] == [letter]
+    shown = ingest.json("dead-letters", "show", str(other))
+    assert (shown["state"], shown["discard_reason"]) == ("discarded", "the host is gone")
+    assert "--reason" in ingest.refused("dead-letters", "discard", str(letter))
+    assert "with a reason" in ingest.refused(
+        "dead-letters", "discard", str(letter), "--reason", " "
+    )
+
+
+def test_a_letter_is_shown_with_what_was_served(
+    ingest: Ingest, database: Store, home: Path, letter: int
+) -> None:
+    nothing = ingest("dead-letters", "show", str(letter), "--body")
+    assert (nothing.exit_code, "nothing of what" in nothing.stderr) == (1, True)
+    body = ContentStore(home / "content").put(b"<rss>broken")
+    with database.begin() as connection:
+        row = {"url": "https://a.test/feed", "source_id": "series:solo", "size_bytes": 11}
+        row |= {"content_hash": body, "body_hash": body, "status_code": 200}
+        moment = database.clock.now(connection)
+        connection.execute(insert(snapshots).values(row | {"fetched_at": moment}))
+
+    assert ingest.done("dead-letters", "show", str(letter), "--body") == "<rss>broken"
+    [kept] = ingest.json("dead-letters", "show", str(letter))["snapshots"]
+    assert (kept["status_code"], kept["url"]) == (200, "https://a.test/feed")
+    assert "answered 200, 11 bytes" in ingest.done("dead-letters", "show", str(letter))

@@ -9,7 +9,16 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.dead_letters import Burial, bury, letter, list_letters, replay
+from ingestion_pipeline.work.dead_letters import (
+    Burial,
+    Chosen,
+    bury,
+    discard,
+    letter,
+    letter_groups,
+    list_letters,
+    replay,
+)
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask, Task, TaskStatus, failed
@@ -45,7 +54,7 @@ def buried(
 
 def only_letter(store: Store) -> int:
     with store.read() as connection:
-        [found] = list_letters(connection, replayed=True)
+        [found] = list_letters(connection, decided=True)
     return found["id"]
 
 
@@ -103,7 +112,7 @@ def test_letters_are_listed_newest_first_and_by_class_and_source(
 
     def listed(**filters: str) -> list[str]:
         with store.read() as connection:
-            return [row["source_id"] for row in list_letters(connection, **filters)]  # type: ignore[arg-type]
+            return [row["source_id"] for row in list_letters(connection, Chosen(**filters))]
 
     assert listed() == ["series:b", "series:a"]
     assert listed(error_class="permanent") == ["series:a"]
@@ -121,7 +130,7 @@ def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetim
     with store.read() as connection:
         again = claims.tasks_by_id(connection, [task.id])[task.id]
         assert list_letters(connection) == []
-        assert list_letters(connection, replayed=True)[0]["replayed_at"] == later
+        assert list_letters(connection, decided=True)[0]["replayed_at"] == later
     assert (again.status, again.attempts, again.not_before) == (TaskStatus.PENDING, 0, later)
     assert again.fence == task.fence
 
@@ -182,3 +191,84 @@ def test_a_disabled_sources_letter_stays_and_says_why(
 def test_an_unknown_letter_is_named(store: Store, now: datetime) -> None:
     with pytest.raises(LookupError, match="no dead letter 7"):
         try_replay(store, 7, now)
+
+
+def test_letters_are_grouped_by_class_source_and_error_with_the_most_numerous_first(
+    store: Store, now: datetime
+) -> None:
+    slow = Transient("timed out", code="timeout")
+    for name in ("a", "b"):
+        buried(store, now, a_new_task(dedupe_key=name, source_id="series:a"), slow)
+    buried(store, now, a_new_task(dedupe_key="c", source_id="series:b"))
+
+    with store.read() as connection:
+        groups = letter_groups(connection)
+        of_b = letter_groups(connection, Chosen(source_id="series:b"))
+
+    shown = [(one["error_class"], one["source_id"], one["letters"]) for one in groups]
+    assert shown == [("transient", "series:a", 2), ("permanent", "series:b", 1)]
+    assert [one["error_code"] for one in of_b] == ["http_410"]
+
+
+def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(
+    store: Store, now: datetime
+) -> None:
+    buried(store, now)
+    letter_id = only_letter(store)
+    with store.begin() as connection:
+        closed = discard(connection, [letter_id], reason="gone for good", actor="ann", now=now)
+        again = discard(connection, [letter_id], reason="twice", actor="bob", now=now)
+
+    assert (closed, again) == ([letter_id], [])
+    with store.read() as connection:
+        assert list_letters(connection) == []
+        found = letter(connection, letter_id)
+        said = connection.execute(select(audit_log.c.actor, audit_log.c.detail)).all()
+    assert found is not None
+    assert (found["discard_reason"], found["discarded_at"]) == ("gone for good", now)
+    assert said == [("ann", {"reason": "gone for good"})]
+
+
+def test_what_fails_again_after_a_letter_was_discarded_writes_another(
+    store: Store, now: datetime
+) -> None:
+    task = buried(store, now)
+    first = only_letter(store)
+    with store.begin() as connection:
+        discard(connection, [first], reason="known", actor="ann", now=now)
+        bury(connection, [Burial(task=task, error=GONE)], now=now)
+
+    with store.read() as connection:
+        [second] = list_letters(connection)
+    assert (second["id"] != first, second["occurrences"]) == (True, 1)
+
+
+def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(
+    store: Store, now: datetime
+) -> None:
+    buried(store, now)
+    letter_id = only_letter(store)
+
+    with store.begin() as connection:
+        with pytest.raises(ValueError, match="a reason"):
+            discard(connection, [letter_id], reason="  ", actor="ann", now=now)
+        with pytest.raises(LookupError, match="no dead letter 99"):
+            discard(connection, [letter_id, 99], reason="gone", actor="ann", now=now)
+
+    with store.read() as connection:
+        assert len(list_letters(connection)) == 1
+
+
+def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(
+    store: Store, now: datetime
+) -> None:
+    buried(store, now)
+    letter_id = only_letter(store)
+    with store.begin() as connection:
+        discard(connection, [letter_id], reason="gone", actor="ann", now=now)
+
+    assert try_replay(store, letter_id, now) == "queued"
+    with store.read() as connection:
+        found = letter(connection, letter_id)
+    assert found is not None
+    assert (found["replayed_at"], found["discarded_at"]) == (now, None)

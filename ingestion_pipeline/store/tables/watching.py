@@ -22,7 +22,7 @@ from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 # partial index only if the query repeats its condition literally.
 ACTIVE = text("ended_at IS NULL")
 ENDED = text("ended_at IS NOT NULL")
-OPEN = text("replayed_at IS NULL")
+OPEN = text("replayed_at IS NULL AND discarded_at IS NULL")
 SPAWNED = text("parent_id IS NOT NULL")
 OF_A_SOURCE = text("source_id IS NOT NULL")
 # Polls are taken by tier and there is one of each source: what is taken by source is the rest.
@@ -179,6 +179,8 @@ dead_letters = Table(
     Column("tracking_id", String(36), nullable=False),
     Column("failed_at", UtcDateTime, nullable=False, comment="the last time"),
     Column("replayed_at", UtcDateTime),
+    Column("discarded_at", UtcDateTime),
+    Column("discard_reason", Text, comment="why nobody has to look at it"),
     Index(
         "uq_dead_letters_open",
         "task_id",

@@ -1,0 +1,78 @@
+"""Given-up work is tried again from the Launchpad."""
+
+from __future__ import annotations
+
+import dagster as dg
+from sqlalchemy import insert, select
+
+from ingestion_pipeline.store.tables import audit_log, dead_letters, tasks
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.orchestration.house import House, run_job, why_it_failed
+from ingestion_pipeline_tests.pollers import given_sources
+
+
+def a_letter(house: House, error_class: str = "transient") -> int:
+    with house.open() as shop:
+        given_sources(shop.store, a_definition())
+        with shop.store.begin() as connection:
+            statement = insert(dead_letters).values(
+                task_id=connection.execute(select(tasks.c.id)).scalar_one(),
+                task_kind="poll",
+                source_id="series:solo",
+                payload={},
+                error_class=error_class,
+                error_code="timeout",
+                error="timed out",
+                attempts=3,
+                tracking_id="t",
+                failed_at=shop.store.clock.now(connection),
+            )
+            return connection.execute(statement.returning(dead_letters.c.id)).scalar_one()
+
+
+def replayed(instance: dg.DagsterInstance, **config: object) -> dg.ExecuteInProcessResult:
+    given = {"ops": {"replay": {"config": {"actor": "ann", **config}}}}
+    return run_job("replay_dead_letters", instance, config=given)
+
+
+def numbers(result: dg.ExecuteInProcessResult) -> dict[str, object]:
+    [event] = [one for one in result.all_events if one.is_successful_output]
+    metadata = event.step_output_data.metadata
+    return {name: one.value for name, one in metadata.items() if name != "letters"}
+
+
+def audited(house: House) -> list[str]:
+    with house.open() as shop, shop.store.read() as connection:
+        query = select(audit_log.c.actor).where(audit_log.c.action == "dead_letter.replay")
+        return list(connection.execute(query).scalars())
+
+
+def test_a_dry_run_tells_and_the_real_one_replays_once(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    a_letter(house)
+
+    tried = replayed(instance, error_class="transient", dry_run=True)
+    assert (numbers(tried), audited(house)) == ({"to_replay": 1, "left_open": 0}, [])
+
+    done = replayed(instance, error_class="transient")
+    assert (numbers(done), audited(house)) == ({"replayed": 1, "left_open": 0}, ["ann"])
+    assert numbers(replayed(instance, source="series:solo")) == {"replayed": 0, "left_open": 0}
+
+
+def test_what_the_launchpad_got_wrong_is_said_and_nothing_is_replayed(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    letter_id = a_letter(house)
+
+    wrong = [
+        {},
+        {"ids": [letter_id], "source": "series:solo"},
+        {"ids": [99]},
+        {"error_class": "odd"},
+    ]
+    said = [why_it_failed(replayed(instance, **config)) for config in wrong]
+
+    cures = ["say which", "say which", "no dead letter 99", "is none of transient"]
+    assert all(cure in one for cure, one in zip(cures, said, strict=True)), said
+    assert audited(house) == []

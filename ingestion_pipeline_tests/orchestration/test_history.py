@@ -1,0 +1,85 @@
+"""Dagster's own history: what ended long ago goes, what an asset's page shows stays."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+from sqlalchemy import insert
+
+from ingestion_pipeline.orchestration.history import forget_runs
+from ingestion_pipeline.store import tables
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.orchestration.house import House, run_job
+
+KEYS = dg.StaticPartitionsDefinition(["a", "b"])
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+
+
+@dg.asset(partitions_def=KEYS)
+def things() -> None: ...
+
+
+@dg.asset
+def summary() -> None: ...
+
+
+def a_run(instance: dg.DagsterInstance, asset: dg.AssetsDefinition, key: str | None = None) -> str:
+    result = dg.materialize([asset], instance=instance, partition_key=key)
+    return result.run_id
+
+
+def kept(instance: dg.DagsterInstance) -> set[str]:
+    return set(instance.get_run_ids())
+
+
+def test_old_runs_go_and_those_with_a_partitions_newest_materialization_stay(
+    instance: dg.DagsterInstance,
+) -> None:
+    runs = [a_run(instance, things, key) for key in ("a", "a", "b")]
+    runs += [a_run(instance, summary) for _ in range(2)]
+
+    assert forget_runs(instance, before=LATER, at_most=10, dry_run=True) == 2
+    assert kept(instance) == set(runs)
+    assert forget_runs(instance, before=LATER, at_most=10) == 2
+
+    assert kept(instance) == {runs[1], runs[2], runs[4]}
+    assert instance.get_materialized_partitions(dg.AssetKey("things")) == {"a", "b"}
+    assert forget_runs(instance, before=LATER, at_most=10) == 0
+
+
+def test_the_oldest_go_first_and_no_more_than_the_limit(instance: dg.DagsterInstance) -> None:
+    runs = [a_run(instance, summary) for _ in range(4)]
+
+    assert forget_runs(instance, before=LATER, at_most=2) == 2
+
+    assert kept(instance) == set(runs[2:])
+
+
+def test_young_runs_and_those_that_go_on_stay(instance: dg.DagsterInstance) -> None:
+    for _ in range(2):
+        a_run(instance, summary)
+    instance.create_run_for_job(dg.job(name="idle")(lambda: None))
+
+    yesterday = datetime.now(UTC) - timedelta(days=1)
+    assert forget_runs(instance, before=yesterday, at_most=10) == 0
+    assert forget_runs(instance, before=LATER, at_most=10) == 1
+    assert len(kept(instance)) == 2
+
+
+def test_a_dry_run_of_maintain_counts_and_changes_nothing(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    with house.open() as shop, shop.store.begin() as connection:
+        long_ago = {"started_at": NOON, "lease_until": NOON, "ended_at": NOON}
+        row = {"run_id": "r", "lease_owner": "o", "job": "j"} | long_ago
+        connection.execute(insert(tables.runs).values(row))
+
+    def swept(*, dry_run: bool) -> object:
+        config = {"ops": {"keep": {"config": {"dry_run": dry_run}}}}
+        result = run_job("maintain", instance, config=config)
+        [output] = [one for one in result.all_events if one.is_successful_output]
+        return output.step_output_data.metadata["runs"].value
+
+    assert [swept(dry_run=True), swept(dry_run=True), swept(dry_run=False)] == [1, 1, 1]
+    assert swept(dry_run=False) == 0
