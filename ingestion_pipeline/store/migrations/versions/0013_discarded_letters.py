@@ -5,7 +5,7 @@ from alembic import op
 
 from ingestion_pipeline.store.types import UtcDateTime
 
-revision = "0018"
+revision = "0013"
 down_revision = "0012"
 
 OPEN = sa.text("replayed_at IS NULL AND discarded_at IS NULL")
