@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import examples, json_option
+from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     Failed,
@@ -49,13 +49,7 @@ def dead_letters() -> None:
     """Show, replay and discard work that was given up."""
 
 
-@dead_letters.command(
-    "list",
-    epilog=examples(
-        "ingest dead-letters list --grouped",
-        "ingest dead-letters list --class transient --source series:solo",
-    ),
-)
+@dead_letters.command("list")
 @class_option
 @source_option
 @click.option("--grouped", is_flag=True, help="One line for each class, source and error.")
@@ -133,9 +127,7 @@ def _say_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
     say("\n`ingest dead-letters replay --class C --source ID` tries a group again (times: UTC)")
 
 
-@dead_letters.command(
-    epilog=examples("ingest dead-letters show 7", "ingest dead-letters show 7 --body > body.html")
-)
+@dead_letters.command()
 @click.argument("letter_id", metavar="ID", type=int)
 @click.option("--body", is_flag=True, help="Print what was served, as it was, and nothing else.")
 @json_option
@@ -182,11 +174,7 @@ def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) 
     click.echo(served, nl=False)
 
 
-@dead_letters.command(
-    epilog=examples(
-        "ingest dead-letters replay --class transient --dry-run", "ingest dead-letters replay 7 8"
-    )
-)
+@dead_letters.command()
 @ids_argument
 @class_option
 @source_option
@@ -218,12 +206,7 @@ def replay(
         raise click.exceptions.Exit(1)
 
 
-@dead_letters.command(
-    epilog=examples(
-        'ingest dead-letters discard 7 --reason "the page is gone for good"',
-        'ingest dead-letters discard --source catalog:old --reason "site closed" --dry-run',
-    )
-)
+@dead_letters.command()
 @ids_argument
 @class_option
 @source_option

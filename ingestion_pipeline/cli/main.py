@@ -10,6 +10,7 @@ from ingestion_pipeline.cli.companies import companies
 from ingestion_pipeline.cli.dead_letters import dead_letters
 from ingestion_pipeline.cli.demo import demo
 from ingestion_pipeline.cli.doctor import doctor
+from ingestion_pipeline.cli.examples import show_examples
 from ingestion_pipeline.cli.export import export
 from ingestion_pipeline.cli.extractions import extractions
 from ingestion_pipeline.cli.init import init
@@ -87,3 +88,4 @@ for command in (
     *(profile, matches, settings, status, dead_letters, export, read, doctor, demo),
 ):
     main.add_command(command)
+show_examples(main)

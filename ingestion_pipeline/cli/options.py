@@ -13,11 +13,6 @@ json_option = click.option(
 )
 
 
-def examples(*lines: str) -> str:
-    """What a command's help ends with: whole command lines, each on its own."""
-    return "\n".join(["\b", "Examples:", *(f"  {line}" for line in lines)])
-
-
 class JsonObject(click.ParamType[dict[str, Any]]):
     """An option whose value is a JSON object."""
 
