@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli import doctor_checks as checks
+from ingestion_pipeline.cli import doctor_reach as reach
 from ingestion_pipeline.cli.doctor_checks import Check
 from ingestion_pipeline.cli.opening import cannot_open, environment, shown_database
 from ingestion_pipeline.cli.options import json_option
@@ -28,13 +29,14 @@ if TYPE_CHECKING:
 
 
 @click.command()
+@click.option("--offline", is_flag=True, help="Ask no server but the database.")
 @json_option
-def doctor(*, as_json: bool) -> None:
+def doctor(*, offline: bool, as_json: bool) -> None:
     """Check that everything is in order.
 
     Exit 1 if a check failed; warnings are for people.
     """
-    found = list(examine(environment()))
+    found = list(examine(environment(), offline=offline))
     counts = {state: sum(one.state == state for one in found) for state in checks.STATES}
     if as_json:
         say_json({"checks": [checks.as_dict(one) for one in found], **counts})
@@ -51,10 +53,11 @@ def doctor(*, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def examine(variables: Mapping[str, str]) -> Generator[Check]:
+def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[Check]:
     """Every check, in the order in which one depends on another."""
     from ingestion_pipeline.settings import BadSetting, load_settings, unknown_variables
 
+    yield reach.versions()
     yield checks.variables(unknown_variables(variables))
     try:
         settings = load_settings(variables)
@@ -67,6 +70,8 @@ def examine(variables: Mapping[str, str]) -> Generator[Check]:
     yield checks.folder(settings.sources, can_read=files is not None)
     yield checks.files(files or [])
     yield _browser(settings)
+    if settings.has_model and not offline:
+        yield reach.model_server(settings)
     yield from _database(settings, variables, files or [])
 
 
@@ -223,6 +228,7 @@ def _sources(
     yield checks.undeclared(found, [*files, *demo_files()])
     is_default = settings.user_agent == setting_fields()["user_agent"][0]
     yield checks.user_agent(found, is_default=is_default)
+    yield reach.allow_list(settings.allowed_hosts, found)
     stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]
     yield checks.stale(stale)
     yield _rendered(settings, found)

@@ -33,7 +33,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo mutate": ("ingest demo mutate",),
     "demo run": ("ingest demo run", "ingest demo run --model"),
     "demo serve": ("ingest demo serve --port 8400",),
-    "doctor": ("ingest doctor", "ingest doctor --json"),
+    "doctor": ("ingest doctor", "ingest doctor --offline --json"),
     "export": (
         "ingest export courses --to parquet",
         "ingest export courses --source catalog:college --to csv --out courses.csv --evidence",

@@ -33,7 +33,7 @@ def browser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def examined(ingest: Ingest, **variables: str) -> tuple[int, dict[str, Any]]:
-    result = ingest.under(variables, "doctor", "--json")
+    result = ingest.under(variables, "doctor", "--offline", "--json")
     return result.exit_code, {one["name"]: one for one in json.loads(result.stdout)["checks"]}
 
 

@@ -1,0 +1,114 @@
+"""What the doctor asks of a model's server, of the allow list and of the installed packages."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Generator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+
+from ingestion_pipeline.cli.doctor_checks import Check
+from ingestion_pipeline.cli.doctor_reach import allow_list, model_server, versions
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.sources.test_status import a_source
+
+KEY = "sk-canary-1234567890"
+
+
+@contextmanager
+def answering(status: int, body: object) -> Generator[str]:
+    """A model's server that says one thing; its base URL."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            said = json.dumps(body).encode()
+            self.send_response(status)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+            """Nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/v1"
+        server.shutdown()
+
+
+def asked(base_url: str) -> Check:
+    return model_server(load_settings({"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}))
+
+
+def listing(*names: str) -> dict[str, object]:
+    listed = [{"id": one, "object": "model", "created": 0, "owned_by": "us"} for one in names]
+    return {"object": "list", "data": listed}
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "state", "found"),
+    [
+        (200, listing("gpt-5-mini", "gpt-5"), "ok", "answers in"),
+        (200, listing("other"), "warning", "does not list gpt-5-mini, gpt-5"),
+        (401, {"error": {"message": f"bad key {KEY}"}}, "failed", "refuses the key (401)"),
+        (403, {"error": {"message": "no"}}, "failed", "refuses the key (403)"),
+        (404, {"error": {"message": "no such page"}}, "ok", "answers in"),
+        (503, {"error": {"message": "busy"}}, "warning", "answers 503"),
+    ],
+)
+def test_a_models_server_is_asked_for_its_list_and_its_answer_told_apart(
+    status: int, body: object, state: str, found: str
+) -> None:
+    with answering(status, body) as base_url:
+        check = asked(base_url)
+
+    assert (check.state, found in check.found) == (state, True), check
+    assert KEY not in f"{check}"
+
+
+def test_a_server_that_is_not_there_fails_with_its_address_and_the_cure() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+
+    check = asked(f"http://127.0.0.1:{port}/v1")
+
+    assert check.state == "failed"
+    assert f"127.0.0.1:{port}" in check.found
+    assert "OPENAI_BASE_URL" in check.cure
+
+
+def test_the_doctor_asks_the_server_unless_it_is_to_stay_offline(ingest: Ingest) -> None:
+    with answering(401, {}) as base_url:
+        variables = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}
+        online = ingest.under(variables, "doctor", "--json")
+        offline = ingest.under(variables, "doctor", "--offline", "--json")
+
+    assert (online.exit_code, "refuses the key" in online.stdout) == (1, True)
+    assert (offline.exit_code, "refuses the key" in offline.stdout) == (0, False)
+
+
+def test_what_is_exempt_from_the_guard_is_named_and_what_no_source_needs_is_a_warning() -> None:
+    source = a_source(url="http://intra.test:8080/feed")
+
+    assert allow_list([], [source]).state == "ok"
+    assert "intra.test:8080" in allow_list(["intra.test:8080"], [source]).found
+    unused = allow_list(["intra.test:8080", "10.0.0.7:80"], [source])
+    assert (unused.state, unused.found) == ("warning", "no source is at 10.0.0.7:80")
+
+
+def test_packages_that_do_not_fit_are_named_with_what_was_asked_for() -> None:
+    assert versions().state == "ok"
+    needed = ["pytest>=1", "dagster==0.0.1", "no-such-package>=2", "scrapy==0; extra == 'bench'"]
+
+    check = versions(needed)
+
+    assert check.state == "failed"
+    assert "dagster is 1." in check.found
+    assert "no-such-package>=2 is not installed" in check.found
+    assert "scrapy" not in check.found
