@@ -26,6 +26,7 @@ from ingestion_pipeline.pages.secrets import (
     no_secrets,
     secret_of,
     with_secret,
+    without_secret,
 )
 from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits, verdict
 from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
@@ -183,7 +184,7 @@ class HttpFetcher:
                 raw.status, raw.headers, url, now, self._limits.waits
             )
             if error is None:
-                return await self._fetched(url, request, raw)
+                return without_secret(await self._fetched(url, request, raw), value)
             if raw.status in MAY_BE_A_WALL:
                 error = await self._wall(url, raw) or error
             await _drain(raw)

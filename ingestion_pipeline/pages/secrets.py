@@ -1,6 +1,7 @@
 """Secrets of requests: read by the name of a variable, seen on the wire and nowhere else.
 
-What is stored, logged or told of a request never holds one: not its URL, not its errors.
+What is stored, logged or told of a request never holds one: not its URL, not its errors, nor what a
+server repeats of it.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import datetime, timedelta
-from urllib.parse import quote
+from html import escape
+from json import dumps
+from urllib.parse import quote, quote_plus
 
-from ingestion_pipeline.pages.request import Request, Secret, SecretPlace
+from ingestion_pipeline.pages.request import Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Resource, WorkError
 
@@ -86,13 +90,41 @@ async def kept_from_errors(value: str | None) -> AsyncGenerator[None, None]:
         raise error from None  # what it came from tells it, too
 
 
+def without_secret(answer: Fetched, value: str | None) -> Fetched:
+    """An answer that repeats the secret says dots in its place; its validators are forgotten."""
+    if value is None:
+        return answer
+    told = [one for one in (answer.etag, answer.last_modified, answer.content_type) if one]
+    if not any(_holds(text, value) for text in told) and not _holds(answer.body, value):
+        return answer
+    body = answer.body
+    for one in _forms(value):
+        body = body.replace(one.encode(), b"...")
+    kind = answer.content_type and _without(answer.content_type, value)
+    return replace(answer, body=body, content_type=kind, etag=None, last_modified=None)
+
+
+def _forms(value: str) -> tuple[str, ...]:
+    """As it is sent, as it stands in a URL, and as JSON and HTML write it."""
+    written = (value, quote(value, safe=""), quote_plus(value), dumps(value)[1:-1], escape(value))
+    return tuple(dict.fromkeys((*written, dumps(value)[1:-1].replace("/", r"\/"))))
+
+
+def _holds(text: str | bytes, value: str) -> bool:
+    if isinstance(text, bytes):
+        return any(one.encode() in text for one in _forms(value))
+    return any(one in text for one in _forms(value))
+
+
 def _tells(error: BaseException | None, value: str) -> bool:
     while error is not None:
-        if any(one in str(error) for one in (value, quote(value, safe=""))):
+        if _holds(str(error), value):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
 def _without(text: str, value: str) -> str:
-    return text.replace(value, "...").replace(quote(value, safe=""), "...")
+    for one in _forms(value):
+        text = text.replace(one, "...")
+    return text

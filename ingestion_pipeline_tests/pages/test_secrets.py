@@ -8,10 +8,10 @@ import traceback
 import pytest
 
 from ingestion_pipeline.pages import Answer, FetchLimits, Guard, HttpFetcher, Request
-from ingestion_pipeline.pages.request import Secret, SecretPlace
+from ingestion_pipeline.pages.request import Fetched, Secret, SecretPlace
 from ingestion_pipeline.pages.secrets import is_usable
 from ingestion_pipeline.work.errors import Resource, WorkError
-from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, garbage, redirect
+from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, Reply, garbage, redirect
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
 
 VALUE = "hunter2 &/%"
@@ -75,3 +75,17 @@ def test_a_variable_that_nobody_set_is_no_fault_of_the_source() -> None:
 @pytest.mark.parametrize("name", ["INGESTION_DATABASE_URL", "OPENAI_API_KEY", "PATH", "a b", ""])
 def test_our_own_variables_are_not_to_be_sent(name: str) -> None:
     assert not is_usable(name)
+
+
+@pytest.mark.parametrize(
+    "repeated",
+    [VALUE, "hunter2%20%26%2F%25", "hunter2+%26%2F%25", "hunter2 &amp;/%", r"hunter2 &\/%"],
+)
+def test_an_answer_that_repeats_it_says_dots_and_is_asked_for_anew_next_time(repeated: str) -> None:
+    headers = {"ETag": f'"{repeated}"', "Last-Modified": "Mon, 16 Nov 2026 00:00:00 GMT"}
+    said = Reply(f"you sent {repeated}!".encode(), headers=headers)
+    with FakeWeb({"/jobs?page=1": said}) as web:
+        answer = fetch(web, SecretPlace.BEARER)
+
+    assert isinstance(answer, Fetched)
+    assert (answer.body, answer.etag, answer.last_modified) == (b"you sent ...!", None, None)

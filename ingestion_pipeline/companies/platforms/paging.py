@@ -138,7 +138,7 @@ def read_secret(reader: ConfigReader) -> Secret | None:
         auth.reject(
             "env", "needed: the name of an environment variable that holds the secret, none of ours"
         )
-    if place is not SecretPlace.BEARER and not _is_name(name):
+    if place != SecretPlace.BEARER and not _is_name(name):
         auth.reject("name", "needed: the name of the header or of the parameter")
     return Secret(place=SecretPlace(place), variable=variable or "", name=name or "")
 

@@ -214,3 +214,13 @@ def test_a_feed_is_read_by_its_own_elements() -> None:
     (listing,) = board.read([feed], content_types=[None]).records
 
     assert (listing.company, listing.location) == ("Acme", "Oslo")
+
+
+@pytest.mark.parametrize("auth", [{"env": "ACME_KEY"}, {"env": "ACME_KEY", "place": "bearer"}])
+def test_a_bearer_token_needs_no_name_whether_its_place_is_said_or_not(
+    auth: dict[str, str],
+) -> None:
+    secret = a_list({"kind": "page_num"}, auth=auth).first_request().secret
+
+    assert secret is not None
+    assert (secret.place, secret.variable) == ("bearer", "ACME_KEY")
