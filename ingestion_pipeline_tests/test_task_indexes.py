@@ -14,7 +14,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.upkeep import SWEEPS
+from ingestion_pipeline.upkeep.keeping import SWEEPS
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.queue import spawn

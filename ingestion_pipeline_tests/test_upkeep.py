@@ -30,7 +30,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.upkeep import SWEEPS, Swept, maintain
+from ingestion_pipeline.upkeep.keeping import SWEEPS, Swept, maintain
 from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.postgres import wait_until_blocked

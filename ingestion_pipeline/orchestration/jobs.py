@@ -22,7 +22,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 from ingestion_pipeline.systems import declared as begin_declared
 from ingestion_pipeline.systems import definition_check
-from ingestion_pipeline.upkeep import maintain as keep_house
+from ingestion_pipeline.upkeep.keeping import maintain as keep_house
 
 
 def _poll_job(tier: Tier) -> dg.JobDefinition:
