@@ -6,21 +6,12 @@ import re
 import unicodedata
 from hashlib import sha256
 
+from ingestion_pipeline.reading.business_names import without_legal_form
 from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking
 
 FINGERPRINT_CHARACTERS = 500  # of a description; boards cut and extend its end
 MAX_SLUG_CHARACTERS = 80
 
-# Said behind a name; those of one letter only count with their points: "A.S.", not "AS Roma".
-_LEGAL = (
-    r"gmbh\s*&\s*co\.?\s*kga?a?|gmbh|g\.m\.b\.h\.?|mbh|ag|se|kgaa|kg|ohg|ug|e\.?v\.?"
-    r"|incorporated|inc\.?|llc|l\.l\.c\.?|llp|l\.p\.|corporation|corp\.?|company|co\.?"
-    r"|private limited|pvt\.?\s*ltd\.?|pty\.?\s*ltd\.?|pte\.?\s*ltd\.?|limited|ltd\.?|plc"
-    r"|s\.?a\.?r\.?l\.?|s\.?a\.?s\.?u?|s\.?p\.?a\.?|s\.?r\.?l\.?|s\.?l\.?u\.?|s\.l\.|s\.a\.|sa"
-    r"|b\.?v\.?|n\.?v\.?|oyj?|a\.?b\.?|aps|a/s|a\.s\.|asa|sp\.?\s*z\s*o\.?\s*o\.?|s\.r\.o\.?"
-    r"|k\.k\.|kk|co\.,?\s*ltd\.?|ltda\.?|d\.o\.o\.?|kft\.?"
-)
-_LEGAL_END = re.compile(rf"[\s,]+(?:{_LEGAL})\s*$", re.IGNORECASE)
 _HIRING_END = re.compile(
     r"[\s,|:\-\u2013\u2014]+(?:(?:is|are|we'?re)\s+hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
     r"|jobs?(?:\s+board)?|job openings|open (?:positions|roles)|vacancies|karriere"
@@ -45,8 +36,9 @@ def clean_company_name(name: str) -> str:
     cleaned = " ".join(name.split())
     while True:
         shorter = cleaned
-        for words in (_HIRING_START, _HIRING_END, _LEGAL_END):
+        for words in (_HIRING_START, _HIRING_END):
             shorter = words.sub("", shorter).strip(_TRAILING) or shorter
+        shorter = without_legal_form(shorter)
         if shorter == cleaned:
             return cleaned
         cleaned = shorter

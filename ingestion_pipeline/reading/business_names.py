@@ -70,6 +70,7 @@ def _piece(character: str) -> str:
 
 _AFTER_NAME = re.compile(rf"[\s,;]+(?:{_alternatives(_AFTER)})\s*$", re.IGNORECASE)
 _COMPANY = re.compile(r"(?:\s*&\s*|\s+and\s+|[\s,]+)(?:co|company|cie|companhia)\.?\s*$", re.I)
+_ABBREVIATED = re.compile(r"[^&\s][\s,]+co\.?\s*$", re.IGNORECASE)  # not `Tiffany & Co.`
 _BEFORE_NAME = re.compile(rf"^(?:{_alternatives(_BEFORE)})\s+(?=[^\s])", re.IGNORECASE)
 _AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*|\s*(?:{_CJK})$")
 
@@ -77,19 +78,30 @@ _AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*|\s*(?:{_CJK})$")
 def bare_name(name: str, *, language: str | None = None) -> str:
     """The name as people say it: no legal form, no article of English or of `language`."""
     whole = _trimmed(unicodedata.normalize("NFC", name))[:MAX_NAME_CHARACTERS]
-    bare = _without_article(whole, language)
-    while (shorter := _without_form(bare)) != bare:
-        bare = shorter
-    return bare
+    return without_legal_form(_without_article(whole, language))
+
+
+def without_legal_form(name: str) -> str:
+    """The name without what the law adds to it, before or behind; an article stays."""
+    while (shorter := _without_form(name)) != name:
+        name = shorter
+    return name
 
 
 def _without_form(name: str) -> str:
     for pattern in (_AROUND_NAME, _AFTER_NAME, _BEFORE_NAME, _COMPANY):
         left = _trimmed(pattern.sub("", name, count=1))
-        is_whole = pattern is _COMPANY and len(left.split()) < _LEAST_LEFT and "," not in name
-        if left != name and len(left) >= _LEAST_LEFT and not is_whole:
+        if left != name and len(left) >= _LEAST_LEFT and not _is_part(pattern, name, left):
             return left
     return name
+
+
+def _is_part(pattern: re.Pattern[str], name: str, left: str) -> bool:
+    """Whether what looks like a form belongs to the name: Pizza Company, As Good As New."""
+    if pattern is _BEFORE_NAME:
+        return name.startswith(("As ", "as "))
+    is_one_word = len(left.split()) < _LEAST_LEFT and "," not in name
+    return pattern is _COMPANY and is_one_word and _ABBREVIATED.search(name) is None
 
 
 def _without_article(name: str, language: str | None) -> str:

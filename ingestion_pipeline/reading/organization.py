@@ -20,6 +20,18 @@ from ingestion_pipeline.reading.decode import clean_text
 from ingestion_pipeline.reading.embedded import EmbeddedData, Thing, embedded_of, types_of
 from ingestion_pipeline.reading.head import language_of, title_of
 from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.organization_things import (
+    ORGANIZATION_TYPES,
+    address_line,
+    listed,
+    stated_description,
+    stated_industry,
+    stated_legal_name,
+    stated_name,
+    stated_seat,
+    stated_text,
+    trade_of,
+)
 from ingestion_pipeline.reading.topics import guessed_language, stated_keywords
 
 if TYPE_CHECKING:
@@ -31,35 +43,7 @@ MAX_LINKS = 50
 _LEAST_DESCRIPTION = 20
 _FOOT = 20_000  # characters at the end of a page, where its owner is named
 
-# Types of schema.org that are organizations; those that name a trade are its industry.
-GENERAL_TYPES = (
-    "Organization",
-    "Corporation",
-    "LocalBusiness",
-    "OnlineBusiness",
-    "OnlineStore",
-    "Store",
-    "NGO",
-    "ProfessionalService",
-    "EducationalOrganization",
-    "NewsMediaOrganization",
-    "GovernmentOrganization",
-    "Brand",
-)
-_TRADES = """
-AccountingService AutoDealer AutoRepair Bakery BarOrPub BeautySalon BikeStore BookStore Brewery
-CafeOrCoffeeShop ChildCare ClothingStore CollegeOrUniversity ComputerStore Dentist DaySpa
-Electrician ElectronicsStore EmploymentAgency ExerciseGym FinancialService Florist FurnitureStore
-GroceryStore HairSalon HardwareStore HealthClub HomeGoodsStore Hospital Hotel HousePainter
-InsuranceAgency InternetCafe JewelryStore LegalService Library Locksmith LodgingBusiness
-MedicalBusiness MedicalClinic MobilePhoneStore MovingCompany Museum MusicStore NightClub Notary
-Optician PetStore Pharmacy Physician Plumber RealEstateAgent Restaurant RoofingContractor School
-ShoeStore SportingGoodsStore SportsClub TireShop ToyStore TravelAgency VeterinaryCare Winery
-BankOrCreditUnion AutomotiveBusiness HVACBusiness GeneralContractor TattooParlor Attorney
-"""
-TRADE_TYPES = tuple(_TRADES.split())
 _SITES = ("WebSite", "SoftwareApplication", "WebApplication", "MobileApplication")
-_WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _TITLE_PARTS = re.compile(r"\s+[|–—·•»:-]\s+|\s*[|｜·•»]\s*|:\s+")
 _COPYRIGHT = re.compile(
     r"(?:©|\(c\)|copyright)\s*(?:©\s*)?(?:[12][0-9]{3}(?:\s*[-–—/]\s*[12][0-9]{3})?\s*,?\s*)?"
@@ -118,14 +102,14 @@ def organization_facts(html: str) -> OrganizationFacts:
     for thing, place in _organizations(embedded):
         gathered.take_thing(thing, place)
     for thing in embedded.things(*_SITES):
-        gathered.take("name", _text(thing.get("name")), Stated.JSON_LD)
-        gathered.take("industry", _text(thing.get("applicationCategory")), Stated.JSON_LD)
-        gathered.take("description", _description(thing.get("description")), Stated.JSON_LD)
+        gathered.take("name", stated_text(thing.get("name")), Stated.JSON_LD)
+        gathered.take("industry", stated_text(thing.get("applicationCategory")), Stated.JSON_LD)
+        gathered.take("description", _description(stated_description(thing)), Stated.JSON_LD)
     _take_meta(gathered, embedded)
     address = tree.css_first("address, [itemprop='address'], .footer-address")
     if address is not None:
         gathered.take(
-            "location", _address_line(clean_text(address.text(separator=", "))), Stated.TEXT
+            "location", address_line(clean_text(address.text(separator=", "))), Stated.TEXT
         )
     gathered.take("description", _description(_first_paragraph(tree)), Stated.TEXT)
     return OrganizationFacts(
@@ -163,14 +147,14 @@ class _Gathered:
             self.stated["keywords"] = place
 
     def take_thing(self, thing: Thing, place: Stated) -> None:
-        self.take("name", _name(thing.get("name")), place)
-        self.take("legal_name", _name(thing.get("legalName")), place)
-        self.take("description", _description(thing.get("description")), place)
-        self.take("location", _place(thing.get("address")) or _place(thing.get("location")), place)
-        self.take("industry", _text(thing.get("industry")) or _trade(thing), place)
-        self.take_keywords(_listed(thing.get("knowsAbout")) or _keywords(thing), place)
-        self.other_names += _listed(thing.get("alternateName"))
-        self.same_as += [one for one in _listed(thing.get("sameAs")) if "://" in one]
+        self.take("name", stated_name(thing), place)
+        self.take("legal_name", stated_legal_name(thing), place)
+        self.take("description", _description(stated_description(thing)), place)
+        self.take("location", stated_seat(thing), place)
+        self.take("industry", stated_industry(thing) or trade_of(thing), place)
+        self.take_keywords(_texts(thing.get("knowsAbout")) or _keywords(thing), place)
+        self.other_names += _texts(thing.get("alternateName"))
+        self.same_as += [one for one in _texts(thing.get("sameAs")) if "://" in one]
 
     def texts(self) -> dict[str, str]:
         return self._texts
@@ -193,7 +177,7 @@ def copyright_name(text: str) -> str | None:
 
 def _organizations(embedded: EmbeddedData) -> Iterator[tuple[Thing, Stated]]:
     """The organizations that the page is of, before those that it only mentions."""
-    wanted = {*GENERAL_TYPES, *TRADE_TYPES}
+    wanted = {*ORGANIZATION_TYPES, "Brand"}
     for things, place in (
         (embedded.json_ld, Stated.JSON_LD),
         (embedded.microdata, Stated.MICRODATA),
@@ -218,66 +202,26 @@ def _outer(things: Iterable[Thing]) -> Iterator[Thing]:
 
 
 def _is_vague(thing: Thing) -> bool:
-    return _text(thing.get("name")) is None
+    return stated_text(thing.get("name")) is None
 
 
 def _take_meta(gathered: _Gathered, embedded: EmbeddedData) -> None:
     names = ("og:site_name", "application-name", "apple-mobile-web-app-title")
-    gathered.take("name", _name(embedded.meta_content(*names)), Stated.META)
+    said = stated_name({"name": embedded.meta_content(*names)})
+    gathered.take("name", said, Stated.META)
     told = embedded.meta_content("description", "Description", "og:description")
     gathered.take("description", _description(told), Stated.META)
     place = embedded.meta_content("geo.placename", "og:locality", "business:contact_data:locality")
-    gathered.take("location", _text(place), Stated.META)
+    gathered.take("location", stated_text(place), Stated.META)
     trade = embedded.meta_content("category", "classification", "industry")
-    gathered.take("industry", _text(trade), Stated.META)
+    gathered.take("industry", stated_text(trade), Stated.META)
     words = embedded.meta_content("keywords", "Keywords", "news_keywords")
     gathered.take_keywords(stated_keywords(words), Stated.META)
 
 
-def _trade(thing: Thing) -> str | None:
-    types = types_of(thing) & set(TRADE_TYPES)
-    return _WORD_STARTS.sub(" ", sorted(types)[0]) if types else None
-
-
 def _keywords(thing: Thing) -> list[str]:
     said = thing.get("keywords")
-    return stated_keywords(said) if isinstance(said, str) else _listed(said)
-
-
-def _place(address: object) -> str | None:
-    """A town with its region and country, as one line."""
-    if isinstance(address, list):
-        found = cast("list[object]", address)
-        return _place(found[0]) if found else None
-    if isinstance(address, str):
-        return _address_line(address)
-    if not isinstance(address, Mapping):
-        return None
-    stated = cast("Mapping[str, object]", address)
-    if isinstance(inner := stated.get("address"), Mapping):
-        return _place(cast("object", inner))
-    names = ("addressLocality", "addressRegion", "addressCountry")
-    parts = [_text(stated.get(name)) for name in names]
-    return ", ".join(dict.fromkeys(part for part in parts if part)) or _text(stated.get("name"))
-
-
-def _address_line(text: str | None) -> str | None:
-    line = ", ".join(part.strip(" ,") for part in (text or "").splitlines() if part.strip(" ,"))
-    return line[:200] or None
-
-
-def _text(value: object) -> str | None:
-    if isinstance(value, list):
-        return next((found for one in cast("list[object]", value) if (found := _text(one))), None)
-    if isinstance(value, Mapping):
-        return _text(cast("Mapping[str, object]", value).get("name"))
-    found = clean_text(value) if isinstance(value, str) else None
-    return found[:200] if found else None
-
-
-def _name(value: object) -> str | None:
-    found = _text(value)
-    return found if found and any(one.isalnum() for one in found) else None
+    return stated_keywords(said) if isinstance(said, str) else _texts(said)
 
 
 def _description(value: object) -> str | None:
@@ -287,9 +231,8 @@ def _description(value: object) -> str | None:
     return found[:MAX_DESCRIPTION_CHARACTERS]
 
 
-def _listed(value: object) -> list[str]:
-    listed = cast("list[object]", value) if isinstance(value, list) else [value]
-    return [found for one in listed if (found := _text(one))][:MAX_LINKS]
+def _texts(value: object) -> list[str]:
+    return [found for one in listed(value) if (found := stated_text(one))][:MAX_LINKS]
 
 
 def _first_paragraph(tree: LexborHTMLParser) -> str | None:

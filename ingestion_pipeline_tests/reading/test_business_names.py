@@ -63,6 +63,9 @@ NAMES = [
     ("Ben & Jerry's", "Ben & Jerry's"),
     ("Atlas", "Atlas"),  # ends like a Norwegian form, and is a word
     ("Canvas", "Canvas"),
+    ("As Good As New", "As Good As New"),
+    ("Acme Co.", "Acme"),
+    ("Acme & Co.", "Acme & Co."),
     ("GmbH", "GmbH"),  # nothing else would be left
     ("The", "The"),
 ]

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ingestion_pipeline.companies.analysis.technologies import MACHINE_LEARNING
+from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, one_name
 from ingestion_pipeline.settings.jobs import Company
 
 POINTS_PER_RANK = 5  # a profile ranks its skills from 1 to 10: two of the best are the cap
@@ -105,10 +105,13 @@ def tech_alignment(
 ) -> int:
     """The points of the skills that the company works with, together at most `cap`.
 
-    `ranks` gives the points of each skill of the profile; names are compared without case.
+    `ranks` gives the points of each skill of the profile; however each is spelt, it counts once.
     """
-    used = {name.casefold() for names in tech_stack.values() for name in names}
-    points = sum(points for skill, points in ranks.items() if skill.casefold() in used)
+    used = {one_name(name) for names in tech_stack.values() for name in names}
+    best: dict[str, int] = {}
+    for skill, points in ranks.items():
+        best[one_name(skill)] = max(points, best.get(one_name(skill), 0))
+    points = sum(points for skill, points in best.items() if skill in used)
     return max(0, min(cap, points))
 
 

@@ -8,92 +8,17 @@ found in "ago", nor "AI" in "email", nor the language in "Go to market".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 
-LANGUAGES = "languages"
-FRONTEND = "frontend"
-INFRASTRUCTURE = "infrastructure"
-DATABASES = "databases"
-MACHINE_LEARNING = "machine_learning"
+from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, STACK
 
 MAX_CHARACTERS = 400_000  # of one text; what comes later is not looked at
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Technology:
-    """How a technology is written; `as_word` is also a common word and needs its surroundings."""
-
-    group: str
-    pattern: str
-    as_word: str | None = None
-
-
-def _of(group: str, **written: str | tuple[str, str]) -> dict[str, Technology]:
-    return {
-        name.replace("_", " "): Technology(group=group, pattern=one)
-        if isinstance(one, str)
-        else Technology(group=group, pattern=one[0], as_word=one[1])
-        for name, one in written.items()
-    }
-
-
-TECHNOLOGIES: Mapping[str, Technology] = MappingProxyType(
-    _of(
-        LANGUAGES,
-        python="[Pp]ython",
-        java="Java",
-        javascript="[Jj]ava[Ss]cript",
-        typescript="[Tt]ype[Ss]cript",
-        go=("[Gg]olang", "Go"),
-        rust=("[Rr]ust[Ll]ang", "Rust"),
-        ruby=("Ruby on Rails", "Ruby"),
-    )
-    | {"c++": Technology(group=LANGUAGES, pattern=r"[Cc]\+\+(?:[0-9]{2})?")}
-    | _of(
-        FRONTEND,
-        react=(r"[Rr]eact(?:\.?[Jj][Ss])|React Native", "React"),
-        vue=r"Vue(?:\.?[Jj][Ss])?",
-        angular=(r"Angular(?:JS|\.js)", "Angular"),
-        svelte=("Svelte(?:Kit|JS)", "Svelte"),
-    )
-    | _of(
-        INFRASTRUCTURE,
-        aws="AWS|Amazon Web Services",
-        gcp="GCP|Google Cloud(?: Platform)?",
-        azure="Microsoft Azure|(?<!d')(?<!d\u2019)Azure",
-        docker="Docker",
-        kubernetes="[Kk]ubernetes|[Kk]8[Ss]",
-    )
-    | _of(
-        DATABASES,
-        postgresql="[Pp]ostgre(?:s|SQL|sql)",
-        mysql="[Mm]y[Ss][Qq][Ll]",
-        mongodb="[Mm]ongo ?[Dd][Bb]",
-        redis="[Rr]edis",
-    )
-    | _of(
-        MACHINE_LEARNING,
-        machine_learning="[Mm]achine[- ][Ll]earning|ML|maschinelle[sn]? Lernen",
-        artificial_intelligence=r"AI|A\.I\.|[Aa]rtificial [Ii]ntelligence|Künstliche Intelligenz",
-        deep_learning="[Dd]eep[- ][Ll]earning|[Nn]eural [Nn]etworks?",
-        language_models="LLMs?|[Ll]arge [Ll]anguage [Mm]odels?",
-        natural_language_processing="NLP|[Nn]atural [Ll]anguage [Pp]rocessing",
-        computer_vision="[Cc]omputer [Vv]ision",
-        tensorflow="[Tt]ensor[Ff]low",
-        pytorch="[Pp]y[Tt]orch",
-    )
-)
-
 _BEFORE = r"(?<![A-Za-z0-9_@#.-])"
 _AFTER = r"(?![A-Za-z0-9_#+@]|\.[A-Za-z])"
-_FIRM = {
-    name: re.compile(f"{_BEFORE}(?:{one.pattern}){_AFTER}") for name, one in TECHNOLOGIES.items()
-}
+_FIRM = {name: re.compile(f"{_BEFORE}(?:{one.pattern}){_AFTER}") for name, one in STACK.items()}
 _WORDS = {
     name: re.compile(f"{_BEFORE}(?:{one.as_word})(?![A-Za-z0-9_#+@-]|\\.[A-Za-z])")
-    for name, one in TECHNOLOGIES.items()
+    for name, one in STACK.items()
     if one.as_word
 }
 _BESIDE = r"[\s,/&|;:\u00b7\u2022()+*-]{1,6}(?:(?:and|or|und|oder|et|y)\s)?"
@@ -117,7 +42,7 @@ def technologies_in(text: str) -> dict[str, list[str]]:
     spans = {name: [one.span() for one in rule.finditer(text)] for name, rule in _FIRM.items()}
     _add_words(text, spans)
     found: dict[str, list[str]] = {}
-    for name, technology in TECHNOLOGIES.items():
+    for name, technology in STACK.items():
         if spans[name]:
             found.setdefault(technology.group, []).append(name)
     return found
@@ -134,7 +59,7 @@ def _add_words(text: str, spans: dict[str, list[tuple[int, int]]]) -> None:
             span
             for name, some in spans.items()
             for span in some
-            if TECHNOLOGIES[name].group != MACHINE_LEARNING
+            if STACK[name].group != MACHINE_LEARNING
         ]
         taken = [one for one in unsure if _is_meant(text, one[1], sure)]
         if not taken:

@@ -19,6 +19,7 @@ from ingestion_pipeline.companies.matching.places import hours_apart, is_home
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.terms import find, first_of
 from ingestion_pipeline.companies.states import Priority
+from ingestion_pipeline.companies.vocabulary import ASKED_FOR
 from ingestion_pipeline.settings.jobs import Match
 
 RULES_VERSION = 1  # raise it when the same listing would be judged otherwise: all are judged anew
@@ -34,15 +35,6 @@ SIZES = {"large": 10, "small": -5}
 LEVELS = (
     *("intern", "junior", "entry level", "graduate", "associate", "mid-level", "senior", "sr"),
     *("staff", "principal", "lead", "head", "director", "vp", "chief", "manager"),
-)
-# What listings ask for: of these, those that the profile lacks are missing.
-TECHNOLOGIES = (
-    *("Python", "Java", "JavaScript", "TypeScript", "Go", "Rust", "C++", "C#", "Ruby", "PHP"),
-    *("Scala", "Kotlin", "Swift", "Elixir", "R", "React", "Vue", "Angular", "Svelte", "Node.js"),
-    *("Django", "Flask", "FastAPI", "Rails", "Spring Boot", ".NET", "PostgreSQL", "MySQL"),
-    *("MongoDB", "Redis", "Elasticsearch", "Cassandra", "Snowflake", "BigQuery", "Databricks"),
-    *("Kafka", "Spark", "Airflow", "Dagster", "dbt", "AWS", "GCP", "Azure", "Docker"),
-    *("Kubernetes", "Terraform", "Ansible", "CI/CD", "GraphQL", "gRPC", "PyTorch", "TensorFlow"),
 )
 
 
@@ -115,7 +107,7 @@ def rule_score(listing: JudgedListing, profile: Profile) -> BaseScore:
     spans = {(one.start, one.end) for one in matched}
     missing = tuple(
         one
-        for one in _found(TECHNOLOGIES, listing)
+        for one in _found(ASKED_FOR, listing)
         if one.name.lower() not in own and (one.start, one.end) not in spans
     )
     parts = (

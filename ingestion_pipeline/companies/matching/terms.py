@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from ingestion_pipeline.companies.vocabulary import OTHER_NAMES
+
 # Names that are words of every day, too, as is every single letter: they count where the spelling
 # is the name's own and what stands around them is a list, or speaks of the trade.
 _EVERYDAY = frozenset({"go", "swift", "rust", "dart", "express", "spring", "julia"})
@@ -32,21 +34,6 @@ _TRADE = re.compile(
 _TARGET = re.compile(r"\]\([^)\s]*\)")
 _JOINED = re.compile(r"[^\s,/;|)*]\w")  # as in C•CURE
 _AROUND = 30  # characters that say whether an everyday word is a name
-_ALSO = {
-    "go": ("golang",),
-    "postgresql": ("postgres",),
-    "postgres": ("postgresql",),
-    "kubernetes": ("k8s",),
-    "javascript": ("js",),
-    "typescript": ("ts",),
-    "node.js": ("nodejs", "node js"),
-    "react": ("react.js", "reactjs"),
-    "vue": ("vue.js", "vuejs"),
-    "aws": ("amazon web services",),
-    "gcp": ("google cloud",),
-    "machine learning": ("ml",),
-    "ci/cd": ("ci / cd",),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +58,7 @@ class Text:
 def find(term: str, text: Text) -> tuple[int, int] | None:
     """Where the term or another name of it first stands as a word of its own."""
     wanted = term.lower()
-    for one in (wanted, *_ALSO.get(wanted, ())):
+    for one in (wanted, *OTHER_NAMES.get(wanted, ())):
         if _may_hold(one, text) and (found := next(_places(one, text), None)):
             return found
     return None

@@ -35,6 +35,12 @@ def test_technologies_of_130_points_count_100() -> None:
     assert tech_alignment(stack, {"java": 50}, cap=100) == 0
 
 
+def test_a_skill_counts_once_however_it_is_spelt() -> None:
+    stack = {"languages": ["go"], "infrastructure": ["kubernetes"]}
+
+    assert tech_alignment(stack, {"Golang": 20, "Go": 30, "K8s": 5}, cap=100) == 35
+
+
 def test_the_best_two_skills_are_the_cap() -> None:
     assert rank_points({"python": 10, "go": 10, "css": 1}) == {"python": 50, "go": 50, "css": 5}
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.technologies import (
+from ingestion_pipeline.companies.analysis.technologies import technologies_in
+from ingestion_pipeline.companies.vocabulary import (
     DATABASES,
     FRONTEND,
     INFRASTRUCTURE,
     LANGUAGES,
     MACHINE_LEARNING,
-    TECHNOLOGIES,
-    technologies_in,
+    STACK,
 )
 from ingestion_pipeline_tests.samples import sample
 
@@ -26,12 +26,12 @@ def names_in(text: str) -> set[str]:
 
 def test_the_groups_are_those_of_the_promise() -> None:
     counts = {
-        group: sum(one.group == group for one in TECHNOLOGIES.values())
+        group: sum(one.group == group for one in STACK.values())
         for group in (LANGUAGES, FRONTEND, INFRASTRUCTURE, DATABASES)
     }
 
     assert counts == {LANGUAGES: 8, FRONTEND: 4, INFRASTRUCTURE: 5, DATABASES: 4}
-    assert any(one.group == MACHINE_LEARNING for one in TECHNOLOGIES.values())
+    assert any(one.group == MACHINE_LEARNING for one in STACK.values())
 
 
 @pytest.mark.parametrize(
