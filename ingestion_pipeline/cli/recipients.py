@@ -49,7 +49,11 @@ def recipients() -> None:
 @language_option
 @click.option(
     "--kinds",
-    help="Of what they are told: chapter (the default), extraction, recipe; a comma list.",
+    help=(
+        "Of what they are told, a comma list: chapter (the default), extraction, recipe, job_match,"
+        " source_degraded, source_recovered, breaker_opened, source_disabled, budget,"
+        " run_failures, daemon_silent; alerts is the last seven."
+    ),
 )
 @click.option("--secret", help="Signs the webhook: whsec_...; one is made by default.")
 def add(*, recipient_id: str, address: str, secret: str | None, **given: Any) -> None:  # noqa: ANN401

@@ -1,4 +1,4 @@
-"""What people are told of besides chapters: extractions that ended, recipes, jobs that fit.
+"""What people are told of besides chapters: extractions, recipes, jobs that fit, alerts.
 
 Whoever names the kind among their `kinds` is told; nobody has to follow anything.
 """
@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, String, Text, case, cast, select
 
-from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.sources.recipient import ALERTS, OF_THE_HOUSE, Mode
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import notices, outbox, recipients
@@ -20,7 +20,8 @@ from ingestion_pipeline.store.types import Json, UtcDateTime
 EXTRACTION = "extraction"
 RECIPE = "recipe"
 JOB_MATCH = "job_match"
-KINDS = (EXTRACTION, RECIPE, JOB_MATCH)
+BUDGET, RUN_FAILURES, DAEMON_SILENT = OF_THE_HOUSE
+KINDS = (EXTRACTION, RECIPE, JOB_MATCH, *ALERTS)
 
 
 def write_notice(
@@ -33,8 +34,9 @@ def write_notice(
 ) -> bool:
     """Whoever wants to hear of the kind will be told, in the transaction of what it tells of.
 
-    Once for a subject: False if it was told already. `payload` has `source_id`, `title` and `text`
-    for people, and whatever programs may want; it stays as it is in the webhook's JSON.
+    Once for a subject: False if it was told already. `payload` has `title` and `text` for people,
+    `source_id` unless it is of the whole house, and whatever programs may want; it stays as it is
+    in the webhook's JSON.
     """
     return write_notices(connection, kind, {subject_id: payload}, now=now) > 0
 
@@ -43,7 +45,7 @@ def write_notices(
     connection: Connection, kind: str, payloads: Mapping[str, Mapping[str, Any]], *, now: datetime
 ) -> int:
     """The same for many subjects, by one statement; how many had not been told."""
-    keys = ("source_id", "title", "text")
+    keys = ("title", "text") if kind in OF_THE_HOUSE else ("source_id", "title", "text")
     missing = sorted({key for one in payloads.values() for key in keys if not one.get(key)})
     if kind not in KINDS or missing:
         raise ValueError(f"no notice of kind {kind!r} without {', '.join(missing) or 'its kind'}")

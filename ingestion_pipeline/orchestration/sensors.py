@@ -36,6 +36,7 @@ from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.upkeep.house import RUN_FAILED, beat, note_run_failure
 from ingestion_pipeline.websites.engine.first_polls import begin_first
 from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
 from ingestion_pipeline.work.runs import silent_runs
@@ -252,8 +253,13 @@ ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRu
     description="Runs that died without a word are reported as failed, their claims given back.",
 )
 def stale_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SkipReason:
-    """A sensor needs no run slot: it works even when every slot is held by the dead."""
+    """A sensor needs no run slot: it works even when every slot is held by the dead.
+
+    That it ticks is the daemon's sign of life.
+    """
     with workshop.open() as shop:
+        with shop.store.begin() as connection:
+            beat(connection, shop.settings, now=shop.store.clock.now(connection))
         with shop.store.read() as connection:
             silent = silent_runs(connection, now=shop.store.clock.now(connection))
         for one in silent:
@@ -269,7 +275,10 @@ def stale_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) 
     name="run_failures",
     default_status=RUNNING,
     minimum_interval_seconds=10,
-    description="What a failed run held is claimable at once; the failure is in the audit log.",
+    description=(
+        "What a failed run held is claimable at once; the failure is in the audit log, and the"
+        " first of a job in an hour is told."
+    ),
 )
 def run_failures(context: dg.RunFailureSensorContext, workshop: WorkshopResource) -> None:
     """Give back the run's claims and hosts."""
@@ -277,14 +286,16 @@ def run_failures(context: dg.RunFailureSensorContext, workshop: WorkshopResource
     with workshop.open() as shop:
         freed = heartbeat.give_back(shop.store, run_id=run.run_id)
         with shop.store.begin() as connection:
+            now = shop.store.clock.now(connection)
             audit(
                 connection,
                 actor="system",
-                action="run.failed",
+                action=RUN_FAILED,
                 subject=f"run:{run.run_id}",
-                now=shop.store.clock.now(connection),
+                now=now,
                 detail={"job": run.job_name, "freed": freed},
             )
+            note_run_failure(connection, run.job_name, run_id=run.run_id, now=now)
 
 
 SENSORS = [new_sources, pending_work, extraction_completion, stale_runs, run_failures]

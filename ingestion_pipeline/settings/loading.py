@@ -31,6 +31,7 @@ from ingestion_pipeline.settings.groups import (
 )
 from ingestion_pipeline.settings.jobs import Boards, Company, Filter, Match
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
+from ingestion_pipeline.settings.operating import Health
 from ingestion_pipeline.settings.websites import Website
 
 PREFIX = "INGESTION_"
@@ -119,6 +120,7 @@ class Settings(Group):
     notices: Notices = Notices()
     models: Models = Models()
     runs: Runs = Runs()
+    health: Health = Health()
 
     @field_validator("allow_hosts")
     @classmethod

@@ -53,6 +53,7 @@ def begin(
                 next_check_at=next_check_at,
                 last_checked_at=now,
                 untold_polls=sources.c.untold_polls + 1,
+                poll_count=sources.c.poll_count + 1,
                 last_outcome=said,
                 updated_at=now,
             )
@@ -89,6 +90,7 @@ def complete(
             last_success_at=now,
             last_changed_at=func.coalesce(news, sources.c.last_changed_at),
             untold_changes=sources.c.untold_changes + int(has_news),
+            change_count=sources.c.change_count + int(has_news),
             last_new_at=func.coalesce(news, sources.c.last_new_at),
             synced_at=func.coalesce(sources.c.synced_at, now),
             last_outcome=outcome,
@@ -132,6 +134,7 @@ def fail(
             "status_reason": standing.status_reason,
             "failure_count": standing.failure_count,
             "next_check_at": standing.next_check_at,
+            "strike_count": sources.c.strike_count + 1,
         }
         if standing.status is not source.status:
             audit(

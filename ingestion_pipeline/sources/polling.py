@@ -16,6 +16,8 @@ from random import Random
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
+_OUR_WORDS = ("disabled, ", "disabled after ")  # how a reason begins that no operator gave
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
@@ -77,7 +79,7 @@ def after_wall(source: Source, why: str, *, now: datetime, settings: Settings) -
     return Standing(
         tier=source.tier,
         status=SourceStatus.DISABLED,
-        status_reason=f"disabled, {why}; `ingest sources enable` ends it",
+        status_reason=f"{_OUR_WORDS[0]}{why}; `ingest sources enable` ends it",
         failure_count=source.failure_count,
         next_check_at=now + _interval(source.kind, source.tier, settings),
     )
@@ -92,7 +94,7 @@ def _open(
         tier=source.tier if source.tier_pinned else Tier.COLD,
         status=SourceStatus.DISABLED if is_board else SourceStatus.OPEN,
         status_reason=(
-            f"disabled after {failures} failed polls in a row; `ingest sources enable` ends it"
+            f"{_OUR_WORDS[1]}{failures} failed polls in a row; `ingest sources enable` ends it"
             if is_board
             else f"breaker open after {failures} failed polls in a row; one probe at the next check"
         ),
@@ -100,6 +102,11 @@ def _open(
         # never earlier than the promise: a probe within 24 hours would be one too many
         next_check_at=now + probe + probe * settings.polling.jitter_share * random.random(),
     )
+
+
+def is_disabled_by_us(reason: str | None) -> bool:
+    """Whether failures or a wall disabled the source: an operator's reason begins with a name."""
+    return reason is not None and reason.startswith(_OUR_WORDS)
 
 
 def tier_for(last_new_at: datetime, *, now: datetime, settings: Settings, readers: int = 0) -> Tier:
@@ -120,6 +127,11 @@ def is_stale(source: Source, *, now: datetime, settings: Settings) -> bool:
     since = source.last_success_at or source.created_at
     patience = _interval(source.kind, source.tier, settings) * settings.ingest.stale_factor
     return now - since > patience
+
+
+def interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:
+    """How long such a source waits for its next check."""
+    return _interval(kind, tier, settings)
 
 
 def _interval(kind: Kind, tier: Tier, settings: Settings) -> timedelta:

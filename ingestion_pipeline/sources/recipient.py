@@ -15,11 +15,17 @@ from enum import StrEnum
 from typing import Any, cast
 
 from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources.health import Alert
 from ingestion_pipeline.sources.source import BY_HAND, SERIES_ID
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 RECIPIENT_ID = SERIES_ID  # the same characters
-SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match")
+# What an operator may want to hear of; `alerts` stands for all of them.
+OF_A_SOURCE = tuple(alert.value for alert in Alert)
+OF_THE_HOUSE = ("budget", "run_failures", "daemon_silent")
+ALERTS = (*OF_A_SOURCE, *OF_THE_HOUSE)
+ALL_ALERTS = "alerts"
+SUBJECT_KINDS = ("chapter", "extraction", "recipe", "job_match", *ALERTS)
 USUAL_KINDS = ("chapter",)  # whoever follows a series did not ask how catalogues fare
 KEYS = ("id", "address", "mode", "language", "kinds", "follows")
 FOLLOW_KEYS = ("series", "mode", "language")
@@ -84,7 +90,7 @@ def recipient_of(raw: Mapping[str, Any]) -> tuple[Recipient | None, list[BadFiel
         address=raw["address"],
         mode=Mode(raw.get("mode") or Mode.IMMEDIATE),
         language=_lower(raw.get("language")),
-        kinds=tuple(raw.get("kinds") or USUAL_KINDS),
+        kinds=_kinds(raw.get("kinds") or USUAL_KINDS),
         follows=follows,
     ), []
 
@@ -156,9 +162,17 @@ def _bad_kinds(given: object) -> list[BadField]:
     if given is None:
         return []
     kinds = cast("Sequence[object]", given) if isinstance(given, list | tuple) else ()
-    if kinds and all(kind in SUBJECT_KINDS for kind in kinds):
+    known = (*SUBJECT_KINDS, ALL_ALERTS)
+    if kinds and all(kind in known for kind in kinds):
         return []
-    return [BadField("kinds", f"must be a list of: {', '.join(SUBJECT_KINDS)}")]
+    said = f"must be a list of: {', '.join(SUBJECT_KINDS)}; {ALL_ALERTS} is the last {len(ALERTS)}"
+    return [BadField("kinds", said)]
+
+
+def _kinds(given: Sequence[str]) -> tuple[str, ...]:
+    """Each kind once, and what `alerts` stands for."""
+    named = [one for kind in given for one in (ALERTS if kind == ALL_ALERTS else (kind,))]
+    return tuple(dict.fromkeys(named))
 
 
 def _follows(given: object) -> tuple[tuple[Follow, ...], list[BadField]]:

@@ -45,6 +45,8 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
+from ingestion_pipeline.upkeep.house import note_budget
+from ingestion_pipeline.upkeep.telling import note_health
 from ingestion_pipeline.work.task import TaskStatus
 
 Sweep = Callable[[Connection, Settings, datetime], int]
@@ -277,5 +279,7 @@ SWEEPS: dict[str, Sweep] = {
     "runs": _runs,
     "cooled": _cool,
     "heated": _heat,
+    "health": note_health,
+    "budget": note_budget,
     "outbox": _outbox,
 }

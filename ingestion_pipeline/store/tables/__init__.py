@@ -28,7 +28,12 @@ from ingestion_pipeline.store.tables.jobs import (
     listing_sources,
 )
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.tables.operating import audit_log, settings
+from ingestion_pipeline.store.tables.operating import (
+    audit_log,
+    pulses,
+    settings,
+    source_health,
+)
 from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
 from ingestion_pipeline.store.tables.telling import (
     GIVEN_UP,
@@ -96,12 +101,14 @@ __all__ = [
     "notices",
     "outbox",
     "pages",
+    "pulses",
     "recipes",
     "recipients",
     "runs",
     "series",
     "settings",
     "snapshots",
+    "source_health",
     "sources",
     "tasks",
     "website_analyses",

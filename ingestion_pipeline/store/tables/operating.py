@@ -1,8 +1,8 @@
-"""The operator's own: settings and the audit log."""
+"""The operator's own: settings, the audit log, what was told of sources, signs of life."""
 
 from __future__ import annotations
 
-from sqlalchemy import Column, Index, String, Table, Text
+from sqlalchemy import Column, Index, Integer, String, Table, Text
 
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
@@ -27,4 +27,22 @@ audit_log = Table(
     Column("subject", Text, nullable=False),
     Column("detail", Json, nullable=False),
     Index(None, "subject", "at"),
+)
+
+source_health = Table(
+    "source_health",
+    metadata,
+    Column("source_id", String(120), primary_key=True, comment="none: it was never unwell"),
+    Column("state", String(12), nullable=False, comment="as it was told last"),
+    Column("since", UtcDateTime, nullable=False),
+    Column("reason", Text, nullable=False, comment="for people"),
+    Column("changes", Integer, nullable=False, comment="of state so far; the name of the last"),
+    Column("success_before", UtcDateTime, comment="last success by then; only a newer one counts"),
+)
+
+pulses = Table(
+    "pulses",
+    metadata,
+    Column("name", String(40), primary_key=True, comment="who gives a sign of life"),
+    Column("at", UtcDateTime, nullable=False),
 )

@@ -61,6 +61,10 @@ sources = Table(
     Column("untold_changes", Integer, nullable=False, server_default="0"),
     Column("untold_updated", Integer, nullable=False, server_default="0"),
     Column("untold_withdrawn", Integer, nullable=False, server_default="0"),
+    # Of all times, for who looks at what polls were worth: they only ever grow.
+    Column("poll_count", Integer, nullable=False, server_default="0", comment="polls that ended"),
+    Column("change_count", Integer, nullable=False, server_default="0", comment="that found news"),
+    Column("strike_count", Integer, nullable=False, server_default="0", comment="that failed"),
     Column("synced_at", UtcDateTime, comment="first successful sync; before it nobody is told"),
     Column("last_outcome", Text, comment="what the last poll came to, for people"),
     Column("last_error_class", String(20)),

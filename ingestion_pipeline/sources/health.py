@@ -1,0 +1,203 @@
+"""How well a source is, in a word with its reason, and what of that is told to whom. Pure.
+
+A word is what a source is at this moment, by its row and its poll; it is computed whenever somebody
+looks. A state is what was told last: it changes when a word says something else for good, and only
+then is anybody told, however often and by however many it is looked at.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from ingestion_pipeline.settings.operating import Health as Limits
+from ingestion_pipeline.sources.polling import is_disabled_by_us
+from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
+from ingestion_pipeline.work.errors import ErrorClass
+from ingestion_pipeline.work.task import TaskStatus
+
+
+class Health(StrEnum):
+    """The words, the worst first: that is the order in which they are shown."""
+
+    OPEN = "open"
+    DISABLED = "disabled"
+    DEGRADED = "degraded"
+    LATE = "late"
+    UNSTEADY = "unsteady"
+    WAITING = "waiting"
+    HEALTHY = "healthy"
+    OFF = "off"
+
+
+PLACES = {word: place for place, word in enumerate(Health)}
+UNWELL = frozenset({Health.OPEN, Health.DISABLED, Health.DEGRADED})
+
+
+class State(StrEnum):
+    """What was told of a source last; `undecided` was unwell, and an operator tries it again."""
+
+    WELL = "well"
+    UNDECIDED = "undecided"
+    DEGRADED = "degraded"
+    OPEN = "open"
+    DISABLED = "disabled"
+
+
+class Alert(StrEnum):
+    """What is told when a state changes: the kinds that recipients name."""
+
+    DEGRADED = "source_degraded"
+    RECOVERED = "source_recovered"
+    OPENED = "breaker_opened"
+    DISABLED = "source_disabled"
+
+
+# Who holds a poll back that is nobody's failure: the other side, not we.
+THEIR_PAUSES = frozenset({"rate_limited", "robots_unavailable"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known of a source; `held_by` is the code of what holds its poll back, if anything."""
+
+    id: str
+    kind: Kind
+    tier: Tier
+    status: SourceStatus
+    status_reason: str | None
+    failure_count: int
+    error_class: str | None
+    last_outcome: str | None
+    last_success_at: datetime | None
+    created_at: datetime
+    interval: timedelta
+    patience: timedelta
+    poll: TaskStatus | None
+    due_at: datetime | None
+    lease_until: datetime | None
+    held_by: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """The state of a source as it was told last; `changes` counts the states it has had."""
+
+    state: State = State.WELL
+    since: datetime | None = None
+    changes: int = 0
+    success_before: datetime | None = None
+
+
+NEVER = Told()
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A word and its reason, for people."""
+
+    health: Health
+    reason: str
+
+
+def health_of(facts: Facts, *, told: Told = NEVER, now: datetime, limits: Limits) -> Verdict:
+    """How well the source is."""
+    match facts.status:
+        case SourceStatus.DISABLED:
+            word = Health.DISABLED if is_disabled_by_us(facts.status_reason) else Health.OFF
+            return Verdict(word, facts.status_reason or "disabled, and nobody said why")
+        case SourceStatus.PENDING_VALIDATION:
+            return Verdict(Health.WAITING, "waits for approval")
+        case SourceStatus.OPEN:
+            return Verdict(Health.OPEN, f"breaker open: {_failures(facts)}")
+        case SourceStatus.ACTIVE:
+            return _of_polled(facts, told, now, limits)
+
+
+def _of_polled(facts: Facts, told: Told, now: datetime, limits: Limits) -> Verdict:
+    if facts.failure_count:
+        needed = failures_needed(facts.error_class, told, now=now, limits=limits)
+        word = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
+        return Verdict(word, _failures(facts))
+    overdue = _overdue(facts, now)
+    if _is_starved(facts, overdue, now):
+        return Verdict(Health.DEGRADED, f"held back by its server ({facts.held_by}) for too long")
+    if overdue > min(facts.interval, timedelta(seconds=limits.late_seconds)):
+        held = f" ({facts.held_by})" if facts.held_by else ""
+        return Verdict(Health.LATE, f"due for {_span(overdue)} and not polled{held}")
+    if told.state is not State.WELL and facts.last_success_at == told.success_before:
+        return Verdict(Health.WAITING, "tried again: its next poll decides")
+    if facts.last_success_at is None:
+        return Verdict(Health.WAITING, "not read yet")
+    return Verdict(Health.HEALTHY, "its last poll succeeded")
+
+
+def failures_needed(error_class: str | None, told: Told, *, now: datetime, limits: Limits) -> int:
+    """How many failed polls in a row degrade a source.
+
+    One is enough where waiting cannot help; who has just recovered gets more time, so that a source
+    which comes and goes is not told of at every turn.
+    """
+    window = timedelta(seconds=limits.flapping_seconds)
+    is_back = told.state is State.WELL
+    if is_back and told.since is not None and now - told.since < window:
+        return 2 * limits.degraded_failures
+    is_final = error_class == ErrorClass.PERMANENT.value
+    return 1 if is_final or told.state is State.DEGRADED else limits.degraded_failures
+
+
+def _overdue(facts: Facts, now: datetime) -> timedelta:
+    """How long nobody has come for a poll that is due; nothing, while somebody has it."""
+    match facts.poll:
+        case TaskStatus.PENDING if facts.due_at is not None:
+            return now - facts.due_at
+        case TaskStatus.PROCESSING if facts.lease_until is not None:
+            return now - facts.lease_until
+        case _:
+            return facts.interval + (now - (facts.last_success_at or facts.created_at))
+
+
+def _is_starved(facts: Facts, overdue: timedelta, now: datetime) -> bool:
+    """Whether the other side asks for pause after pause, and nothing came for several intervals."""
+    silent = now - (facts.last_success_at or facts.created_at) > facts.patience
+    return facts.held_by in THEIR_PAUSES and silent and overdue <= facts.interval
+
+
+def next_state(told: State, health: Health) -> tuple[State, Alert | None]:
+    """The state after this word, and what is told; an unchanged state is told to nobody."""
+    match health:
+        case Health.OPEN | Health.DISABLED | Health.DEGRADED:
+            state = State(health.value)
+            return state, None if state is told else _ALERTS[state]
+        case Health.HEALTHY:
+            return State.WELL, None if told is State.WELL else Alert.RECOVERED
+        case Health.OFF:
+            return State.WELL, None  # whoever switched it off knows
+        case Health.WAITING:
+            return told if told is State.WELL else State.UNDECIDED, None
+        case Health.LATE | Health.UNSTEADY:
+            return told, None
+
+
+_ALERTS = {
+    State.OPEN: Alert.OPENED,
+    State.DISABLED: Alert.DISABLED,
+    State.DEGRADED: Alert.DEGRADED,
+}
+
+
+def _failures(facts: Facts) -> str:
+    count = facts.failure_count
+    polls = "1 failed poll" if count == 1 else f"{count} failed polls in a row"
+    last = (
+        f", last success {facts.last_success_at:%Y-%m-%d %H:%M} UTC"
+        if facts.last_success_at
+        else ""
+    )
+    return f"{polls}{last or ', never a success'}; {facts.last_outcome or 'no outcome'}"
+
+
+def _span(length: timedelta) -> str:
+    hours, minutes = divmod(int(length.total_seconds() // 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

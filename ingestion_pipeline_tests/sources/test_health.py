@@ -1,0 +1,171 @@
+"""The word for each standing, and what of it is told."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.settings.operating import Health as Limits
+from ingestion_pipeline.sources import Kind, SourceStatus, Tier
+from ingestion_pipeline.sources.health import (
+    NEVER,
+    Alert,
+    Facts,
+    Health,
+    State,
+    Told,
+    Verdict,
+    health_of,
+    next_state,
+)
+from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline_tests.builders import NOON
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+DISABLED, OPEN = SourceStatus.DISABLED, SourceStatus.OPEN
+PENDING, PROCESSING = TaskStatus.PENDING, TaskStatus.PROCESSING
+LIMITS = Limits()
+
+
+def facts(**changes: Any) -> Facts:
+    values: dict[str, Any] = {
+        "id": "series:solo",
+        "kind": Kind.SERIES,
+        "tier": Tier.WARM,
+        "status": SourceStatus.ACTIVE,
+        "status_reason": None,
+        "failure_count": 0,
+        "error_class": None,
+        "last_outcome": "unchanged",
+        "last_success_at": NOON - HOUR,
+        "created_at": NOON - 9 * DAY,
+        "interval": 4 * HOUR,
+        "patience": 12 * HOUR,
+        "poll": PENDING,
+        "due_at": NOON + HOUR,
+        "lease_until": None,
+        "held_by": None,
+    }
+    return Facts(**(values | changes))
+
+
+def verdict(told: Told = NEVER, **changes: Any) -> Verdict:
+    return health_of(facts(**changes), told=told, now=NOON, limits=LIMITS)
+
+
+WALL = "disabled, behind a bot wall: ...; `ingest sources enable` ends it"
+LONG_AGO = {"last_success_at": NOON - DAY}
+
+
+@pytest.mark.parametrize(
+    ("changes", "word", "reason"),
+    [
+        ({}, Health.HEALTHY, "succeeded"),
+        ({"last_success_at": None}, Health.WAITING, "not read yet"),
+        ({"status": SourceStatus.PENDING_VALIDATION}, Health.WAITING, "approval"),
+        (
+            {"status": OPEN, "failure_count": 5},
+            Health.OPEN,
+            "breaker open: 5 failed polls",
+        ),
+        ({"status": DISABLED, "status_reason": WALL}, Health.DISABLED, "bot wall"),
+        ({"status": DISABLED, "status_reason": "disabled after 5 f"}, Health.DISABLED, "after 5"),
+        ({"status": DISABLED, "status_reason": "cli:ann: noisy"}, Health.OFF, "noisy"),
+        ({"status": DISABLED, "status_reason": "disabled by its declaration"}, Health.OFF, "decl"),
+        ({"status": DISABLED}, Health.OFF, "nobody said why"),
+        ({"failure_count": 1, "error_class": "transient"}, Health.UNSTEADY, "1 failed poll, last"),
+        ({"failure_count": 2, "error_class": "transient"}, Health.DEGRADED, "2 failed polls in"),
+        ({"failure_count": 1, "error_class": "permanent"}, Health.DEGRADED, "1 failed poll"),
+        (
+            {"failure_count": 3, "last_success_at": None, "last_outcome": None},
+            Health.DEGRADED,
+            "3 failed polls in a row, never a success; no outcome",
+        ),
+        ({"due_at": NOON - 2 * HOUR}, Health.HEALTHY, "succeeded"),
+        ({"due_at": NOON - 3 * HOUR}, Health.LATE, "due for 3 h 0 min and not polled"),
+        ({"interval": HOUR, "due_at": NOON - 1.5 * HOUR}, Health.LATE, "1 h 30 min"),
+        ({"poll": PROCESSING, "lease_until": NOON + HOUR}, Health.HEALTHY, "succeeded"),
+        ({"poll": PROCESSING, "lease_until": NOON - 3 * HOUR}, Health.LATE, "not polled"),
+        ({"poll": None}, Health.LATE, "not polled"),
+        ({"held_by": "rate_limited"}, Health.HEALTHY, "succeeded"),
+        (LONG_AGO | {"held_by": "rate_limited"}, Health.DEGRADED, "its server (rate_limited)"),
+        (LONG_AGO | {"held_by": "robots_unavailable"}, Health.DEGRADED, "robots_unavailable"),
+        (LONG_AGO | {"held_by": "host_busy"}, Health.HEALTHY, "succeeded"),
+        (
+            LONG_AGO | {"held_by": "rate_limited", "due_at": NOON - 5 * HOUR},
+            Health.LATE,
+            "due for 5 h 0 min and not polled (rate_limited)",
+        ),
+    ],
+)
+def test_every_standing_has_its_word_and_reason(
+    changes: dict[str, Any], word: Health, reason: str
+) -> None:
+    found = verdict(**changes)
+
+    assert found.health is word
+    assert reason in found.reason
+
+
+def test_who_was_unwell_is_well_again_only_after_a_newer_success() -> None:
+    told = Told(state=State.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY)
+
+    assert verdict(told, last_success_at=NOON - DAY).health is Health.WAITING
+    assert verdict(told, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
+
+
+def test_who_has_just_recovered_is_given_more_time() -> None:
+    told = Told(state=State.WELL, since=NOON - HOUR, changes=2)
+    failing = {"error_class": "permanent"}
+
+    words = [verdict(told, failure_count=count, **failing).health for count in (1, 3, 4)]
+    later = verdict(Told(state=State.WELL, since=NOON - DAY, changes=2), failure_count=1, **failing)
+
+    assert words == [Health.UNSTEADY, Health.UNSTEADY, Health.DEGRADED]
+    assert later.health is Health.DEGRADED
+
+
+@pytest.mark.parametrize(
+    ("state", "word", "after", "alert"),
+    [
+        (State.WELL, Health.HEALTHY, State.WELL, None),
+        (State.WELL, Health.LATE, State.WELL, None),
+        (State.WELL, Health.UNSTEADY, State.WELL, None),
+        (State.WELL, Health.WAITING, State.WELL, None),
+        (State.WELL, Health.DEGRADED, State.DEGRADED, Alert.DEGRADED),
+        (State.DEGRADED, Health.DEGRADED, State.DEGRADED, None),
+        (State.DEGRADED, Health.LATE, State.DEGRADED, None),
+        (State.DEGRADED, Health.OPEN, State.OPEN, Alert.OPENED),
+        (State.OPEN, Health.OPEN, State.OPEN, None),
+        (State.OPEN, Health.HEALTHY, State.WELL, Alert.RECOVERED),
+        (State.OPEN, Health.WAITING, State.UNDECIDED, None),
+        (State.UNDECIDED, Health.WAITING, State.UNDECIDED, None),
+        (State.UNDECIDED, Health.UNSTEADY, State.UNDECIDED, None),
+        (State.UNDECIDED, Health.HEALTHY, State.WELL, Alert.RECOVERED),
+        (State.UNDECIDED, Health.DISABLED, State.DISABLED, Alert.DISABLED),
+        (State.DISABLED, Health.DISABLED, State.DISABLED, None),
+        (State.DEGRADED, Health.OFF, State.WELL, None),
+    ],
+)
+def test_changes_are_told_and_states_are_not(
+    state: State, word: Health, after: State, alert: Alert | None
+) -> None:
+    assert next_state(state, word) == (after, alert)
+
+
+def test_a_source_that_comes_and_goes_is_told_of_once() -> None:
+    told, alerts = NEVER, []
+    for hour in range(24):  # fails every other time, for good each time
+        now = NOON + hour * HOUR
+        failures = (hour + 1) % 2
+        success = now - HOUR * failures
+        seen = facts(failure_count=failures, error_class="permanent", last_success_at=success)
+        word = health_of(seen, told=told, now=now, limits=LIMITS).health
+        state, alert = next_state(told.state, word)
+        if state is not told.state:
+            told = Told(state=state, since=now, changes=told.changes + 1, success_before=success)
+        alerts += [alert] if alert else []
+
+    assert alerts == [Alert.DEGRADED, Alert.RECOVERED]

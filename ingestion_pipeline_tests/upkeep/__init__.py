@@ -1,0 +1,1 @@
+"""Tests of how the house stands: health, alerts, numbers."""
