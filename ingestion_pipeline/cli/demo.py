@@ -18,12 +18,14 @@ from ingestion_pipeline.cli.demo_followers import received, say_followers, silen
 from ingestion_pipeline.cli.demo_jobs import approve, boards_of, say_jobs, say_matches
 from ingestion_pipeline.cli.demo_model import (
     bundled_model,
+    demo_prices,
     model_settings,
     say_address,
     say_asked,
 )
 from ingestion_pipeline.cli.demo_settings import demo_settings
 from ingestion_pipeline.cli.demo_summary import say_summary
+from ingestion_pipeline.cli.demo_websites import say_businesses, say_providers
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.output import Refused, say
 
@@ -50,7 +52,7 @@ def demo() -> None:
 @demo.command()
 @click.option("--port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
 @click.option("--if-registered", is_flag=True, help="Only if the demo's sources are watched.")
-@click.option("--model", is_flag=True, help="The demo's language model, too; it needs no key.")
+@click.option("--model", is_flag=True, help="Its language models, too; they need no key.")
 @click.option("--model-port", default=0, type=click.IntRange(0, 65_535), help="0: any free one.")
 def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> None:
     """Run the bundled site until Ctrl-C.
@@ -71,6 +73,8 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
 
 
 def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
+    from ingestion_pipeline.demo.providers import demo_providers
+
     stop = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # its threads inherit the mask
     try:
@@ -80,6 +84,7 @@ def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
             for name in _names():
                 say(f"  http://{name}")
             if model is not None:
+                say_providers(stack.enter_context(demo_providers(site.home)))
                 say_address(stack.enter_context(model))
             say("Ctrl-C stops it")
             signal.sigwait(stop)
@@ -121,15 +126,19 @@ def _names() -> list[str]:
 @demo.command()
 @click.option("--model", is_flag=True, help="Ask the demo's language model what rules cannot read.")
 def run(*, model: bool) -> None:
-    """Poll, crawl, judge, tell the followers, show what came of it.
+    """Poll, crawl, judge, ask, tell the followers, show what came of it.
 
     The demo's sources are registered if need be, and served through Dagster even if they are not
     due; its catalogues are crawled until no page waits. Jobs are judged by your profile, if you
-    have one, else by the demo's.
+    have one, else by the demo's. About its websites only the demo's own providers are asked.
     """
+    from ingestion_pipeline.demo.providers import demo_providers, provider_settings
+
     with ExitStack() as stack:
         asked = stack.enter_context(bundled_model()) if model else None
-        stack.enter_context(demo_settings({} if asked is None else model_settings(asked)))
+        told = provider_settings(stack.enter_context(demo_providers(_home())))
+        told |= {} if asked is None else model_settings(asked)
+        stack.enter_context(demo_settings(told | demo_prices()))
         has_succeeded = _run()
         if asked is not None:
             say_asked(asked)
@@ -150,6 +159,7 @@ def _run() -> bool:
         started = _prepare(stack, store, home)
         succeeded = [_run_job("detect_recipes")]
         succeeded += _poll(store)
+        succeeded.append(_run_job("analyze_websites"))
         succeeded += _crawl(store)
         succeeded.append(_run_job("complete_extractions"))
         succeeded.append(_run_job("process_listings"))
@@ -170,6 +180,8 @@ def _run() -> bool:
             quiet = silence(connection, since=started)
             say("\n" + received(before, read_inboxes(home), otherwise=quiet) + "\n")
             say_matches(connection, _ids(Kind.COMPANY))
+            say("")
+            say_businesses(connection, _ids(Kind.WEBSITE))
     return all(succeeded)
 
 
@@ -200,9 +212,9 @@ def program() -> str:
 def hint(ingest: str) -> str:
     """What to try after a run."""
     return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (series, catalogues, jobs),\n"
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (everything changes a little),\n"
         f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
-        f"`{ingest} matches list`, `{ingest} companies list`,\n"
+        f"`{ingest} matches list`, `{ingest} companies list`, `{ingest} websites list`,\n"
         f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
         f"`{ingest} dead-letters list` (what is broken here is meant to be)."
     )
@@ -273,7 +285,8 @@ def mutate() -> None:
     """Publish chapters, courses and jobs, and change some.
 
     A chapter of two series and a course of each catalogue are new; another course changes. On a
-    job board one job is new, one pays better, one is gone.
+    job board one job is new, one pays better, one is gone. A business describes itself anew, and
+    the providers have changed their minds about both.
     """
     from ingestion_pipeline.demo import state
 
@@ -285,7 +298,8 @@ def mutate() -> None:
     say(
         "a course of each catalogue has other credits; Driftwood Systems has a new job, pays better"
     )
-    say(f"for another and has filled a third; `{program()} demo run` sees the last ones")
+    say("for another and has filled a third; a provider names competitors before the businesses;")
+    say(f"`{program()} demo run` sees all of it")
 
 
 @demo.command("break")

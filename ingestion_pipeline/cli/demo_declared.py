@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ingestion_pipeline.sources.files import SourceFile
 
-DECLARED = ("sources.yaml", "catalogs.yaml", "companies.yaml")
+DECLARED = ("sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml")
 
 
 def demo_file() -> SourceFile:

@@ -9,13 +9,14 @@ from ingestion_pipeline.cli.output import say
 if TYPE_CHECKING:
     from ingestion_pipeline.demo.model_server import ScriptedModel
 
-# Names of its own, so that the ledger tells its calls from those of a real one; their prices are
-# made up, to show what a dataset would cost.
-NAMES = {
-    "INGESTION_MODEL_CHEAP": "demo-cheap",
-    "INGESTION_MODEL_STRONG": "demo-strong",
-    "INGESTION_MODELS__PRICES": "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10",
-}
+# Names of its own, so that the ledger tells its calls from those of a real one.
+NAMES = {"INGESTION_MODEL_CHEAP": "demo-cheap", "INGESTION_MODEL_STRONG": "demo-strong"}
+PRICES = "INGESTION_MODELS__PRICES"
+# Made up, to show what a dataset or an analysis would cost.
+DEMO_PRICES = (
+    "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10,"
+    " demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
+)
 
 
 def bundled_model(port: int = 0) -> ScriptedModel:
@@ -29,6 +30,14 @@ def bundled_model(port: int = 0) -> ScriptedModel:
 def model_settings(model: ScriptedModel) -> dict[str, str]:
     """What a run is told of the model; a real key never goes to it."""
     return {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "demo", **NAMES}
+
+
+def demo_prices() -> dict[str, str]:
+    """What every model costs: the demo's own beside those that are known anyway."""
+    from ingestion_pipeline.cli.opening import environment
+    from ingestion_pipeline.settings import load_settings
+
+    return {PRICES: f"{load_settings(environment()).models.prices}, {DEMO_PRICES}"}
 
 
 def say_address(model: ScriptedModel) -> None:

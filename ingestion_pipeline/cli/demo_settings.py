@@ -15,6 +15,7 @@ DEMO_SETTINGS = {
     "INGESTION_HOSTS__DELAY_SECONDS": "0",
     "INGESTION_CRAWL__DELAY_SECONDS": "0",
     "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
+    "INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.1",  # a provider of its own often fails
     "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
@@ -25,7 +26,7 @@ PROFILE = "INGESTION_MATCH__PROFILE"
 
 @contextmanager
 def demo_settings(model: Mapping[str, str]) -> Generator[None]:
-    """The model's settings hold in this process, the demo's where the environment has no others."""
+    """The models' settings hold in this process, the demo's where the environment has no others."""
     before = environment()
     ours = DEMO_SETTINGS | ({} if has_profile() else {PROFILE: str(demo_profile())})
     missing = {key: text for key, text in ours.items() if not before.get(key)}

@@ -79,6 +79,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "ingest sources add https://a.example/feed.xml --id series:solo --kind series",
         "ingest sources add https://boards.greenhouse.io/acme --id job_board:acme"
         " --kind job_board --tier hot",
+        "ingest sources add acme.example --kind website",
     ),
     "sources disable": ("ingest sources disable series:solo --reason 'moved'",),
     "sources enable": ("ingest sources enable series:solo",),
@@ -92,6 +93,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "ingest sources update catalog:college --detect",
     ),
     "status": ("ingest status", "ingest status --json", "ingest status --workers"),
+    "websites list": ("ingest websites list", "ingest websites list --status failed --json"),
+    "websites show": (
+        "ingest websites show website:acme",
+        "ingest websites show website:acme --json",
+    ),
 }
 
 

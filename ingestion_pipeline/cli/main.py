@@ -26,6 +26,7 @@ from ingestion_pipeline.cli.settings import settings
 from ingestion_pipeline.cli.source_updates import update
 from ingestion_pipeline.cli.sources import sources
 from ingestion_pipeline.cli.status import status
+from ingestion_pipeline.cli.websites import websites
 
 
 class _Ingest(click.Group):
@@ -85,7 +86,7 @@ sources.add_command(update)
 sources.add_command(scrape)
 for command in (
     *(init, sources, extractions, series, companies, recipients, follow, unfollow, notices),
-    *(profile, matches, settings, status, dead_letters, export, read, doctor, demo),
+    *(websites, profile, matches, settings, status, dead_letters, export, read, doctor, demo),
 ):
     main.add_command(command)
 show_examples(main)

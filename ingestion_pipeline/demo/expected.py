@@ -1,6 +1,7 @@
 """How many records the demo's catalogues and job boards state, by source: what a run must come to.
 
-Counted from the content that the site serves in a state, and never written down a second time.
+And how often its providers name its businesses. Counted from the content that the site serves in a
+state, and never written down a second time.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ingestion_pipeline.demo.businesses import businesses
 from ingestion_pipeline.demo.college import LOST, RENDERED
 from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, courses
 from ingestion_pipeline.demo.lantern import DEFAULT_LIMIT, lantern_courses
@@ -22,8 +24,11 @@ from ingestion_pipeline.demo.openings import (
     repeated,
 )
 from ingestion_pipeline.demo.outcomes import PROGRAMMES
+from ingestion_pipeline.demo.providers import SPEAKERS, Speaker
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses
+from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.prompts import chosen
 
 DRIFTWOOD_BOARD, KESTREL_BOARD = "job_board:greenhouse-driftwood", "job_board:kestrel"
 
@@ -118,4 +123,45 @@ def _judged(listed: Sequence[Opening], repeats: int = 0) -> ExpectedJobs:
         skipped=skipped,
         matched=matched,
         repeats=repeats,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedVisibility:
+    """What one provider says of one business: in how many of its answers each is named."""
+
+    asked: int
+    answered: int
+    mentioned: int
+    competitors: Mapping[str, int]
+
+    @property
+    def visibility(self) -> float:
+        """The share of its answers that name the business."""
+        return self.mentioned / self.answered
+
+
+def expected_visibility(
+    state: DemoState, *, prompts: int = 7
+) -> dict[tuple[str, str], ExpectedVisibility]:
+    """By source and provider, without a model: so the questions come from templates."""
+    return {
+        (source_id, name): _named(business, speaker, state, prompts)
+        for source_id, business in businesses(state).items()
+        for name, speaker in SPEAKERS.items()
+    }
+
+
+def _named(
+    business: Business, speaker: Speaker, state: DemoState, prompts: int
+) -> ExpectedVisibility:
+    questions = [one.text for one in chosen(business, (), count=prompts)]
+    spoken = [one for one in (speaker(text, state) for text in questions) if one is not None]
+    return ExpectedVisibility(
+        asked=len(questions),
+        answered=len(spoken),
+        mentioned=sum(business.name in one.names for one in spoken),
+        competitors={
+            name: sum(name in one.names for one in spoken) for name in business.competitors
+        },
     )

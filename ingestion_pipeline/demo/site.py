@@ -20,7 +20,16 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
-from ingestion_pipeline.demo import college, content, employers, lantern, lists, meadow, tidewater
+from ingestion_pipeline.demo import (
+    businesses,
+    college,
+    content,
+    employers,
+    lantern,
+    lists,
+    meadow,
+    tidewater,
+)
 from ingestion_pipeline.demo.content import Page
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
@@ -142,6 +151,8 @@ SITES: dict[str, Callable[[DemoState, str, Query], Page]] = {
     employers.DRIFTWOOD_HOST: employers.driftwood,
     employers.BOARDS_HOST: employers.boards,
     employers.KESTREL_HOST: employers.kestrel,
+    businesses.SALTMARSH_HOST: businesses.saltmarsh,
+    businesses.RADWERFT_HOST: businesses.radwerft,
 }
 
 

@@ -8,7 +8,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Connection, RowMapping, select
+from sqlalchemy import Connection, RowMapping, func, select
 
 from ingestion_pipeline.store.tables import website_analyses, website_rankings
 from ingestion_pipeline.websites.states import PHASES, AnalysisStatus, Phase
@@ -39,6 +39,8 @@ class AnalysisReport:
     progress_percent: int
     progress_message: str | None
     failure: str | None
+    created_at: datetime
+    finished_at: datetime | None
     info: Mapping[str, Any]
     prompts: Sequence[Mapping[str, Any]]
     analysis: Mapping[str, Any]
@@ -63,16 +65,19 @@ def reports_since(
 
 
 def latest_reports(
-    connection: Connection, source_ids: Collection[str]
+    connection: Connection, source_ids: Collection[str], *, is_complete: bool = False
 ) -> dict[str, AnalysisReport]:
-    """The last analysis of each of these sources that has one."""
-    query = (
-        select(website_analyses)
-        .where(website_analyses.c.source_id.in_(list(source_ids)))
-        .order_by(website_analyses.c.id)
+    """The last analysis of each of these sources that has one; the last complete one, if asked."""
+    newest = select(func.max(website_analyses.c.id)).where(
+        website_analyses.c.source_id.in_(list(source_ids))
     )
-    rows = {row["source_id"]: row for row in connection.execute(query).mappings()}
-    return {source_id: _report(connection, row, None) for source_id, row in rows.items()}
+    if is_complete:
+        newest = newest.where(website_analyses.c.status == AnalysisStatus.COMPLETED.value)
+    query = select(website_analyses).where(
+        website_analyses.c.id.in_(newest.group_by(website_analyses.c.source_id))
+    )
+    rows = connection.execute(query).mappings().all()
+    return {row["source_id"]: _report(connection, row, None) for row in rows}
 
 
 def history_of(connection: Connection, business_id: int) -> list[RankedDay]:
@@ -91,6 +96,7 @@ def history_of(connection: Connection, business_id: int) -> list[RankedDay]:
 def _report(connection: Connection, row: RowMapping, since: datetime | None) -> AnalysisReport:
     business_id = row["business_id"]
     taken = ("id", "source_id", "url", "progress_percent", "progress_message", "failure")
+    taken += ("created_at", "finished_at")
     return AnalysisReport(
         status=AnalysisStatus(row["status"]),
         info=row["info"] or {},

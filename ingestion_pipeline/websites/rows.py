@@ -151,8 +151,8 @@ def upsert_ranking(
         "score": ranking.overall.score,
         "mentions": ranking.overall.mentions,
         "prompts": len({answer.prompt_index for answer in analysed.answers}),
-        "by_provider": {name: one.as_json() for name, one in ranking.by_provider.items()},
-        "competitors": {name: one.as_json() for name, one in ranking.competitors.items()},
+        "by_provider": ranking.providers_as_json(),
+        "competitors": ranking.competitors_as_json(),
         "cost_usd": ranking.cost_usd,
         "updated_at": now,
     }

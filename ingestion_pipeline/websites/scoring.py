@@ -35,7 +35,8 @@ class Visibility:
     """How visible one name is in a number of answers.
 
     `visibility` is the share of answers with a mention; `unprompted` the same of those whose
-    question did not name the business, None if there are none; `score` 0 to 100.
+    question did not name the business, None if there are none; `score` 0 to 100; ranks 1 to 5, of
+    the answers with a mention.
     """
 
     answers: int
@@ -45,6 +46,7 @@ class Visibility:
     unprompted: float | None
     score: int
     best_rank: int | None
+    mean_rank: float | None
 
     def as_json(self) -> dict[str, Any]:
         """As rankings and analyses keep it."""
@@ -56,18 +58,41 @@ class Visibility:
             "unprompted": self.unprompted,
             "score": self.score,
             "best_rank": self.best_rank,
+            "mean_rank": self.mean_rank,
         }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """One analysis in numbers: in all, by provider, and of each competitor."""
+    """One analysis in numbers: in all, by provider, and of each competitor.
+
+    `rivals` are the competitors by provider.
+    """
 
     overall: Visibility
     by_provider: Mapping[str, Visibility]
     competitors: Mapping[str, Visibility]
     cost_usd: Decimal | None
     sentiments: Mapping[str, int] = field(default_factory=dict[str, int])
+    rivals: Mapping[str, Mapping[str, Visibility]] = field(
+        default_factory=dict[str, Mapping[str, Visibility]]
+    )
+
+    def providers_as_json(self) -> dict[str, Any]:
+        """By provider the business, and under `competitors` the others in the same answers."""
+        return {
+            name: {
+                **one.as_json(),
+                "competitors": {
+                    other: seen.as_json() for other, seen in self.rivals.get(name, {}).items()
+                },
+            }
+            for name, one in self.by_provider.items()
+        }
+
+    def competitors_as_json(self) -> dict[str, Any]:
+        """Each competitor in all answers."""
+        return {name: one.as_json() for name, one in self.competitors.items()}
 
 
 def relevance(mentions: Mentions) -> int:
@@ -94,6 +119,7 @@ def visibility_of(found: Sequence[tuple[GivenAnswer, Mentions]]) -> Visibility:
         unprompted=_share(sum(unprompted), len(unprompted)) if unprompted else None,
         score=_score(found),
         best_rank=min(ranks, default=None),
+        mean_rank=round(sum(ranks) / len(ranks), 1) if ranks else None,
     )
 
 
@@ -108,14 +134,25 @@ def ranking_of(
     felt = [answer.sentiment for answer in answers if answer.sentiment is not None]
     return Ranking(
         overall=visibility_of(ours),
-        by_provider={
-            name: visibility_of([pair for pair in ours if pair[0].provider == name])
-            for name in providers
-        },
+        by_provider={name: visibility_of(_by(name, ours)) for name in providers},
         competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
         cost_usd=sum(costs, Decimal(0)) if costs else None,
         sentiments={one: felt.count(one) for one in dict.fromkeys(felt)},
+        rivals={
+            provider: {
+                name: visibility_of(_by(provider, pairs))
+                for name, pairs in paired.items()
+                if name != own
+            }
+            for provider in providers
+        },
     )
+
+
+def _by(
+    provider: str, pairs: Sequence[tuple[GivenAnswer, Mentions]]
+) -> list[tuple[GivenAnswer, Mentions]]:
+    return [pair for pair in pairs if pair[0].provider == provider]
 
 
 def mentions_in(

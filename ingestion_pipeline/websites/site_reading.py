@@ -23,6 +23,7 @@ from ingestion_pipeline.websites.naming.folding import folded_name
 from ingestion_pipeline.websites.naming.names import domain_label, own_host
 
 MAX_NAME_WORDS = 6  # a longer one is a slogan
+FEW_KEYWORDS = 3
 _LIKE_DOMAIN = 80  # percent
 _NAMED_BY = {Stated.JSON_LD: NamedBy.EMBEDDED, Stated.MICRODATA: NamedBy.EMBEDDED}
 _FIELDS = ("industry", "description", "location")
@@ -53,7 +54,8 @@ def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
     facts, evidence = _first_facts(pages)
     evidence["name"] = _evidence(name, page, named_by.value)
     own = Names.of(bare, aliases=[name], url=url)
-    keywords = site_keywords(pages, own, language)
+    competitors = site_competitors(pages, own)
+    keywords = site_keywords(pages, [own, *map(Names.of, competitors)], language)
     business = Business(
         url=url,
         name=bare,
@@ -63,7 +65,7 @@ def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
         location=facts.get("location"),
         keywords=keywords,
         language=language.lower() if language else None,
-        competitors=site_competitors(pages, own),
+        competitors=competitors,
         evidence=evidence,
     )
     return SiteReading(business=with_confidence(business, named_by), named_by=named_by)
@@ -120,18 +122,31 @@ def is_like_domain(name: str, url: str) -> bool:
     )
 
 
-def site_keywords(pages: Sequence[SitePage], own: Names, language: str | None) -> tuple[str, ...]:
-    """Three to five: stated ones first, then the words that the site uses most; never its name."""
+def site_keywords(
+    pages: Sequence[SitePage], named: Sequence[Names], language: str | None
+) -> tuple[str, ...]:
+    """Three to five: those that are stated, else the words that the site uses most.
+
+    Too few that are stated are filled up to three. Nobody who is named is one.
+    """
     stated = [word for page in pages for word in page.facts.keywords]
     headings = [line for page in pages for line in page.facts.headings]
     text = "\n".join(page.facts.text for page in pages)
     counted = frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
     kept: dict[str, str] = {}
-    for word in (*stated, *counted):
-        is_fit = len(word) <= MAX_KEYWORD_CHARACTERS and not find_mentions(word.title(), own)
-        if is_fit and not any(word.lower() in one for one in kept):
-            kept.setdefault(word.lower(), word)
-    return tuple(kept.values())[:MOST_KEYWORDS]
+    for word in stated:
+        _take_keyword(kept, word, named, most=MOST_KEYWORDS)
+    for word in counted:
+        _take_keyword(kept, word, named, most=FEW_KEYWORDS if stated else MOST_KEYWORDS)
+    return tuple(kept.values())
+
+
+def _take_keyword(kept: dict[str, str], word: str, named: Sequence[Names], *, most: int) -> None:
+    if len(kept) >= most or len(word) > MAX_KEYWORD_CHARACTERS:
+        return
+    is_known = any(word.lower() in one for one in kept)
+    if not is_known and not any(find_mentions(word.title(), one) for one in named):
+        kept[word.lower()] = word
 
 
 def site_competitors(pages: Sequence[SitePage], own: Names) -> tuple[str, ...]:

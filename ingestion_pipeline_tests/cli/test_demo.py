@@ -3,8 +3,10 @@ from __future__ import annotations
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta
 from itertools import takewhile
 from pathlib import Path
@@ -18,7 +20,12 @@ from ingestion_pipeline.cli.demo import follower_secrets, hint, program
 from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
-from ingestion_pipeline.demo.expected import DRIFTWOOD_BOARD, expected, expected_jobs
+from ingestion_pipeline.demo.expected import (
+    DRIFTWOOD_BOARD,
+    expected,
+    expected_jobs,
+    expected_visibility,
+)
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.names import published_port
 from ingestion_pipeline.demo.site import DemoSite
@@ -36,7 +43,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
-    assert len(demo_file().definitions) == 16
+    assert len(demo_file().definitions) == 18
     assert [one.id for one in demo_file().recipients] == ["ann", "ben", "cleo"]
 
 
@@ -236,6 +243,34 @@ def check_jobs(*runs: str) -> None:
     assert "16 found, 1 new, 1 updated, 1 missing once" in " ".join(third.split())
 
 
+def check_visibility(*runs: str) -> None:
+    """As shipped, as shipped, then mutated once: every provider's answers, and what they name."""
+    names = {"website:saltmarsh": "Saltmarsh Coffee", "website:radwerft": "Radwerft"}
+    states = (DemoState(), DemoState(), DemoState(new_chapters=1))
+    for said, state in zip(runs, states, strict=True):
+        table = " ".join(said.rpartition("\nbusiness ")[2].split())
+        for (source_id, provider), one in expected_visibility(state).items():
+            start = f"{names[source_id]} {provider} {one.answered} of {one.asked}"
+            assert f"{start} {one.visibility:.0%} " in table
+            for name, count in one.competitors.items():
+                assert f"{name} {count / one.answered:.0%}" in table.partition(start)[2]
+            failed = one.asked - one.answered
+            reason = f"{source_id}: {provider} left {failed} unanswered: http_500"
+            assert (reason in said) == (failed > 0)
+    # mean rank and score: named after its competitors, a business is worth less
+    assert "Radwerft almanac 7 of 7 100% 1.0 84 " in " ".join(runs[1].split())
+    assert "Radwerft almanac 7 of 7 100% 1.9 72 " in " ".join(runs[2].split())
+
+
+def check_rankings(database: Path) -> None:
+    """Four analyses of two businesses leave one ranking of each; after midnight another."""
+    with closing(sqlite3.connect(database)) as rows:
+        assert rows.execute("select count(*) from website_analyses").fetchone() == (8,)
+        days = rows.execute("select business_id, day from website_rankings").fetchall()
+    assert len({business for business, _ in days}) == 2
+    assert len(days) in {2, 4}
+
+
 @pytest.mark.slow
 def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     tmp_path: Path,
@@ -318,6 +353,8 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert catalogs(third)[1] == ["catalog:tidewater", "4", "0", "2", "2", "0", "complete"]
     check_datasets(datasets(first), datasets(second), datasets(third))
     check_jobs(first, second, third)
+    check_visibility(first, second, third)
+    check_rankings(tmp_path / "home" / "ingestion.db")
     assert "".join(warnings).splitlines() == [
         "spawn of company http://kestrel.demo.test/ refused: in_ancestry"
     ]

@@ -160,7 +160,7 @@ def test_every_file_of_the_demo_declares_its_own_sources() -> None:
     declared = [(file.path, one.id) for file in demo_files() for one in file.definitions]
     registered = [a_source(id=id_, origin=path) for path, id_ in declared]
 
-    files = {"sources.yaml", "catalogs.yaml", "companies.yaml"}
+    files = {"sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml"}
     assert {path for path, _ in declared} == files
     assert checks.undeclared(registered, demo_files()).state == "ok"
 

@@ -91,3 +91,27 @@ def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store)
     ]
     assert found[1]["kinds"] == ["website_info"]
     assert busy.owner in ingest.done("status", "--workers")
+
+
+def test_no_website_is_no_error_and_an_unknown_one_is_named(ingest: Ingest) -> None:
+    assert "`ingest sources add URL --kind website`" in ingest.done("websites", "list")
+    assert "there is no website 'website:no'" in ingest.refused("websites", "show", "website:no")
+
+
+@pytest.mark.usefixtures("begun")
+def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -> None:
+    ingest.done("sources", "add", "new.test", "--kind", "website")
+
+    acme, new = ingest.json("websites", "list")
+
+    assert (acme["id"], acme["status"], acme["progress_percent"]) == (
+        "website:acme.test",
+        "not-started",
+        0,
+    )
+    assert acme["why"].startswith("not-started: can be claimed since ")
+    assert (new["status"], new["analysis"], new["visibility"]) == ("never-analysed", None, None)
+    assert ingest.json("websites", "list", "--status", "never-analysed") == [new]
+    worker = Worker(database, lease_seconds=60)
+    assert worker.claim(Wanted(kind="website_info"), limit=1)
+    assert "at work since" in ingest.done("websites", "show", "website:acme.test")

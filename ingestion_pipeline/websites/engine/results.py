@@ -210,8 +210,8 @@ def _in_numbers(analysed: Analysed) -> dict[str, Any]:
     ranking = analysed.ranking
     return {
         "overall": ranking.overall.as_json(),
-        "by_provider": {name: one.as_json() for name, one in ranking.by_provider.items()},
-        "competitors": {name: one.as_json() for name, one in ranking.competitors.items()},
+        "by_provider": ranking.providers_as_json(),
+        "competitors": ranking.competitors_as_json(),
         "sentiments": dict(ranking.sentiments),
         "failures": dict(analysed.failures),
         "cost_usd": None if ranking.cost_usd is None else str(ranking.cost_usd),

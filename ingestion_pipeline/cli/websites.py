@@ -1,0 +1,195 @@
+"""`ingest websites`: how far analyses are, what they found, how visible each business is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ingestion_pipeline.cli.opening import opened
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import (
+    Column,
+    distance,
+    say,
+    say_facts,
+    say_json,
+    say_table,
+    shortened,
+)
+from ingestion_pipeline.cli.visibility import COLUMNS, visibility_cells
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from datetime import datetime
+
+    from ingestion_pipeline.websites.reporting import AnalysisReport, RankedDay
+    from ingestion_pipeline.websites.standing import WebsiteReport
+
+STATES = ("never-analysed", "not-started", "prompt-forming", "model-analysis")
+STATES += ("completed", "failed")
+MOST_SHOWN = 300  # characters of a text; --json has all of it
+DAYS_SHOWN = 14  # of the history; --json has all of it
+
+
+@click.group()
+def websites() -> None:
+    """Show websites: what they are, and how visible to models."""
+
+
+@websites.command("list")
+@click.option("--status", type=click.Choice(STATES), help="Only those whose analysis is so far.")
+@json_option
+def list_(*, status: str | None, as_json: bool) -> None:
+    """Show every website with its last analysis, and why it waits."""
+    from ingestion_pipeline.websites.standing import list_websites
+
+    with opened() as (settings, store), store.read() as connection:
+        now = store.clock.now(connection)
+        attempts = settings.work.max_attempts
+        found = list_websites(connection, now=now, max_attempts=attempts, status=status)
+    if as_json:
+        say_json(found)
+    elif not found:
+        say("no websites; `ingest sources add URL --kind website` adds one")
+    else:
+        columns = [
+            Column("website"),
+            Column("name"),
+            Column("status"),
+            Column("%", is_number=True),
+            Column("visible", is_number=True),
+            Column("score", is_number=True),
+            Column("next"),
+            Column("why", is_flexible=True),
+        ]
+        say_table(columns, [_row(one, now) for one in found])
+
+
+def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
+    return [
+        one["id"],
+        one["name"],
+        one["status"],
+        one["progress_percent"],
+        _percent(one["visibility"]),
+        one["score"],
+        distance(one["next_check_at"], now),
+        shortened(one["why"], MOST_SHOWN),
+    ]
+
+
+@websites.command()
+@click.argument("website_id", metavar="ID")
+@json_option
+def show(*, website_id: str, as_json: bool) -> None:
+    """Show one website: information, prompts, visibility by provider, history, cost."""
+    from ingestion_pipeline.websites.standing import website_report
+
+    with opened() as (settings, store), store.read() as connection:
+        now = store.clock.now(connection)
+        attempts = settings.work.max_attempts
+        report = website_report(connection, website_id, now=now, max_attempts=attempts)
+    if as_json:
+        say_json(_document(report))
+        return
+    say_facts(_facts(report, now))
+    for one in (report.last, report.complete):
+        if one is not None and one.prompts:
+            _say_prompts(one)
+            break
+    if report.complete is not None:
+        _say_visibility(report.complete)
+        _say_history(report.complete.history)
+
+
+def _document(report: WebsiteReport) -> dict[str, Any]:
+    from ingestion_pipeline.websites.visibility import visibility_rows
+
+    last, complete = report.last, report.complete
+    history = [] if complete is None else complete.history
+    return {
+        "id": report.source.id,
+        "url": report.source.url,
+        "why": report.why,
+        "next_check_at": report.next_check_at,
+        "analysis": None if last is None else _analysis(last),
+        "complete": None if complete is None else _analysis(complete),
+        "visibility": [asdict(one) for one in visibility_rows(complete)] if complete else [],
+        "history": [asdict(one) for one in history],
+        "cost_usd": report.cost_usd,
+        "model_calls": report.calls,
+        "unpriced_calls": report.unpriced,
+    }
+
+
+def _analysis(one: AnalysisReport) -> dict[str, Any]:
+    names = ("id", "progress_percent", "progress_message", "failure", "created_at", "finished_at")
+    more = ("info", "prompts", "analysis", "phase_times")
+    found: dict[str, Any] = {name: getattr(one, name) for name in (*names, *more)}
+    return {"status": one.status.value, **found}
+
+
+def _facts(report: WebsiteReport, now: datetime) -> dict[str, object]:
+    source, last = report.source, report.last
+    facts: dict[str, object] = {"website": source.url, "tier": source.tier, "why": report.why}
+    if last is not None:
+        facts["analysis"] = f"{last.id}, {last.status.value}, {last.progress_percent} %"
+        facts["said"] = last.progress_message
+        facts |= _info(last.info or (report.complete.info if report.complete else {}))
+    facts["next"] = distance(report.next_check_at, now)
+    unknown = f", {report.unpriced} of them at no known price" if report.unpriced else ""
+    facts["cost"] = (
+        f"{report.cost_usd:.4f} USD for {report.calls} calls that were answered{unknown}"
+    )
+    return facts
+
+
+def _info(info: Mapping[str, Any]) -> dict[str, object]:
+    texts = ("name", "industry", "description", "location", "language", "confidence")
+    found: dict[str, object] = {
+        name: shortened(str(info[name]), MOST_SHOWN) for name in texts if info.get(name) is not None
+    }
+    lists = ("aliases", "keywords", "competitors", "pages")
+    return found | {name: ", ".join(info[name]) for name in lists if info.get(name)}
+
+
+def _say_prompts(report: AnalysisReport) -> None:
+    say("")
+    rows = [
+        [number, one["by"], one["is_direct"], one["text"]]
+        for number, one in enumerate(report.prompts, 1)
+    ]
+    columns = [Column("nr", is_number=True), Column("by"), Column("names it")]
+    say_table([*columns, Column("prompt", is_flexible=True)], rows)
+
+
+def _say_visibility(report: AnalysisReport) -> None:
+    from ingestion_pipeline.websites.visibility import visibility_rows
+
+    rows = visibility_rows(report)
+    say("")
+    say_table(COLUMNS, [visibility_cells(one) for one in rows])
+    for one in rows:
+        if one.failure:
+            say(f"{one.provider}: {shortened(one.failure, MOST_SHOWN)}")
+
+
+def _say_history(history: Sequence[RankedDay]) -> None:
+    say("")
+    columns = [Column("day"), Column("visible", is_number=True), Column("score", is_number=True)]
+    columns += [Column("cost USD", is_number=True), Column("by provider", is_flexible=True)]
+    rows = [
+        [one.day, _percent(one.visibility), one.score, one.cost_usd, _shares(one.by_provider)]
+        for one in reversed(history[-DAYS_SHOWN:])
+    ]
+    say_table(columns, rows)
+
+
+def _shares(by_provider: Mapping[str, Mapping[str, Any]]) -> str:
+    return ", ".join(f"{name} {_percent(one['visibility'])}" for name, one in by_provider.items())
+
+
+def _percent(share: float | None) -> str | None:
+    return None if share is None else f"{share:.0%}"

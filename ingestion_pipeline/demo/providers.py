@@ -1,0 +1,120 @@
+"""Two providers whose answers are compared: one is always there, one fails at every other question.
+
+What they say depends on the question and on the state of the site alone, so that how visible each
+business must be is known beforehand.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from ingestion_pipeline.demo.businesses import businesses
+from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel
+from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
+from ingestion_pipeline.websites.business import Business
+
+ALMANAC, WEATHERCOCK = "almanac", "weathercock"
+SETTING = "INGESTION_WEBSITE__PROVIDERS"
+NOBODY = "I do not know of anybody who does that."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spoken:
+    """An answer in words, and whom it names, in this order; None if the provider fails."""
+
+    text: str
+    names: tuple[str, ...] = ()
+
+
+def almanac(question: str, state: DemoState) -> Spoken | None:
+    """Names everybody of the trade: the business first, since a mutation a competitor."""
+    business = _asked_about(question, state)
+    if business is None:
+        return Spoken(text=NOBODY)
+    if business.name in question:
+        return _direct(business)
+    first, second = business.competitors
+    order = (business.name, first, second)
+    if state.new_chapters:
+        order = (first, second, business.name)
+    listed = " ".join(f"{nth}. {name}, much praised." for nth, name in enumerate(order, 1))
+    return Spoken(text=f"In this order: {listed}", names=order)
+
+
+def weathercock(question: str, state: DemoState) -> Spoken | None:
+    """Thinks of one competitor, since a mutation of the business, too; often out of order."""
+    if fails(question):
+        return None
+    business = _asked_about(question, state)
+    if business is None:
+        return Spoken(text=NOBODY)
+    if business.name in question:
+        return _direct(business)
+    rival = business.competitors[0]
+    if state.new_chapters:
+        text = f"Some of those I know go to {rival}, some to {business.name}."
+        return Spoken(text=text, names=(rival, business.name))
+    return Spoken(text=f"Everybody I know goes to {rival}.", names=(rival,))
+
+
+def fails(question: str) -> bool:
+    """Half the time: whenever the question has an odd number of characters."""
+    return len(question) % 2 == 1
+
+
+Speaker = Callable[[str, DemoState], Spoken | None]
+SPEAKERS: Mapping[str, Speaker] = {ALMANAC: almanac, WEATHERCOCK: weathercock}
+
+
+@contextmanager
+def demo_providers(home: Path) -> Generator[dict[str, ScriptedModel]]:
+    """Both run while the block does, on loopback, by the state of the site in `home`."""
+    with ExitStack() as stack:
+        yield {
+            name: stack.enter_context(ScriptedModel(_script(speaker, home)))
+            for name, speaker in SPEAKERS.items()
+        }
+
+
+def provider_settings(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
+    """What a run is told of them; they need no key."""
+    listed = [
+        {"name": name, "base_url": one.base_url, "model": f"demo-{name}"}
+        for name, one in running.items()
+    ]
+    return {SETTING: json.dumps(listed)}
+
+
+def _script(speaker: Speaker, home: Path) -> Callable[[Asked], Reply]:
+    def reply(asked: Asked) -> Reply:
+        try:
+            spoken = speaker(asked.told, read_state(home))
+        except DemoStateError as error:
+            return Fail(status=500, message=str(error))
+        if spoken is None:
+            return Fail(status=500, message="the weathercock is stuck")
+        return Say(text=spoken.text)
+
+    return reply
+
+
+def _asked_about(question: str, state: DemoState) -> Business | None:
+    """Whose name, trade or goods are in the question."""
+    known = businesses(state).values()
+    return next(
+        (
+            one
+            for one in known
+            if any(word and word in question for word in (one.name, one.industry, *one.keywords))
+        ),
+        None,
+    )
+
+
+def _direct(business: Business) -> Spoken:
+    text = f"{business.name} is well spoken of, and I would go there."
+    return Spoken(text=text, names=(business.name,))

@@ -1,0 +1,105 @@
+"""The demo's businesses as their pages state them, and what its providers say of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+
+from ingestion_pipeline.demo.businesses import businesses
+from ingestion_pipeline.demo.expected import ExpectedVisibility, expected_visibility
+from ingestion_pipeline.demo.providers import (
+    ALMANAC,
+    SETTING,
+    WEATHERCOCK,
+    almanac,
+    demo_providers,
+    fails,
+    provider_settings,
+)
+from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.state import DemoState, mutate, write_state
+from ingestion_pipeline.reading.page import read_page
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.websites.business import Business
+from ingestion_pipeline.websites.information import information
+from ingestion_pipeline.websites.outcomes import Informed, VisitedPage
+from ingestion_pipeline.websites.prompts import chosen
+from ingestion_pipeline_tests.demo.asking import get
+
+SHIPPED, MUTATED = DemoState(), mutate(DemoState())
+
+
+def read(site: DemoSite, business: Business) -> Business:
+    """As the first phase reads it, without what says how sure that is."""
+
+    async def visit(url: str) -> VisitedPage:
+        html = get(site, url).body.decode()
+        return VisitedPage(url=url, html=html, links=read_page(html, url=url).links)
+
+    settings = Settings().website
+    found = asyncio.run(information(business.url, visit=visit, settings=settings))
+    assert isinstance(found, Informed)
+    assert len(found.pages) == 3
+    assert found.business.confidence == 90
+    return replace(found.business, aliases=(), confidence=0, evidence={})
+
+
+@pytest.mark.parametrize("state", [SHIPPED, MUTATED], ids=["shipped", "mutated"])
+def test_each_website_is_read_as_it_is_declared(site: DemoSite, state: DemoState) -> None:
+    write_state(site.home, state)
+
+    for business in businesses(state).values():
+        assert read(site, business) == business
+
+
+def test_what_every_provider_makes_of_each_business_is_known() -> None:
+    shipped, mutated = expected_visibility(SHIPPED), expected_visibility(MUTATED)
+    coffee, bikes = "website:saltmarsh", "website:radwerft"
+
+    assert shipped[coffee, ALMANAC] == ExpectedVisibility(
+        asked=7, answered=7, mentioned=7, competitors={"Gullwing Coffee": 6, "Pebble Roastery": 6}
+    )
+    assert shipped[bikes, WEATHERCOCK] == ExpectedVisibility(
+        asked=7, answered=3, mentioned=1, competitors={"Pedalhafen": 2, "Kettenwerk": 0}
+    )
+    assert {key: one.mentioned for key, one in mutated.items()} == {
+        (coffee, ALMANAC): 7,
+        (coffee, WEATHERCOCK): 4,
+        (bikes, ALMANAC): 7,
+        (bikes, WEATHERCOCK): 3,
+    }
+
+
+def test_the_weathercock_fails_at_half_of_the_questions() -> None:
+    asked = [one.text for it in businesses(SHIPPED).values() for one in chosen(it, (), count=7)]
+
+    assert Counter(map(fails, asked)) == {True: 7, False: 7}
+
+
+def test_a_mutation_puts_a_competitor_first() -> None:
+    question = "Who sells cold brew?"
+    before, after = almanac(question, SHIPPED), almanac(question, MUTATED)
+
+    assert before is not None
+    assert after is not None
+    assert before.names[0] == after.names[-1] == "Saltmarsh Coffee"
+
+
+def test_providers_answer_on_loopback_by_the_state_of_the_site(tmp_path: Path) -> None:
+    with demo_providers(tmp_path) as running:
+        listed = load_settings({"INGESTION_HOME": str(tmp_path), **provider_settings(running)})
+        said = [
+            httpx.post(f"{running[name].base_url}/responses", json={"model": "m", "input": [turn]})
+            for name in (ALMANAC, WEATHERCOCK)
+            for turn in ({"role": "user", "content": "Who sells cold brew?!"},)
+        ]
+
+    assert [one.status_code for one in said] == [200, 500]
+    assert "In this order: 1. Saltmarsh Coffee, much praised." in said[0].text
+    assert SETTING == "INGESTION_WEBSITE__PROVIDERS"
+    assert listed.website.providers.count("127.0.0.1") == 2

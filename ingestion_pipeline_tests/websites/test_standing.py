@@ -1,0 +1,85 @@
+"""Why an analysis waits, and a complete one as a table."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.websites.reporting import AnalysisReport
+from ingestion_pipeline.websites.standing import PhaseTask, why_it_waits
+from ingestion_pipeline.websites.states import AnalysisStatus
+from ingestion_pipeline.websites.visibility import visibility_rows
+from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline_tests.builders import NOON
+
+LATER, BEFORE = NOON + timedelta(minutes=5), NOON - timedelta(minutes=5)
+
+
+def a_task(**changes: Any) -> PhaseTask:
+    values: dict[str, Any] = {
+        "status": TaskStatus.PENDING,
+        "attempts": 0,
+        "not_before": BEFORE,
+        "lease_until": None,
+        "updated_at": BEFORE,
+        "error": None,
+    }
+    return PhaseTask(**(values | changes))
+
+
+RUNNING = {"status": TaskStatus.PROCESSING, "attempts": 1}
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (None, "it has no task"),
+        (a_task(), "can be claimed since"),
+        (a_task(not_before=LATER), "waits until 2026-03-01 12:05 UTC"),
+        (a_task(not_before=LATER, attempts=2, error="503"), "UTC, attempt 2 of 3 failed: 503"),
+        (a_task(not_before=LATER, error="no provider configured"), "UTC: no provider configured"),
+        (a_task(**RUNNING, lease_until=LATER), "at work since 2026-03-01 11:55 UTC (attempt 1)"),
+        (a_task(**RUNNING, lease_until=BEFORE), "its worker fell silent"),
+    ],
+)
+def test_what_keeps_an_analysis_is_said_in_a_sentence(task: PhaseTask | None, said: str) -> None:
+    found = why_it_waits(task, now=NOON, max_attempts=3, step="model-analysis")
+
+    assert found.startswith("model-analysis: ")
+    assert said in found
+
+
+def test_a_provider_that_never_answered_has_a_row_without_numbers() -> None:
+    seen = {"answers": 2, "visibility": 0.5, "unprompted": 0.0, "best_rank": 1, "score": 12}
+    others = {"Globex": {"visibility": 0.5}, "Initech": {"visibility": 1.0}}
+    report = AnalysisReport(
+        id=1,
+        source_id="website:acme",
+        url="https://acme.test",
+        status=AnalysisStatus.COMPLETED,
+        progress_percent=100,
+        progress_message=None,
+        failure=None,
+        created_at=NOON,
+        finished_at=NOON,
+        info={"name": "Acme"},
+        prompts=[{"text": "?"}, {"text": "!"}],
+        analysis={
+            "overall": seen,
+            "by_provider": {"one": seen | {"mean_rank": 1.5, "competitors": others}},
+            "competitors": others,
+            "failures": {"two": "2 unanswered: http_401"},
+        },
+        phase_times={},
+        ended=(),
+        history=(),
+    )
+
+    every, one, two = visibility_rows(report)
+
+    assert (every.provider, every.answers, every.prompts, every.mean_rank) == ("all", 2, 4, None)
+    assert list(one.competitors.items()) == [("Initech", 1.0), ("Globex", 0.5)]
+    assert (one.mean_rank, one.prompts, one.failure) == (1.5, 2, None)
+    assert (two.answers, two.visibility, two.failure) == (0, None, "2 unanswered: http_401")
