@@ -132,7 +132,7 @@ def _say_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
 @click.option("--body", is_flag=True, help="Print what was served, as it was, and nothing else.")
 @json_option
 def show(*, letter_id: int, body: bool, as_json: bool) -> None:
-    """Show all of one: payload, error, stack, and the snapshots it is about."""
+    """Show all of one: payload, error, stack, its snapshots."""
     from ingestion_pipeline.pages.letter_snapshots import letter_snapshots
     from ingestion_pipeline.work.dead_letters import UnknownLetter, letter, state_of
 

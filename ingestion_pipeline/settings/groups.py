@@ -283,6 +283,16 @@ class Retention(Group):
     model_answers_seconds: int = Field(
         default=365 * DAY, ge=0, description="answers of models, kept so that none is paid twice"
     )
+    website_answers_seconds: int = Field(
+        default=180 * DAY,
+        ge=0,
+        description="providers' answers, but for those of a website's last complete analysis",
+    )
+    website_analyses_seconds: int = Field(
+        default=365 * DAY,
+        ge=0,
+        description="ended analyses, but for a website's last ones; rankings are kept for ever",
+    )
 
 
 class Notices(Group):

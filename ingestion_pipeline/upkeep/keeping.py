@@ -47,6 +47,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.upkeep.house import note_budget
 from ingestion_pipeline.upkeep.telling import note_health
+from ingestion_pipeline.websites import retention as websites
 from ingestion_pipeline.work.task import TaskStatus
 
 Sweep = Callable[[Connection, Settings, datetime], int]
@@ -274,6 +275,8 @@ SWEEPS: dict[str, Sweep] = {
     "extractions": retention.old_extractions,
     "model_calls": retention.old_model_calls,
     "model_answers": retention.old_model_answers,
+    "website_answers": websites.old_answers,
+    "website_analyses": websites.old_analyses,
     "snapshots": _snapshots,
     "batches": _batches,
     "runs": _runs,

@@ -1,0 +1,71 @@
+"""Which analyses and answers are kept; the rankings, which histories are drawn from, stay."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import Connection, Select, delete, exists, func, select
+
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store.tables import (
+    OPEN,
+    dead_letters,
+    website_analyses,
+    website_answers,
+)
+from ingestion_pipeline.websites.metrics import KINDS
+from ingestion_pipeline.websites.states import AnalysisStatus
+
+SWEPT_AT_ONCE = 500  # analyses; the rest follows at the next sweep
+
+
+def old_answers(connection: Connection, settings: Settings, now: datetime) -> int:
+    """The words of answers go with age: what they came to stays with their analysis.
+
+    Never those of a website's last complete analysis, nor of one that may go on.
+    """
+    before = now - timedelta(seconds=settings.retention.website_answers_seconds)
+    has_answers = exists().where(website_answers.c.analysis_id == website_analyses.c.id)
+    ids = _locked(connection, _ended_before(before).where(has_answers))
+    statement = delete(website_answers).where(website_answers.c.analysis_id.in_(ids))
+    return connection.execute(statement).rowcount
+
+
+def old_analyses(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Old analyses go with what is left of their answers, but for the last of each website."""
+    before = now - timedelta(seconds=settings.retention.website_analyses_seconds)
+    last = select(func.max(website_analyses.c.id)).group_by(website_analyses.c.source_id)
+    ids = _locked(connection, _ended_before(before).where(website_analyses.c.id.not_in(last)))
+    connection.execute(delete(website_answers).where(website_answers.c.analysis_id.in_(ids)))
+    statement = delete(website_analyses).where(website_analyses.c.id.in_(ids))
+    return connection.execute(statement).rowcount
+
+
+def _ended_before(before: datetime) -> Select[tuple[int]]:
+    """Not the last complete one of a website, and none that a dead letter may revive."""
+    complete = (
+        select(func.max(website_analyses.c.id))
+        .where(website_analyses.c.status == AnalysisStatus.COMPLETED.value)
+        .group_by(website_analyses.c.source_id)
+    )
+    may_go_on = exists().where(
+        OPEN,
+        dead_letters.c.task_kind.in_(KINDS),
+        dead_letters.c.source_id == website_analyses.c.source_id,
+        website_analyses.c.status == AnalysisStatus.FAILED.value,
+    )
+    return (
+        select(website_analyses.c.id)
+        .where(
+            website_analyses.c.finished_at < before,
+            website_analyses.c.id.not_in(complete),
+            ~may_go_on,
+        )
+        .order_by(website_analyses.c.id)
+        .limit(SWEPT_AT_ONCE)
+    )
+
+
+def _locked(connection: Connection, query: Select[tuple[int]]) -> list[int]:
+    """What nobody else sweeps or revives at this moment is ours until the transaction ends."""
+    return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
