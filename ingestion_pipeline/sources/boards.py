@@ -10,12 +10,13 @@ from importlib import resources
 from urllib.parse import parse_qsl, unquote
 
 TOKEN = "{token}"  # noqa: S105  a placeholder, no secret
+ANY = "{labels}"  # a host that ends in it is any host
 MAX_TOKEN_CHARACTERS = 120  # the longest of some thousand boards has 60
 
 _LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
 _HOST_PARTS = {
     TOKEN: f"(?P<token>{_LABEL})",
-    "{labels}": rf"{_LABEL}(?:\.{_LABEL})*",
+    ANY: rf"{_LABEL}(?:\.{_LABEL})*",
     "*": "[a-z0-9-]*",
 }
 _HOST_PART = re.compile(r"(\{token\}|\{labels\}|\*)")
@@ -69,7 +70,7 @@ def board_at(host: str, path: str, query: str) -> Board | None:
     shapes = _shapes()
     segments = tuple(unquote(segment) for segment in path.split("/") if segment)
     parameters = dict(parse_qsl(query))
-    for shape in shapes.by_domain.get(_domain(host), ()):
+    for shape in (*shapes.by_domain.get(_domain(host), ()), *shapes.by_domain[ANY]):
         if (found := _fits(shape, host, segments, parameters)) is not None:
             return found if _may_be(found.token, shape, shapes) else None
     named = (shapes.parameters[name] for name in parameters if name in shapes.parameters)
@@ -105,6 +106,8 @@ def _fits(
 def _is_segment(wanted: str, segment: str) -> bool:
     if wanted == "{locale}":
         return _LOCALE.fullmatch(segment) is not None
+    if wanted == "{number}":
+        return segment[:1].isdigit()
     return wanted in {"*", TOKEN} or wanted == segment.lower()
 
 
@@ -135,7 +138,8 @@ def _shapes() -> _Shapes:
     by_domain: dict[str, list[Shape]] = {}
     for platform, texts in table.platforms.items():
         for text in texts:
-            domain = _domain(text.partition("/")[0].partition("?")[0])
+            host = text.partition("/")[0].partition("?")[0]
+            domain = ANY if host.endswith(ANY) else _domain(host)
             by_domain.setdefault(domain, []).append(_shape(platform, text))
     return _Shapes(
         by_domain=by_domain,

@@ -42,6 +42,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
             [
                 "https://northwind.test/careers/job?gh_jid=4012345007",
                 "https://boards.greenhouse.io/embed/job_app?token=4012345007",
+                "https://grnh.se/abc123",
             ],
         ),
     ],
@@ -97,6 +98,9 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://careers.smartrecruiters.com/InitechLLC/germany",
                 f"https://jobs.smartrecruiters.com/oneclick-ui/company/InitechLLC/publication/{JOB}",
                 "https://jobs.smartrecruiters.com/?company=InitechLLC",
+                "https://jobs.smartrecruiters.com/sr-jobs/search?company=InitechLLC",
+                f"https://jobs.smartrecruiters.com/ni/InitechLLC/{JOB}-welder",
+                "https://www.smartrecruiters.com/InitechLLC/743999776502570",
                 "https://api.smartrecruiters.com/v1/companies/InitechLLC/postings?offset=100",
             ],
         )
@@ -109,7 +113,8 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://hooli.recruitee.com/api/offers/",
                 "https://hooli.recruitee.com/nl/o/welder",
             ],
-        )
+        ),
+        (None, ["https://careers.hooli.test/api/offers/"]),
     ],
     "workable": [
         (
@@ -124,7 +129,10 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://vandelay-1.workable.com/jobs/123",
             ],
         ),
-        (None, ["https://apply.workable.com/j/DD136DD7E7"]),
+        (
+            None,
+            ["https://apply.workable.com/j/DD136DD7E7", "https://www.workable.com/j/DD136DD7E7"],
+        ),
     ],
     "personio": [
         (
@@ -144,6 +152,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://jobs.jobvite.com/soylent/job/octxAfww",
                 "https://jobs.jobvite.com/careers/soylent/jobs",
                 "https://hire.jobvite.com/CompanyJobs/Careers.aspx?c=soylent",
+                "https://jobs.jobvite.com/api/job?c=soylent",
             ],
         )
     ],
@@ -154,6 +163,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://umbrella.bamboohr.com/careers/42",
                 "https://umbrella.bamboohr.com/jobs/embed2.php",
                 "https://umbrella.bamboohr.com/jobs/view.php?id=7",
+                "https://umbrella.bamboohr.com/js/embed.js",
                 "https://umbrella.bamboohr.com/",
             ],
         )
@@ -184,6 +194,8 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://careers-oscorp.icims.com/jobs/search?ss=1",
                 "https://careers-oscorp.icims.com/jobs/8214/welder/job?in_iframe=1",
                 "https://careers-oscorp.icims.com/",
+                "https://careers-oscorp.icims.com/sitemap.xml",
+                "https://careers-oscorp.icims.eu/jobs/search",
             ],
         )
     ],
@@ -197,6 +209,8 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 f"https://ats.rippling.com/fr-CA/ai/jobs/{JOB}",
                 "https://api.rippling.com/platform/api/ats/v1/board/ai/jobs",
                 "https://ats.rippling.com/ai",
+                "https://ats.rippling.com/api/v2/board/ai/jobs",
+                "https://ats.us1.rippling.com/en-GB/ai/jobs",
             ],
         )
     ],
@@ -205,6 +219,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
             "massive-dynamic",
             [
                 "https://jobs.gem.com/massive-dynamic",
+                "https://jobs.gem.com/api/public/job-board/massive-dynamic/jobs",
                 "https://jobs.gem.com/massive-dynamic/am9icG9zdDo",
                 "https://api.gem.com/job_board/v0/massive-dynamic/job_posts/",
             ],
@@ -227,6 +242,7 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
                 "https://join.com/companies/monsters-inc",
                 "https://join.com/companies/monsters-inc/123-scarer",
                 "https://www.join.com/de/companies/monsters-inc",
+                "https://monsters-inc.join.com/",
             ],
         )
     ],
@@ -241,8 +257,14 @@ BOARDS: dict[str, list[tuple[str | None, list[str]]]] = {
         ),
         (
             "evxy",
-            ["https://evxy.fa.us2.oraclecloud.com/hcmUI/CandidateExperience/en/sites/CX_1/jobs"],
+            [
+                "https://evxy.fa.us2.oraclecloud.com/hcmUI/CandidateExperience/en/sites/CX_1/jobs",
+                "https://evxy.fa.oraclecloud.com/hcmUI/CandidateExperience/en/sites/CX_1001",
+                "https://evxy.fa.ocs.oraclecloud.eu/hcmUI/CandidateExperience/de/sites/CX_1",
+                "https://evxy.fa.ocs.oraclecloud26.com/hcmUI/CandidateExperience/en/sites/CX_1",
+            ],
         ),
+        (None, ["https://careers.evxy.test/hcmUI/CandidateExperience/en/sites/careers/jobs"]),
     ],
 }
 
@@ -281,6 +303,10 @@ NO_BOARDS = [
     "https://www.workable.com/pricing",
     "https://help.workable.com/hc/en-us",
     "https://jobs.workable.com/search?query=x",
+    "https://jobs.workable.com/",
+    "https://careers.icims.com/jobs",
+    "https://www.smartrecruiters.com/blog/hiring",
+    "https://acme.test/api/offers/7",
     "https://resources.workable.com/",
     "https://www.personio.de/",
     "https://jobs.personio.de",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlsplit
+
 from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.board import Place
 from ingestion_pipeline.companies.platforms.fields import (
@@ -25,13 +27,23 @@ from ingestion_pipeline.companies.platforms.json_api import (
 from ingestion_pipeline.companies.salary import stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.sources.platforms import recognize_platform
 
 _POLICIES = (("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE))
 
 
 def _first(place: Place) -> Request:
-    base = place.api_base or f"https://{place.known_token()}.recruitee.com"
+    base = place.api_base or _own_site(place) or f"https://{place.known_token()}.recruitee.com"
     return Request(url=f"{base}/api/offers/", accept=ACCEPT)
+
+
+def _own_site(place: Place) -> str | None:
+    """The site of a company that has its Recruitee pages under a name of its own."""
+    found = recognize_platform(place.url) if place.token is None else None
+    if found is None or found.name != "recruitee":
+        return None
+    parts = urlsplit(place.url)
+    return f"{parts.scheme}://{parts.netloc}"
 
 
 def _page(document: object) -> Page | None:

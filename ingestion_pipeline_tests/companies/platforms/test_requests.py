@@ -187,6 +187,12 @@ def test_where_the_list_leaves_the_text_out_the_posting_is_asked_for(
     assert (request.url, request.body) == (url, None)
 
 
+def test_a_recruitee_board_under_a_name_of_its_own_is_asked_there() -> None:
+    configured = platform("recruitee").configure("https://jobs.hooli.test/api/offers", {})
+
+    assert configured.first_request().url == "https://jobs.hooli.test/api/offers/"
+
+
 @pytest.mark.parametrize("name", ["greenhouse", "lever", "ashby", "recruitee", "personio", "rss"])
 def test_where_the_list_has_it_all_nothing_more_is_asked(name: str) -> None:
     configured = board(name)
