@@ -280,23 +280,39 @@ def enable(*, source_id: str, reason: str | None) -> None:
 def disable(*, source_id: str, reason: str) -> None:
     """Poll a source no more, until it is enabled.
 
-    Whatever its file says.
+    Whatever its file says. Jobs that only this board lists are closed.
     """
+    from ingestion_pipeline.companies.boards.unwatched import close_unwatched
     from ingestion_pipeline.sources import registry
 
-    with opened() as (_, store), store.begin() as connection:
+    with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
+        closed = close_unwatched(
+            connection, now=now, settings=settings, actor=actor(), only=source_id
+        )
     say(f"{source_id} is disabled; `ingest sources enable {source_id}` ends it")
+    _say_closed(closed)
 
 
 @sources.command()
 @click.argument("source_id", metavar="ID")
 def remove(*, source_id: str) -> None:
     """Poll a source never again; its rows stay."""
+    from ingestion_pipeline.companies.boards.unwatched import close_unwatched
     from ingestion_pipeline.sources import registry
 
-    with opened() as (_, store), store.begin() as connection:
-        registry.remove(connection, source_id, actor=actor(), now=store.clock.now(connection))
+    with opened() as (settings, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        registry.remove(connection, source_id, actor=actor(), now=now)
+        closed = close_unwatched(
+            connection, now=now, settings=settings, actor=actor(), only=source_id
+        )
     say(f"{source_id} is removed: never polled again, though a file may still declare it")
     say("its rows stay; the sensor `new_sources` drops its partition; `enable` brings it back")
+    _say_closed(closed)
+
+
+def _say_closed(closed: int) -> None:
+    if closed:
+        say(f"{closed} listings that only it had are closed; enabled again, it brings them back")

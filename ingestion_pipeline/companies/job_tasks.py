@@ -18,6 +18,7 @@ def job_task(
     now: datetime,
     board_url: str | None = None,
     is_first_sync: bool = False,
+    tracking_id: str | None = None,
 ) -> NewTask:
     """Known by the listing's own address; one that has none is a place on its board's page."""
     address = _address(url) or (board_url and f"{canonical_url(board_url)}#listing-{listing_id}")
@@ -29,6 +30,7 @@ def job_task(
         source_id=source_id,
         url=address,
         payload={"listing_id": listing_id, "is_first_sync": is_first_sync},
+        tracking_id=tracking_id,
     )
 
 

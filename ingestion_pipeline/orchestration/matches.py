@@ -41,7 +41,7 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
             done = asyncio.run(_judge(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)
-        numbers = asdict(done.counts) | {"rejudged": done.rejudged}
+        numbers = asdict(done.counts) | {"rejudged": done.rejudged, "closed": done.closed}
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
         if done.problem is not None:
             context.log.warning("%s", done.problem)

@@ -251,7 +251,7 @@ def _row(new: NewTask, *, now: datetime, parent: Task | None) -> dict[str, objec
         "priority": new.priority,
         "shard": new.shard,
         "not_before": new.not_before,
-        "tracking_id": parent.tracking_id if parent else str(uuid4()),
+        "tracking_id": parent.tracking_id if parent else new.tracking_id or str(uuid4()),
         "parent_id": parent.id if parent else None,
         "ancestry": [*parent.ancestry, parent.id] if parent else [],
         "spawn_depth": parent.spawn_depth + 1 if parent else 0,

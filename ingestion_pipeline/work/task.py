@@ -101,6 +101,7 @@ class NewTask:
     source_id: str | None = None
     url: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tracking_id: str | None = None  # of a root that goes on with an older lineage
 
 
 def finished(task: Task, *, status: TaskStatus = TaskStatus.SUCCESS) -> Move:

@@ -28,6 +28,8 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.rows import making_rows
 from ingestion_pipeline.work.errors import Transient
 
+GONE = "its board lists it no more"
+
 
 @making_rows()
 def ingest_boards(
@@ -260,5 +262,5 @@ def _write_gone(connection: Connection, plans: Sequence[Plan], *, now: datetime)
     ]
     rows.note_missing(connection, missed)
     gone = {link.listing_id for plan in plans for link in plan.gone}
-    closed = rows.close_listings(connection, gone, now=now)
+    closed = rows.close_listings(connection, gone, reason=GONE, now=now)
     rows.withdraw_matches(connection, closed, now=now)

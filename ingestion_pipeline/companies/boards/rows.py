@@ -263,8 +263,10 @@ def update_listings(
     )
 
 
-def close_listings(connection: Connection, ids: Collection[int], *, now: datetime) -> list[int]:
-    """Those of these that no board lists any more are closed; which."""
+def close_listings(
+    connection: Connection, ids: Collection[int], *, reason: str, now: datetime
+) -> list[int]:
+    """Those of these that no board lists any more are closed, for that reason; which."""
     if not ids:
         return []
     given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
@@ -278,7 +280,7 @@ def close_listings(connection: Connection, ids: Collection[int], *, now: datetim
             job_listings.c.status == ListingStatus.OPEN.value,
             ~is_listed,
         )
-        .values(status=ListingStatus.CLOSED.value, closed_at=now)
+        .values(status=ListingStatus.CLOSED.value, closed_at=now, closed_reason=reason)
         .returning(job_listings.c.id)
     )
     return list(connection.execute(statement).scalars())
@@ -309,6 +311,7 @@ def reopen_listings(connection: Connection, ids: Collection[int], *, now: dateti
         .values(
             status=ListingStatus.OPEN.value,
             closed_at=None,
+            closed_reason=None,
             changed_at=now,
             # judged anew: its match was withdrawn
             judged_as=None,

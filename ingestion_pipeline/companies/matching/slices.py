@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.companies.boards.unwatched import close_unwatched, is_any_unwatched
 from ingestion_pipeline.companies.matching.analysing import Analyst
 from ingestion_pipeline.companies.matching.asking import ModelScorer
 from ingestion_pipeline.companies.matching.detail_asking import DetailAsker
@@ -46,12 +47,14 @@ log = logging.getLogger(__name__)
 class MatchedSlice:
     """What a run over listings came to; `problem` is what is wrong with the profile, if so.
 
-    `boards` are those of which listings were judged.
+    `boards` are those of which listings were judged, `closed` how many listings were closed since
+    nobody asks their boards any more.
     """
 
     counts: MatchCounts
     boards: frozenset[str] = frozenset()
     rejudged: int = 0
+    closed: int = 0
     problem: str | None = None
 
 
@@ -72,7 +75,9 @@ def rules_of(settings: Settings) -> Rules | None:
 
 
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
-    """Whether a run would judge anything; with a bad profile none would, so nobody asks for one."""
+    """Whether a run would judge or close anything; with a bad profile none would judge."""
+    if is_any_unwatched(connection, now=now, settings=settings):
+        return True
     found = found_profile(settings)
     if isinstance(found, BadProfile):
         return False
@@ -99,11 +104,15 @@ async def match_slice(
     source_ids: Sequence[str] | None = None,
     seconds: float | None = None,
 ) -> MatchedSlice:
-    """Judge what waits, or the listings of these boards; a bad profile judges nothing."""
+    """Judge what waits, or the listings of these boards; a bad profile judges nothing.
+
+    What only boards list that nobody asks any more is closed before.
+    """
+    closed = await asyncio.to_thread(_close_unwatched, shop)
     found = found_profile(shop.settings)
     if isinstance(found, BadProfile):
         log.warning("no listing is judged before the profile is mended:\n%s", found)
-        return MatchedSlice(counts=MatchCounts(), problem=str(found))
+        return MatchedSlice(counts=MatchCounts(), problem=str(found), closed=closed)
     profile = NOBODY if isinstance(found, NoProfile) else found
     lacking = found if isinstance(found, NoProfile) else None
     rules = Rules(profile=profile, settings=shop.settings)
@@ -114,7 +123,14 @@ async def match_slice(
     else:
         async with ModelClient(shop.store, shop.settings) as client:
             done = await run.judge(source_ids, client)
-    return replace(done, rejudged=rejudged, problem=None if lacking is None else str(lacking))
+    said = None if lacking is None else str(lacking)
+    return replace(done, rejudged=rejudged, closed=closed, problem=said)
+
+
+def _close_unwatched(shop: Workshop) -> int:
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        return close_unwatched(connection, now=now, settings=shop.settings)
 
 
 def _prepare(

@@ -10,15 +10,18 @@ from sqlalchemy import ColumnElement, Connection, RowMapping, TextClause, or_, s
 from ingestion_pipeline.companies.job_tasks import job_task
 from ingestion_pipeline.companies.matching.analysing import NO_PROFILE
 from ingestion_pipeline.companies.matching.judging import Rules
-from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.companies.states import JOB, ListingStatus
+from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     FRONTIER,
     LISTED,
     job_listings,
     listing_sources,
+    sources,
     tasks,
 )
+from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask, TaskStatus
 
@@ -72,21 +75,44 @@ def judge_anew(
     """
     if not _has_others(connection, rules):  # by the index; to find the oldest looks at many more
         return 0
-    columns = (job_listings.c[name] for name in ("id", "url", "url_key", "source_id"))
-    query = select(*columns).where(LISTED, _judged_otherwise(rules)).limit(limit)
+    query = select(job_listings.c.id).where(LISTED, _judged_otherwise(rules)).limit(limit)
     if source_ids is not None:
         query = query.where(job_listings.c.source_id.in_(list(source_ids)))
-    rows: Sequence[RowMapping] = (
-        connection.execute(query.order_by(job_listings.c.id)).mappings().all()
+    chosen = connection.execute(query.order_by(job_listings.c.id)).scalars().all()
+    return len(insert_tasks(connection, tasks_again(connection, chosen, now=now), now=now))
+
+
+def tasks_again(
+    connection: Connection, listing_ids: Collection[int], *, now: datetime
+) -> list[NewTask]:
+    """A task that judges each of these that is open, in the lineage that brought it.
+
+    What came with its board's first listing stays untold, whatever profile it fits later: that we
+    look at it with other eyes is no news of the board.
+    """
+    given = row_source(connection, {"id": Id}, [(one,) for one in sorted(listing_ids)], "given")
+    names = ("id", "url", "url_key", "source_id", "tracking_id", "first_seen_at")
+    query = (
+        select(*(job_listings.c[name] for name in names), sources.c.synced_at)
+        .join(given, given.c.id == job_listings.c.id)
+        .outerjoin(sources, sources.c.id == job_listings.c.source_id)
+        .where(job_listings.c.status == ListingStatus.OPEN.value)
+        .order_by(job_listings.c.id)
     )
-    wanted = [_judged_again(row, now=now) for row in rows]
-    return len(insert_tasks(connection, wanted, now=now))
+    return [_judged_again(row, now=now) for row in connection.execute(query).mappings()]
 
 
 def _judged_again(row: RowMapping, *, now: datetime) -> NewTask:
     """As its board asks for it: an address that it shares with others is not its own."""
-    url = row["url"] if row["url_key"] else None
-    return job_task(row["id"], url, row["source_id"], now=now)
+    synced_at: datetime | None = row["synced_at"]
+    return job_task(
+        row["id"],
+        row["url"] if row["url_key"] else None,
+        row["source_id"],
+        now=now,
+        is_first_sync=synced_at is None or row["first_seen_at"] <= synced_at,
+        tracking_id=row["tracking_id"],
+    )
 
 
 def _judged_otherwise(rules: Rules) -> ColumnElement[bool]:

@@ -47,6 +47,7 @@ companies = Table(
     Column("score", Integer, comment="null until analysed"),
     Column("score_parts", Json, comment="what the score is made of"),
     Column("tier", String(1), comment="S, A, B, C, D"),
+    Column("scored_as", String(64), comment="hash of ranks and points it got"),
     Column("quality", Json, nullable=False, comment="what is missing or thin"),
     Column("evidence", Json, comment="by field: page, rung, status, start and end"),
     Column("discovered_by", Text, nullable=False, comment="the source or listing, or operator"),
@@ -57,6 +58,7 @@ companies = Table(
     Column("updated_at", UtcDateTime, nullable=False),
     Index("uq_companies_website_key", "website_key", unique=True),
     Index(None, "source_id"),
+    Index(None, "scored_as"),
 )
 
 job_listings = Table(
@@ -95,6 +97,7 @@ job_listings = Table(
     Column("changed_at", UtcDateTime, nullable=False),
     Column("judged_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
+    Column("closed_reason", Text, comment="why no board lists it"),
     Index("uq_job_listings_url_key", "url_key", unique=True),
     Index("uq_job_listings_origin_key", "origin_key", unique=True),
     Index(None, "fingerprint"),

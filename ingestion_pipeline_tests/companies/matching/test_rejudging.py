@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
+from sqlalchemy import update
+
 from ingestion_pipeline.companies.matching.slices import rules_of
 from ingestion_pipeline.companies.matching.waiting import is_work_waiting, judge_anew
-from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, outbox
+from ingestion_pipeline.store.tables import (
+    dead_letters,
+    job_listings,
+    job_matches,
+    outbox,
+    sources,
+    tasks,
+)
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock
@@ -54,6 +65,37 @@ def test_nobody_is_told_twice_when_a_match_returns(some: Listings) -> None:
     assert (done.counts.matched, done.counts.new_matches, done.counts.told) == (1, 0, 0)
     assert standing(some) == {id_: "new"}
     assert len(some.rows(outbox)) == 1
+
+
+def test_a_job_of_a_first_listing_stays_untold_when_another_profile_makes_it_fit(
+    some: Listings,
+) -> None:
+    """That we look at it with other eyes is no news; it is among the matches all the same."""
+    first = some.add(url="http://jobs.test/1", title="Senior Painter", description=PAINTING)
+    later = some.add(url="http://jobs.test/2", title="Staff Painter", description=PAINTING)
+    synced_at = some.row(job_listings, first).first_seen_at
+    some.change(job_listings, later, first_seen_at=synced_at + timedelta(hours=1))
+    with some.shop.store.begin() as connection:
+        connection.execute(update(sources).values(synced_at=synced_at))
+    some.run()
+
+    some.wishes(PAINTER)
+    done = some.run()
+
+    assert standing(some) == {first: "new", later: "new"}
+    assert done.counts.told == 1
+    assert [row.subject_id for row in some.rows(outbox)] == [str(later)]
+
+
+def test_a_listing_that_is_judged_anew_stays_in_its_lineage(some: Listings) -> None:
+    id_ = some.add()
+    some.run()
+    some.wishes(PAINTER)
+    some.run()
+
+    again = [row for row in some.rows(tasks) if row.payload.get("listing_id") == id_][-1]
+
+    assert again.tracking_id == some.row(job_listings, id_).tracking_id
 
 
 def test_a_profile_changed_weeks_later_does_not_make_a_listing_older(some: Listings) -> None:

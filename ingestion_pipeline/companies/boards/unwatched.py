@@ -1,0 +1,96 @@
+"""Boards that nobody asks any more: what only they listed is closed, until they are asked again.
+
+A board that an operator or its file has disabled, or that is removed, is unwatched at once; one
+that failures have disabled, when its last listing is too old to be believed. Whoever enables it
+gets its jobs back with the next poll, as any job that returns.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+
+from ingestion_pipeline.companies.boards import rows
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.source import SourceStatus
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import listing_sources, sources
+
+ACTOR = "process_listings"
+REASON = "its board is not asked any more"
+BY_FAILURES = "disabled"  # as polling.py begins its reasons; no operator's word does
+
+
+def is_any_unwatched(connection: Connection, *, now: datetime, settings: Settings) -> bool:
+    """Whether `close_unwatched` would close anything; one question, by few rows."""
+    query = select(sources.c.id).where(_is_unwatched(now, settings)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def close_unwatched(
+    connection: Connection,
+    *,
+    now: datetime,
+    settings: Settings,
+    actor: str = ACTOR,
+    only: str | None = None,
+) -> int:
+    """What only unwatched boards list is closed, its match withdrawn; how many. Audited by board.
+
+    `only` is the board that is meant, if not all are.
+
+    Their links are there no more, and their next poll is read in full, whatever it is answered: so
+    enabling a board brings back what it still lists.
+    """
+    if not is_any_unwatched(connection, now=now, settings=settings):
+        return 0
+    rows.lock_listings(connection)
+    columns = (sources.c.id, sources.c.status_reason, sources.c.last_success_at)
+    found = select(*columns).where(_is_unwatched(now, settings)).order_by(sources.c.id)
+    boards = connection.execute(found if only is None else found.where(sources.c.id == only))
+    return sum(
+        _close(connection, board, reason, last or now, now=now, actor=actor)
+        for board, reason, last in boards.all()
+    )
+
+
+def _is_unwatched(now: datetime, settings: Settings) -> ColumnElement[bool]:
+    believed_since = now - timedelta(seconds=settings.boards.stale_seconds)
+    by_hand = ~func.coalesce(sources.c.status_reason, "").startswith(BY_FAILURES)
+    return and_(
+        sources.c.kind == Kind.JOB_BOARD.value,
+        sources.c.status == SourceStatus.DISABLED.value,
+        sources.c.record_count > 0,
+        or_(by_hand, func.coalesce(sources.c.last_success_at, now) < believed_since),
+    )
+
+
+def _close(
+    connection: Connection,
+    board: str,
+    why: str | None,
+    last_seen_at: datetime,
+    *,
+    now: datetime,
+    actor: str,
+) -> int:
+    gone = connection.execute(
+        update(listing_sources)
+        .where(listing_sources.c.source_id == board, listing_sources.c.available)
+        .values(available=False, last_seen_at=last_seen_at)
+        .returning(listing_sources.c.listing_id)
+    )
+    closed = rows.close_listings(
+        connection, set(gone.scalars()), reason=f"{REASON}: {board}", now=now
+    )
+    rows.withdraw_matches(connection, closed, now=now)
+    connection.execute(
+        update(sources)
+        .where(sources.c.id == board)
+        .values(record_count=0, needs_full_read=True, updated_at=now)
+    )
+    detail = {"closed": len(closed), "reason": why}
+    audit(connection, actor=actor, action="board.unwatched", subject=board, now=now, detail=detail)
+    return len(closed)
