@@ -15,6 +15,7 @@ from ingestion_pipeline.companies.analysis.asking import CALL_SITE
 from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY
 from ingestion_pipeline.store.tables import audit_log, companies, model_calls, tasks
 from ingestion_pipeline.work.spawn_guard import REFUSED, lineage_of
+from ingestion_pipeline.work.task import TaskStatus
 
 MOST_LISTED = 1_000
 _LISTED = (
@@ -51,6 +52,19 @@ class CompanyReport:
         """How many facts data, rules and models found."""
         evidence: dict[str, dict[str, Any]] = self.row["evidence"] or {}
         return Counter(str(one["rung"]) for one in evidence.values())
+
+
+def held_elsewhere(
+    connection: Connection, source_ids: Collection[str], *, now: datetime
+) -> list[str]:
+    """The sources of these whose company some worker is analysing now."""
+    query = select(tasks.c.source_id).where(
+        tasks.c.kind == COMPANY,
+        tasks.c.source_id.in_(list(source_ids)),
+        tasks.c.status == TaskStatus.PROCESSING.value,
+        tasks.c.lease_until > now,
+    )
+    return sorted(set(connection.execute(query).scalars()))
 
 
 def list_companies(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, cast
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.companies.records import (
@@ -14,12 +14,14 @@ from ingestion_pipeline.companies.records import (
     company_id_of,
     ensure_company,
 )
+from ingestion_pipeline.companies.states import COMPANY
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Source
-from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
 from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import TaskStatus
 
 BOARDS = "boards"  # the key of a company's config: by platform, the config of boards found there
 KEYS = (BOARDS, IGNORE_ROBOTS)
@@ -78,12 +80,24 @@ def begin(
         payload = {"is_asked": True} if is_asked else {}
         task = analysis_task(company_id, source.url, now=now, source=source, payload=payload)
         made = insert_tasks(connection, [task], now=now)
+        if not made and is_asked:
+            _ask(connection, company_id)
         said[source.id] = (
             f"analysis {made[0]} of {company_id} begun"
             if made
             else f"an analysis of {company_id} is under way"
         )
     return said
+
+
+def _ask(connection: Connection, company_id: str) -> None:
+    """The analysis that waits already is one that a person asks for: known well or not."""
+    waiting = (ACTIVE, tasks.c.kind == COMPANY, tasks.c.dedupe_key == company_id)
+    is_pending = tasks.c.status == TaskStatus.PENDING.value
+    query = select(tasks.c.id, tasks.c.payload).where(*waiting, is_pending).with_for_update()
+    for id_, payload in connection.execute(query).all():
+        asked: dict[str, Any] = {**(payload or {}), "is_asked": True}
+        connection.execute(tasks.update().where(tasks.c.id == id_).values(payload=asked))
 
 
 def _own(connection: Connection, company_id: str, source: Source) -> None:

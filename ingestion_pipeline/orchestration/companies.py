@@ -8,11 +8,9 @@ from typing import Any
 import dagster as dg
 
 from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
-from ingestion_pipeline.companies.analysis.scoring import rank_points
 from ingestion_pipeline.companies.boards.rotation import drain_scrapes
-from ingestion_pipeline.companies.matching.profile import Profile
-from ingestion_pipeline.companies.matching.slices import found_profile
-from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since
+from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since, held_elsewhere
+from ingestion_pipeline.companies.rescoring import ranks_of, rescore
 from ingestion_pipeline.companies.system import begin
 from ingestion_pipeline.companies.working import company_slice
 from ingestion_pipeline.orchestration import heartbeat, tags
@@ -23,7 +21,6 @@ from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
@@ -45,7 +42,8 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
             )
             counts = asyncio.run(_work(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)
-        numbers = dict(sorted(counts.items())) | {"rotations": rotated}
+        rescored = _rescore(shop) if keys is None else 0
+        numbers = dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored}
         context.log.info("%s", ", ".join(f"{word} {count}" for word, count in numbers.items()))
         limit = shop.settings.polling.reported_events
         with shop.store.read() as connection:
@@ -55,7 +53,7 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
         for report in reports:
             yield _materialization(report)
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPANIES)
-        _pass_verdict(shop, reports, keys)
+        _pass_verdict(context, shop, reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
 
@@ -69,16 +67,21 @@ async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) ->
             shop,
             worker,
             fetcher,
-            ranks=_ranks(shop.settings),
+            ranks=ranks_of(shop.settings),
             source_ids=keys,
             renderer=renderer,
         )
 
 
-def _ranks(settings: Settings) -> dict[str, int]:
-    """The points of the profile's skills; none without a profile that can be used."""
-    found = found_profile(settings)
-    return rank_points(found.skills) if isinstance(found, Profile) else {}
+def _rescore(shop: Workshop) -> int:
+    """All that were scored by another profile, some in each transaction."""
+    count = 0
+    while True:
+        with shop.store.begin() as connection:
+            done = rescore(connection, shop.settings, now=shop.store.clock.now(connection))
+        count += done
+        if not done:
+            return count
 
 
 def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
@@ -130,12 +133,24 @@ def _board_table(boards: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _pass_verdict(shop: Workshop, reports: list[CompanyReport], keys: list[str] | None) -> None:
-    """A failing company does not fail a run; if none that was asked for got through, it does."""
+def _pass_verdict(
+    context: dg.OpExecutionContext,
+    shop: Workshop,
+    reports: list[CompanyReport],
+    keys: list[str] | None,
+) -> None:
+    """A failing company does not fail a run; if none that was asked for got through, it does.
+
+    What another run is just analysing is no failure of this one.
+    """
     if keys is None or reports:
         return
     with shop.store.read() as connection:
+        held = held_elsewhere(connection, keys, now=shop.store.clock.now(connection))
         known = sources_by_id(connection, keys)
+    if held:
+        context.log.info("another run analyses %s now; it tells of them", ", ".join(held))
+        return
     said = "; ".join(f"{one.id}: {one.last_outcome or 'waits'}" for one in known.values())
     raise dg.Failure(f"no company got through. {said[:1_000]}", allow_retries=False)
 

@@ -12,6 +12,7 @@ from ingestion_pipeline.catalogs.crawl.crawling import KINDS
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
 from ingestion_pipeline.companies.matching.slices import are_listings_waiting
+from ingestion_pipeline.companies.rescoring import is_scoring_due
 from ingestion_pipeline.companies.working import is_work_waiting as is_company_waiting
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
@@ -196,7 +197,8 @@ def pending_work(
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
         drained = {
             DETECT_SHARD: waits(connection, now=now),
-            COMPANIES_SHARD: is_company_waiting(connection, now=now),
+            COMPANIES_SHARD: is_company_waiting(connection, now=now)
+            or is_scoring_due(connection, shop.settings),
             LISTINGS_SHARD: are_listings_waiting(connection, shop.settings, now=now),
             WEBSITES_SHARD: is_website_waiting(connection, now=now),
         }

@@ -166,6 +166,22 @@ def test_a_person_who_asks_gets_an_analysis_however_well_it_is_known(
     assert work(shop, web.port, source_ids=[ACME]) == {"analysed": 1}
 
 
+def test_a_person_who_asks_makes_an_analysis_that_waits_anyway_one_that_is_asked_for(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    given_acme(shop, web)
+    work(shop, web.port)
+    poll_again(shop, web)  # the ordinary one, which would be needless
+
+    with shop.store.begin() as connection:
+        known = sources_by_id(connection, [ACME])
+        now = shop.store.clock.now(connection)
+        said = begin_analysis(connection, list(known.values()), now=now, is_asked=True)
+
+    assert "under way" in said[ACME]
+    assert work(shop, web.port, source_ids=[ACME]) == {"analysed": 1}
+
+
 def test_thin_data_is_kept_with_its_flag_and_the_task_is_skipped(
     shop: Workshop, web: FakeWeb
 ) -> None:

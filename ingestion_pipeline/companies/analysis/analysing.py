@@ -24,6 +24,7 @@ from ingestion_pipeline.companies.analysis.scoring import (
     completeness,
     employees_in,
     score,
+    scored_as,
     size_category,
 )
 from ingestion_pipeline.companies.analysis.sentences import (
@@ -77,6 +78,7 @@ class Judgement:
     employees_low: int | None
     employees_high: int | None
     score: Score
+    scored_as: str
     quality: Mapping[str, Any]
 
 
@@ -124,6 +126,7 @@ def judge(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> Ju
             ranks=ranks,
             rules=rules,
         ),
+        scored_as=scored_as(ranks, rules),
         quality=_quality(findings, level),
     )
 

@@ -99,6 +99,7 @@ def _values(done: Analysed, before: RowMapping) -> dict[str, Any]:
         "score": judged.score.points,
         "score_parts": dict(judged.score.parts),
         "tier": judged.score.tier,
+        "scored_as": judged.scored_as,
         "quality": {
             **judged.quality,
             "pages": [page.url for page in found.pages],

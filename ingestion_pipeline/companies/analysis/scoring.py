@@ -5,10 +5,12 @@ Missing is not bad: what is not stated is null, with a flag, and neither adds no
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from hashlib import sha256
 
 from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, one_name
 from ingestion_pipeline.settings.jobs import Company
@@ -93,6 +95,13 @@ def employees_in(stated: str | None) -> Employees | None:
 def _whole(digits: str, thousands: str | None) -> int:
     number = int(re.sub("[^0-9]", "", digits)[:12])
     return number * 1_000 if thousands else number
+
+
+def scored_as(ranks: Mapping[str, int], rules: Company) -> str:
+    """Equal where the same company gets the same score."""
+    points = rules.model_dump(mode="json")
+    said = json.dumps([sorted(ranks.items()), points], sort_keys=True)
+    return sha256(said.encode()).hexdigest()
 
 
 def rank_points(skills: Mapping[str, int]) -> dict[str, int]:

@@ -1,0 +1,91 @@
+"""Companies are scored anew when the profile or the points change; no page is asked for that.
+
+What its pages said is in the record: technologies, remote first, and whether the city was among its
+places. Another city in the settings is looked for when the company is next analysed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Integer,
+    RowMapping,
+    String,
+    and_,
+    or_,
+    select,
+    update,
+)
+
+from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scored_as
+from ingestion_pipeline.companies.matching.profile import Profile
+from ingestion_pipeline.companies.matching.slices import found_profile
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.settings.jobs import Company
+from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.store.tables import companies
+from ingestion_pipeline.store.types import Json
+
+SCORED_AT_ONCE = 500
+
+
+def ranks_of(settings: Settings) -> dict[str, int]:
+    """The points of the profile's skills; none without a profile that can be used."""
+    found = found_profile(settings)
+    return rank_points(found.skills) if isinstance(found, Profile) else {}
+
+
+def is_scoring_due(connection: Connection, settings: Settings) -> bool:
+    """Whether a company was scored by another profile or other points."""
+    own = scored_as(ranks_of(settings), settings.company)
+    query = select(companies.c.id).where(_scored_otherwise(own)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int:
+    """Some of those that were scored otherwise have the score of today; how many."""
+    ranks = ranks_of(settings)
+    own = scored_as(ranks, settings.company)
+    names = ("id", "tech_stack", "is_remote_first", "score_parts")
+    query = select(*(companies.c[name] for name in names)).where(_scored_otherwise(own))
+    found = connection.execute(query.order_by(companies.c.id).limit(SCORED_AT_ONCE)).mappings()
+    scores = {row["id"]: score_again(row, ranks, settings.company) for row in found}
+    if not scores:
+        return 0
+    columns = {"id": String(120), "score": Integer(), "tier": String(1), "score_parts": Json}
+    rows = [(id_, one.points, one.tier, dict(one.parts)) for id_, one in scores.items()]
+    given = row_source(connection, columns, rows, "given")
+    connection.execute(
+        update(companies)
+        .where(companies.c.id == given.c.id)
+        .values(
+            score=given.c.score,
+            tier=given.c.tier,
+            score_parts=given.c.score_parts,
+            scored_as=own,
+            updated_at=now,
+        )
+    )
+    return len(scores)
+
+
+def score_again(row: RowMapping, ranks: Mapping[str, int], rules: Company) -> Score:
+    """The score of what is known of the company, by these ranks and points."""
+    parts: Mapping[str, int] = row["score_parts"] or {}
+    was_there = parts.get("city", 0) > 0
+    return score(
+        tech_stack=row["tech_stack"] or {},
+        is_remote_first=row["is_remote_first"],
+        places=[rules.bonus_city] if was_there else [],
+        ranks=ranks,
+        rules=rules,
+    )
+
+
+def _scored_otherwise(own: str) -> ColumnElement[bool]:
+    known = companies.c.scored_as
+    return and_(companies.c.score.is_not(None), or_(known.is_(None), known < own, known > own))
