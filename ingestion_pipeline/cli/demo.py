@@ -307,8 +307,8 @@ def mutate() -> None:
 def break_(*, repair: bool) -> None:
     """Give the site a bad day.
 
-    One feed becomes an error page, one listing is empty, two catalogues lose a page, and a job
-    board has other names for its fields.
+    One feed becomes an error page, one listing is empty, one server is overloaded, two catalogues
+    lose a page, and a job board has other names for its fields.
     """
     from ingestion_pipeline.demo import state
 
@@ -318,7 +318,8 @@ def break_(*, repair: bool) -> None:
     if repair:
         say(f"the site is whole again; `{ingest} demo run` sees it")
     else:
-        say("the orchard's feed is an error page, Salt and Iron's listing is empty;")
+        say("the orchard's feed is an error page, Salt and Iron's listing is empty, the list of")
+        say("The Clockmaker's Map is overloaded;")
         say("a course of Harbour College is gone, a page of the Tidewater Institute is an error;")
         say("the API of Driftwood's job board calls its fields something else;")
         say(f"`{ingest} demo run` shows that nothing is lost,")

@@ -128,6 +128,8 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> Page:
     if page := PAGES.get((host, path)):
         return page(state)
     if (host, path) == CLOCKMAKER_ADDRESS:
+        if state.is_broken:
+            return content.overloaded()
         return lists.clockmaker_list(state, parse_qs(query))
     if site := SITES.get(host):
         return site(state, path, parse_qs(query))

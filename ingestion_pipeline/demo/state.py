@@ -31,7 +31,7 @@ def mutate(state: DemoState) -> DemoState:
 def break_site(state: DemoState) -> DemoState:
     """A bad day: one feed is an error page, one listing is empty, two catalogues lack a page.
 
-    The API of a job board has other names for its fields.
+    A list of chapters answers 503; the API of a job board has other names for its fields.
     """
     return replace(state, is_broken=True)
 

@@ -7,7 +7,14 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions
 from ingestion_pipeline.systems import replay
 from ingestion_pipeline.work.dead_letters import list_letters
-from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl, crawl_all, statuses
+from ingestion_pipeline_tests.crawlers import (
+    a_catalog,
+    a_page,
+    conclude,
+    crawl,
+    crawl_all,
+    statuses,
+)
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows
 
@@ -44,15 +51,40 @@ def test_a_replayed_page_is_fetched_while_its_extraction_goes_on(
     assert open_letters(store) == 0
 
 
-def test_a_page_of_an_ended_extraction_is_not_replayed_and_its_letter_stays(
+def test_an_extraction_that_ended_goes_on_for_a_replayed_page_and_for_no_other(
     shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404}
+    given_sources(store, a_catalog())
+    crawl_all(shop, web.port)
+    assert rows(store, extractions)[0].status == "COMPLETE"
+    web.routes |= {"/c/1": a_page(), "/c/2": a_page()}
+    web.requests.clear()
+
+    with store.begin() as connection:
+        first = min(one["id"] for one in list_letters(connection))
+        assert replay(connection, first, actor="me", now=store.clock.now(connection)) == "queued"
+    crawl(shop, web)
+    conclude(shop)
+
+    assert len(web.requests) == 1
+    assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 1}
+    assert rows(store, extractions)[0].status == "COMPLETE"
+    assert open_letters(store) == 1
+
+
+def test_a_page_that_a_later_extraction_has_is_not_replayed_and_its_letter_stays(
+    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": 404}
     given_sources(store, a_catalog())
     crawl_all(shop, web.port)
-    assert rows(store, extractions)[0].status == "COMPLETE"
+    clock.advance(days=40)
+    web.routes["/c/1"] = a_page()
+    crawl_all(shop, web.port)
+    assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "COMPLETE"]
 
     [said] = replay_all(store)
-    assert "`ingest extractions retry 1`" in said
 
+    assert "extraction 2 came after it" in said
     assert open_letters(store) == 1

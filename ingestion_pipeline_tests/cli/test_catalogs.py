@@ -87,11 +87,11 @@ def test_a_file_with_a_bad_pattern_is_refused_with_its_line(tmp_path: Path) -> N
     assert "catalog:x" in problem.message
 
 
-def test_the_catalogue_of_the_readme_and_of_the_example_can_be_followed(tmp_path: Path) -> None:
+def test_the_catalogue_of_the_docs_and_of_the_example_can_be_followed(tmp_path: Path) -> None:
     example = read_file(ROOT / "sources" / "example.yaml", check=check_definition)
-    readme = (ROOT / "README.md").read_text().partition("## Your own catalogue")[2]
-    file = tmp_path / "readme.yaml"
-    file.write_text(readme.partition("```yaml\n")[2].partition("```")[0])
+    page = (ROOT / "docs" / "operating.md").read_text().partition("\n## Catalogues\n")[2]
+    file = tmp_path / "shown.yaml"
+    file.write_text(page.partition("```yaml\n")[2].partition("```")[0])
     shown = read_file(file, check=check_definition)
 
     assert (example.problems, shown.problems) == ((), ())

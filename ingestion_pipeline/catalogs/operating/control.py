@@ -175,6 +175,19 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     return _reopen(connection, row, "extraction.retry", actor=actor, now=now)
 
 
+def retry_page(
+    connection: Connection, extraction_id: int, page_id: int, *, actor: str, now: datetime
+) -> Requeued:
+    """As `retry`, for one page that failed; the others stay as they are."""
+    row = find(connection, extraction_id)
+    refuse_disabled(source_of(connection, row))
+    refuse_running(connection, row.source_id, other_than=row.id)
+    is_it = and_(pages.c.id == page_id, pages.c.status == PageStatus.ERROR.value)
+    if not _reset(connection, row, is_it):
+        raise Unfit(f"page {page_id} of extraction {extraction_id} has not failed; discard it")
+    return _reopen(connection, row, "extraction.retry_page", actor=actor, now=now)
+
+
 def _hindrances(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     """What would end it again at once is tried again: a failed root, of an API any failed page."""
     if row.kind == ExtractionKind.API.value:

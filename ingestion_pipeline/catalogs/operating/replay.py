@@ -1,18 +1,19 @@
-"""A dead letter of a page, replayed: it waits again, if its extraction still goes on."""
+"""A dead letter of a page, replayed: it waits again, its extraction goes on for it."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, null, select, update
+from sqlalchemy import Connection, RowMapping, func, null, select, update
 
+from ingestion_pipeline.catalogs.operating.control import Unfit, UnknownExtraction, retry_page
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
 from ingestion_pipeline.store.tables import extractions, pages, tasks
 from ingestion_pipeline.work.dead_letters import revive_task
 
 
 def revive_page(connection: Connection, letter: RowMapping, now: datetime) -> str:
-    """The page and its task wait; of an extraction that has ended, nothing is fetched any more."""
+    """The page and its task wait; an extraction that has ended is opened for this page alone."""
     return _revive(connection, letter, PageStatus.WAITING, now)
 
 
@@ -21,12 +22,9 @@ def revive_reading(connection: Connection, letter: RowMapping, now: datetime) ->
     return _revive(connection, letter, PageStatus.DOWNLOADED, now)
 
 
-def ended(extraction_id: int) -> str:
-    """What is said of a page whose extraction is over, with the command that opens it again."""
-    return (
-        f"its extraction has ended; `ingest extractions retry {extraction_id}` tries all its failed"
-        " pages again"
-    )
+def superseded(extraction_id: int) -> str:
+    """What is said of a page that a later extraction has gone through."""
+    return f"extraction {extraction_id} came after it and has the page anew; discard the letter"
 
 
 def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now: datetime) -> str:
@@ -34,7 +32,7 @@ def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now:
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked: it does not end meanwhile.
     if connection.execute(query.with_for_update()).scalar() not in CRAWLING_STATES:
-        return ended(payload["extraction"])
+        return _reopened(connection, letter, now)
     outcome = revive_task(connection, letter, now)
     if outcome == "queued":
         connection.execute(
@@ -45,3 +43,20 @@ def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now:
         afresh = update(tasks).where(tasks.c.id == letter["task_id"])
         connection.execute(afresh.values(state=null()))  # with all patience, too
     return outcome
+
+
+def _reopened(connection: Connection, letter: RowMapping, now: datetime) -> str:
+    """The newest extraction of a source goes on for the page; of older ones nothing is changed."""
+    extraction_id, page_id = letter["payload"]["extraction"], letter["payload"]["page"]
+    source = select(extractions.c.source_id).where(extractions.c.id == extraction_id)
+    later = select(func.max(extractions.c.id)).where(
+        extractions.c.source_id == source.scalar_subquery(), extractions.c.id > extraction_id
+    )
+    if newer := connection.execute(later).scalar():
+        return superseded(newer)
+    actor = f"dead letter {letter['id']}"
+    try:
+        retry_page(connection, extraction_id, page_id, actor=actor, now=now)
+    except (UnknownExtraction, Unfit) as error:
+        return str(error)
+    return "queued"
