@@ -152,7 +152,7 @@ def find_binaries() -> Path | None:
     return found[0].parent if found else None
 
 
-def start_server() -> PostgresServer:
+def start_server(*, durable: bool = False) -> PostgresServer:
     """A started server; without PostgreSQL the test is skipped, and in CI it fails."""
     binaries = find_binaries()
     if binaries is None:
@@ -160,7 +160,7 @@ def start_server() -> PostgresServer:
         if os.environ.get("CI"):
             pytest.fail(reason)
         pytest.skip(reason)
-    server = PostgresServer(binaries)
+    server = PostgresServer(binaries, durable=durable)
     try:
         server.start()
     except BaseException:
