@@ -13,6 +13,7 @@ from random import Random
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, insert, select
+from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.content import ContentStore
@@ -30,6 +31,7 @@ from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, sources, tasks
 from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
 from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
@@ -230,6 +232,29 @@ def poll_until_done(job: Job) -> int:
             ingested += poll_once(job, shop)
             time.sleep(0.02)
     return ingested
+
+
+def poll_through_outages(job: Job, acknowledged: Path) -> int:
+    """The same where the database goes away: a run that breaks off is followed by another.
+
+    What was ingested is written down when the ingestion says so; the answer is how often a run
+    broke off.
+    """
+    broken, deadline = 0, time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            with job.shop() as shop:
+                while _unpolled(shop.store):
+                    worker, fetching = asyncio.run(fetch_async(shop, job.port))
+                    done = [one.source_id for one in ingest(shop, worker, fetching).ingested]
+                    with acknowledged.open("a") as file:
+                        file.writelines(f"{time.monotonic()} {one}\n" for one in done)
+                    time.sleep(0.02)
+                return broken
+        except (SQLAlchemyError, WorkError):
+            broken += 1
+            time.sleep(0.2)
+    raise TimeoutError("the database never came back")
 
 
 def poll_once(job: Job, shop: Workshop | None = None) -> int:

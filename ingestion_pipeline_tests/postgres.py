@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -57,9 +59,26 @@ class PostgresServer:
             shutil.chown(self.folder, SUPERUSER, SUPERUSER)
         data = str(self.folder / "data")
         self._run("initdb", "-D", data, "-U", SUPERUSER, "-A", "trust", "-E", "UTF8", "--no-sync")
+        self.start_again()
+
+    def start_again(self) -> None:
+        """The server answers afterwards, with what it had stored."""
         options = f"-k {self.folder} {self._options}"
         log = str(self.folder / "log")
+        data = str(self.folder / "data")
         self._run("pg_ctl", "-D", data, "-l", log, "-w", "-o", options, "start")
+
+    def crash(self) -> None:
+        """kill -9 of the server; its children notice, and end."""
+        os.kill(self.pid, signal.SIGKILL)
+        data, deadline = self.folder / "data", time.monotonic() + 20
+        while _is_at_work_in(data):
+            if time.monotonic() > deadline:
+                raise TimeoutError("the server's children outlive it")
+            time.sleep(0.05)
+        # It counts as running as long as nobody has taken note of its death.
+        (self.folder / "data" / "postmaster.pid").unlink()
+        (self.folder / ".s.PGSQL.5432.lock").unlink()
 
     @property
     def pid(self) -> int:
@@ -138,6 +157,15 @@ class PostgresServer:
             log = self.folder / "log"
             detail = (done.stderr or b"").decode() + (log.read_text() if log.exists() else "")
             raise RuntimeError(f"{program} ended with {done.returncode}: {detail}")
+
+
+def _is_at_work_in(data: Path) -> bool:
+    """Whether any process of a server works in its folder."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if (folder / "cwd").readlink() == data:
+                return True
+    return False
 
 
 def find_binaries() -> Path | None:

@@ -1,4 +1,4 @@
-"""`python -m ingestion_pipeline_tests.deployment.site HOME LOG SECONDS`: feeds that take their time.
+"""`python -m ...deployment.site HOME LOG SECONDS`: feeds that take their time.
 
 Every name under `demo.test` leads here. `/feed/N` is a feed of one chapter, answered after SECONDS;
 a POST is a message that somebody is told. LOG has a line for each request at the time it came.

@@ -102,11 +102,34 @@ class Stack:
         (folder / "sources").mkdir()
         (home / "dagster" / "dagster.yaml").symlink_to(DEPLOY / "dagster.yaml")
         (folder / "deploy").symlink_to(DEPLOY)
-        self.run("redis", _redis(redis))
+        self._redis_port = redis
+
+    def set_up(self) -> None:
+        """Redis answers, and both databases have their schemas.
+
+        As docs/operating.md says it: of several that find its database empty, Dagster breaks off.
+        """
+        self.run("redis", _redis(self._redis_port))
+        self.type("ingest", "init")
+        self.type("dagster", "instance", "migrate")
 
     @property
     def home(self) -> Path:
         return Path(self.variables["INGESTION_HOME"])
+
+    def type(self, program: str, *arguments: str) -> str:
+        """What a command says that an operator types beside it."""
+        command = [HERE + program, *arguments]
+        done = subprocess.run(
+            command,
+            cwd=self.folder,
+            env=self.variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
 
     def run(self, name: str, command: list[str]) -> None:
         assert name not in self._services, name
@@ -125,7 +148,7 @@ class Stack:
         module = "ingestion_pipeline_tests.deployment.site"
         words = [sys.executable, "-m", module, str(self.home), str(self.site_log), str(seconds)]
         self.run("site", words)
-        self.wait(lambda: (self.home / "demo" / "site.json").exists())
+        self.wait((self.home / "demo" / "site.json").exists)
 
     def kill(self, *names: str) -> None:
         for name in names:
@@ -183,7 +206,9 @@ class Stack:
     def runs(self, *statuses: str) -> list[dict[str, Any]]:
         """Runs in these states, as the UI lists them."""
         wanted = ", ".join(statuses)
-        query = "{ runsOrError(filter: {statuses: [%s]}, limit: 500) { ... on Runs { results %s } } }"
+        query = (
+            "{ runsOrError(filter: {statuses: [%s]}, limit: 500) { ... on Runs { results %s } } }"
+        )
         fields = "{ runId status jobName tags { key value } }"
         return self.ask(query % (wanted, fields))["runsOrError"]["results"]
 
@@ -204,6 +229,7 @@ def a_stack(folder: Path, **changes: str) -> Iterator[Stack]:
     stack = None
     try:
         stack = Stack(folder, postgres, changes)
+        stack.set_up()
         yield stack
     finally:
         if stack is not None:

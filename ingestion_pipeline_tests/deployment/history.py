@@ -1,0 +1,111 @@
+"""Work for a deployment, and what must be true of its history: nothing lost, nothing doubled."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import UTC, datetime
+from itertools import pairwise
+
+from sqlalchemy import func, insert, select, update
+
+from ingestion_pipeline.notices import registry
+from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient
+from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    chapter_sources,
+    chapters,
+    dead_letters,
+    notices,
+    outbox,
+    series,
+    sources,
+    tasks,
+)
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.deployment.stack import Stack
+from ingestion_pipeline_tests.notices.telling import SECRET
+from ingestion_pipeline_tests.pollers import given_sources, rows
+
+LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
+FOLLOWER = "ann"
+
+
+def given_polls(store: Store, count: int, *, hosts: int, per_series: int = 1) -> None:
+    """So many sources, known for long, each with one chapter that is new."""
+    names = [f"series-{number}" for number in range(count // per_series)]
+    with store.begin() as connection:
+        known = [{"id": name, "title": name, "created_at": LONG_AGO} for name in names]
+        connection.execute(insert(series), known)
+    definitions = [
+        a_definition(
+            id=f"series:{number}",
+            url=f"http://h{number % hosts}.demo.test/feed/{number}",
+            series=names[number // per_series],
+            tier=Tier.HOT,
+        )
+        for number in range(count)
+    ]
+    given_sources(store, *definitions)
+    with store.begin() as connection:
+        connection.execute(update(sources).values(synced_at=LONG_AGO))
+
+
+def given_follower(store: Store) -> None:
+    """Somebody who is told of every series."""
+    recipient = Recipient(id=FOLLOWER, address="http://hooks.demo.test/ann", mode=Mode.IMMEDIATE)
+    names = [row.id for row in rows(store, series)]
+    with store.begin() as connection:
+        registry.add(connection, recipient, actor="test", now=LONG_AGO, secret=SECRET)
+        for name in names:
+            registry.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
+
+
+def polled(store: Store) -> int:
+    """How many sources have been polled to the end."""
+    with store.read() as connection:
+        query = select(func.count()).where(sources.c.last_success_at.is_not(None))
+        return connection.execute(query.select_from(sources)).scalar_one()
+
+
+def told(store: Store) -> int:
+    """How many notices have been sent."""
+    with store.read() as connection:
+        query = select(func.count()).select_from(notices).where(notices.c.status == "sent")
+        return connection.execute(query).scalar_one()
+
+
+def assert_one_effect_each(
+    store: Store, count: int, *, per_series: int = 1, followers: int = 0
+) -> None:
+    """Every source was polled; every chapter is one row, one piece of news, one notice each."""
+    assert polled(store) == count
+    links = Counter(row.source_id for row in rows(store, chapter_sources))
+    assert links == Counter(f"series:{number}" for number in range(count))
+    expected = count // per_series
+    found = {table.name: len(rows(store, table)) for table in (chapters, outbox, notices)}
+    assert found == {"chapters": expected, "outbox": expected, "notices": expected * followers}
+    assert {row.status for row in rows(store, tasks) if row.kind == "poll"} == {"PENDING"}
+    assert rows(store, dead_letters) == []
+    assert rows(store, batch_items) == []
+
+
+def feeds_asked(stack: Stack) -> Counter[str]:
+    """How often each feed was asked for."""
+    return Counter(one["path"] for one in stack.asked() if one["path"].startswith("/feed/"))
+
+
+def closest(stack: Stack) -> float:
+    """The shortest time between two feeds of one host."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for one in stack.asked():
+        if one["path"].startswith("/feed/"):
+            times[one["host"]].append(one["at"])
+    gaps = [b - a for at in times.values() for a, b in pairwise(at)]
+    return min(gaps)
+
+
+def messages(stack: Stack) -> Counter[str]:
+    """How often each message was delivered, by its idempotency key."""
+    return Counter(one["message"] for one in stack.asked() if one["message"])

@@ -1,0 +1,163 @@
+"""The files of `deploy/` agree with each other, with the top-level limits, and with what is run."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ingestion_pipeline.settings import load_settings, variables
+from ingestion_pipeline_tests.deployment.units import (
+    DEPLOY,
+    PROGRAMS,
+    ROLES,
+    ROOT,
+    UNITS,
+    command_of,
+    example,
+    settings_of,
+)
+
+LOCAL = yaml.safe_load((ROOT / "dagster.yaml").read_text())
+PRODUCTION = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+
+
+def variables_named(document: Any) -> set[str]:
+    """Every `env: NAME` of a document."""
+    if isinstance(document, dict):
+        if set(document) == {"env"}:
+            return {document["env"]}
+        return {name for value in document.values() for name in variables_named(value)}
+    if isinstance(document, list):
+        return {name for value in document for name in variables_named(value)}
+    return set()
+
+
+def test_production_keeps_every_limit_of_the_top_level_file() -> None:
+    queue = PRODUCTION["run_coordinator"]["config"]
+    runs = LOCAL["concurrency"]["runs"]
+
+    assert queue["tag_concurrency_limits"] == runs["tag_concurrency_limits"]
+    assert LOCAL["run_queue"].items() <= queue.items()
+    own = LOCAL["run_monitoring"] | {
+        "poll_interval_seconds": PRODUCTION["run_monitoring"]["poll_interval_seconds"]
+    }
+    assert own.items() <= PRODUCTION["run_monitoring"].items()
+    assert LOCAL["python_logs"] == PRODUCTION["python_logs"]
+    assert PRODUCTION["telemetry"] == PRODUCTION["nux"] == {"enabled": False}
+
+
+def test_dagster_takes_the_file_and_launches_by_celery(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dagster._core.instance.config import dagster_instance_config
+    from dagster._core.instance.ref import InstanceRef
+
+    for name, value in example().items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "dagster.yaml").symlink_to(DEPLOY / "dagster.yaml")
+    dagster_instance_config(str(tmp_path))  # raises what is wrong with it
+    ref = InstanceRef.from_dir(str(tmp_path))
+
+    assert type(ref.run_launcher).__name__ == "CeleryRunLauncher"
+    coordinator: Any = ref.run_coordinator
+    queue = coordinator.get_run_queue_config()
+    assert queue.max_concurrent_runs == 4
+    assert len(queue.tag_concurrency_limits) == 2
+
+
+def test_the_workers_take_one_run_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in example().items():
+        monkeypatch.setenv(name, value)
+    told = runpy.run_path(str(DEPLOY / "dagster_celery_config.py"))
+
+    assert told["broker_url"] == example()["CELERY_BROKER_URL"]
+    assert (told["worker_prefetch_multiplier"], told["worker_disable_prefetch"]) == (1, True)
+    assert told["task_acks_late"] is False
+
+
+def test_the_example_has_every_variable_that_a_file_asks_for() -> None:
+    workspace = yaml.safe_load((DEPLOY / "workspace.yaml").read_text())
+    asked = variables_named(PRODUCTION) | variables_named(workspace)
+    for unit in ROLES.values():
+        asked |= set(re.findall(r"\$\{(\w+)\}", settings_of(unit)["ExecStart"]))
+
+    assert asked <= example().keys()
+    assert asked - {"DAGSTER_WEBSERVER_HOST", "DAGSTER_WEBSERVER_PORT"} <= set(
+        COMPOSE["x-ours"]["environment"]
+    )
+
+
+def test_the_example_names_only_settings_that_exist_and_their_values_are_taken() -> None:
+    ours = {name: value for name, value in example().items() if name.startswith("INGESTION_")}
+
+    assert ours.keys() <= variables().keys()
+    assert load_settings(ours).polling.shards == 2 * int(example()["DAGSTER_MAX_CONCURRENT_RUNS"])
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_containers_run_the_commands_of_the_units(role: str) -> None:
+    anywhere = {"DAGSTER_CODE_HOST": "0.0.0.0", "DAGSTER_WEBSERVER_HOST": "0.0.0.0"}
+    program, *arguments = command_of(role, example() | anywhere, instance="compose")
+
+    assert COMPOSE["services"][role]["command"] == [program.removeprefix(PROGRAMS), *arguments]
+
+
+@pytest.mark.parametrize("unit", sorted(path.name for path in UNITS.glob("*.service")))
+def test_a_unit_starts_again_as_somebody_who_is_not_root(unit: str) -> None:
+    found = settings_of(unit)
+
+    assert unit in ROLES.values()
+    assert (found["Restart"], found["User"]) == ("always", "ingestion")
+    assert found["EnvironmentFile"] == "/etc/ingestion/environment"
+    assert found["ExecStart"].startswith(PROGRAMS)
+    assert found["WantedBy"] == found["PartOf"] == "ingestion.target"
+
+
+def test_a_worker_that_is_stopped_may_finish_its_slice() -> None:
+    worker = settings_of(ROLES["worker"])
+
+    assert worker["KillMode"] == "mixed"
+    assert int(worker["TimeoutStopSec"]) > load_settings({}).polling.slice_seconds
+
+
+def instructions() -> list[tuple[str, str]]:
+    joined = CONTAINERFILE.replace("\\\n", " ")
+    lines = [line for line in joined.splitlines() if line and not line.startswith("#")]
+    return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
+
+
+def test_the_container_is_built_as_linters_want_it() -> None:
+    """The rules of hadolint that apply: pinned images, small layers, no root, commands as lists."""
+    by_word = dict(instructions())
+    runs = " ".join(rest for word, rest in instructions() if word == "RUN")
+
+    assert re.search(r":[\w.-]*\d[\w.-]*$", by_word["FROM"])  # DL3006, DL3007
+    assert "--no-install-recommends" in runs  # DL3015
+    assert "rm -rf /var/lib/apt/lists/*" in runs  # DL3009
+    assert "--no-cache-dir" in runs  # DL3042
+    assert "sudo" not in runs  # DL3004
+    assert by_word["WORKDIR"].startswith("/")  # DL3000
+    assert by_word["USER"] not in {"root", "0"}  # DL3002
+    assert by_word["CMD"].startswith("[")  # DL3025
+    assert by_word["ENTRYPOINT"].startswith("[")
+    assert "ADD" not in by_word  # DL3020
+    words = {word for word, _ in instructions()}
+    assert words <= {
+        *("FROM", "ARG", "RUN", "WORKDIR", "COPY", "ENV", "USER", "VOLUME", "ENTRYPOINT", "CMD")
+    }
+
+
+def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it() -> None:
+    images = {one["image"] for one in COMPOSE["services"].values()} - {"ingestion_pipeline"}
+
+    assert all(re.search(r":\d", image) for image in images), images
+    text = (DEPLOY / "compose.yaml").read_text()
+    assert not re.search(r"PASSWORD: (?!\$\{)", text)
+    assert all("${POSTGRES_PASSWORD" in url for url in re.findall(r"postgresql\S*://\S+", text))

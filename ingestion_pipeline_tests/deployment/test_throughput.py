@@ -1,0 +1,65 @@
+"""Production's processes, really run: more workers do more, and each piece of work once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline_tests.deployment.history import (
+    assert_one_effect_each,
+    closest,
+    feeds_asked,
+    given_polls,
+    polled,
+)
+from ingestion_pipeline_tests.deployment.stack import Stack, a_stack
+
+pytestmark = [pytest.mark.soak, pytest.mark.postgres]
+
+COUNT, HOSTS, LATENCY_SECONDS, SPACING_SECONDS = 320, 160, 4.0, 0.5
+# Waiting is what a run does: eight hosts at a time, four seconds for an answer.
+LATENCY_BOUND = {
+    "INGESTION_POLLING__CONCURRENCY": "8",
+    "INGESTION_HOSTS__DELAY_SECONDS": str(SPACING_SECONDS),
+}
+
+
+def seconds_for_all(stack: Stack) -> float:
+    """From the first request to the last source that is stored."""
+    with stack.store() as store:
+        stack.wait(lambda: polled(store) == COUNT, 900)
+    return time.monotonic() - min(
+        one["at"] for one in stack.asked() if one["path"].startswith("/feed/")
+    )
+
+
+def drained_by(workers: int, folder: Path) -> float:
+    """How long so many workers take; the history is checked before the answer."""
+    names = [f"worker-{number}" for number in range(workers)]
+    limit = {"DAGSTER_MAX_CONCURRENT_RUNS": str(workers)}
+    folder.mkdir()
+    with a_stack(folder, **LATENCY_BOUND, **limit) as stack:
+        stack.start_site(seconds=LATENCY_SECONDS)
+        stack.start("code", "webserver", *names)
+        stack.wait(stack.answers)
+        with stack.store() as store:
+            given_polls(store, COUNT, hosts=HOSTS)
+            stack.start("daemon")
+            seconds = seconds_for_all(stack)
+            assert_one_effect_each(store, COUNT)
+        assert set(feeds_asked(stack).values()) == {1}
+        assert closest(stack) > SPACING_SECONDS - 0.05
+        assert stack.runs("FAILURE", "CANCELED") == []
+    return seconds
+
+
+def test_four_workers_do_three_times_the_work_of_one(tmp_path: Path) -> None:
+    seconds = {workers: drained_by(workers, tmp_path / str(workers)) for workers in (1, 2, 4)}
+    for workers, taken in seconds.items():
+        rate = COUNT / taken
+        print(f"{workers} workers: {taken:.1f} s, {rate:.1f} polls/s, x{seconds[1] / taken:.2f}")
+
+    assert seconds[1] / seconds[2] > 1.6
+    assert seconds[1] / seconds[4] >= 3

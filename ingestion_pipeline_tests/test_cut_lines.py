@@ -1,0 +1,102 @@
+"""The line to the database is cut at every COMMIT of a poll in turn: still one effect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from sqlalchemy.exc import SQLAlchemyError
+
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import (
+    batch_items,
+    chapter_sources,
+    chapters,
+    dead_letters,
+    outbox,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.cut_lines import CuttingProxy
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import (
+    GoingClock,
+    a_feed,
+    a_shop,
+    given_sources,
+    poll,
+    rows,
+    settings_of,
+    source_row,
+)
+from ingestion_pipeline_tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.postgres
+MOST_COMMITS = 40  # of one poll; far more than there are
+
+
+@pytest.fixture
+def proxy(postgres_server: PostgresServer) -> Iterator[CuttingProxy]:
+    with CuttingProxy(postgres_server.folder) as proxy:
+        yield proxy
+
+
+def a_shop_by(url: str, clock: GoingClock, home: Path) -> Workshop:
+    return a_shop(open_store(url, clock=clock), settings_of(home, url))
+
+
+def poll_and_be_cut(shop: Workshop, web: FakeWeb) -> None:
+    """A run, which may break off when its database goes away, with no other error than that."""
+    with suppress(SQLAlchemyError, WorkError), closing(shop.store):
+        poll(shop, web)
+
+
+def poll_until_done(shop: Workshop, web: FakeWeb, clock: GoingClock) -> None:
+    """Runs that come when the claims of the first have expired."""
+    for _ in range(3):
+        clock.advance(minutes=10)
+        if source_row(shop.store).last_success_at is None:
+            poll(shop, web)
+
+
+def forget(store: Store) -> None:
+    with store.begin() as connection:
+        for table in (outbox, chapter_sources, chapters, tasks, sources):
+            connection.execute(table.delete())
+
+
+@pytest.mark.parametrize("arrives", [True, False], ids=["done", "not-done"])
+@pytest.mark.parametrize("database", ["postgres"])
+def test_a_commit_whose_answer_is_lost_has_one_effect(
+    database_url: str, proxy: CuttingProxy, tmp_path: Path, *, arrives: bool
+) -> None:
+    clock = GoingClock(datetime(2026, 3, 1, tzinfo=UTC))
+    through = database_url.rpartition("host=")[0] + f"host={proxy.folder}"
+    with FakeWeb({"/feed": a_feed(7)}) as web:
+        shop = a_shop_by(database_url, clock, tmp_path / "home")
+        cuts = 0
+        for cut_at in range(1, MOST_COMMITS):
+            given_sources(shop.store, a_definition(url="http://a.test/feed"))
+            with shop.store.begin() as connection:
+                connection.execute(update(sources).values(synced_at=NOON))
+            proxy.arm(cut_at, arrives=arrives)
+            poll_and_be_cut(a_shop_by(through, clock, tmp_path / "home"), web)
+            if not proxy.cuts:  # a whole poll has fewer commits
+                break
+            cuts += 1
+            poll_until_done(shop, web, clock)
+
+            found = {one.name: len(rows(shop.store, one)) for one in (chapters, outbox)}
+            assert found == {"chapters": 1, "outbox": 1}, f"cut at commit {cut_at}"
+            assert source_row(shop.store).last_success_at is not None
+            assert rows(shop.store, dead_letters) == rows(shop.store, batch_items) == []
+            forget(shop.store)
+        shop.store.close()
+    assert 3 <= cuts < MOST_COMMITS - 1

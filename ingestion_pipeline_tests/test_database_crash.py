@@ -1,0 +1,70 @@
+"""The database is killed under load: workers come back by themselves, and what was said is true."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.store import open_store
+from ingestion_pipeline.store.tables import chapter_sources
+from ingestion_pipeline_tests import pollers
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import Job, rows, wait_until
+from ingestion_pipeline_tests.postgres import PostgresServer, start_server
+from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.test_kills import KILL_LOOP, assert_one_effect_each, given_polls
+
+pytestmark = [pytest.mark.soak, pytest.mark.postgres]
+COUNT, CRASHES = 240, 3
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    server = start_server(durable=True)
+    yield server
+    server.stop()
+
+
+def lines(file: Path) -> list[tuple[float, str]]:
+    """When each source was acknowledged."""
+    if not file.exists():
+        return []
+    pairs = [
+        line.split() for line in file.read_text().splitlines(keepends=True) if line[-1] == "\n"
+    ]
+    return [(float(at), source_id) for at, source_id in pairs]
+
+
+def test_workers_outlive_a_crash_of_the_database(server: PostgresServer, tmp_path: Path) -> None:
+    url, acknowledged = server.url(server.create_database()), tmp_path / "acknowledged"
+    returns: list[float] = []
+    with FakeWeb() as web:
+        with closing(open_store(url)) as store:
+            given_polls(store, web, COUNT, seconds=0.3, hosts=24)
+        job = Job(url=url, home=tmp_path / "home", port=web.port, changes=KILL_LOOP)
+        crew = [Child(pollers.poll_through_outages, job, acknowledged) for _ in range(3)]
+        for _ in range(CRASHES):
+            known = len(lines(acknowledged))
+            wait_until(lambda known=known: len(lines(acknowledged)) > known + 20)
+            server.crash()
+            said = len(lines(acknowledged))
+            server.start_again()
+            began = time.monotonic()
+            with closing(open_store(url)) as store:
+                stored = {row.source_id for row in rows(store, chapter_sources)}
+            assert {source_id for _, source_id in lines(acknowledged)[:said]} <= stored
+            wait_until(lambda said=said: len(lines(acknowledged)) > said)
+            returns.append(time.monotonic() - began)
+        broken = [child.result() for child in crew]
+    print(f"runs broken off: {broken}; back after {[round(one, 1) for one in returns]} s")
+
+    assert sum(broken) >= CRASHES
+    assert max(returns) <= 10
+    with closing(open_store(url)) as store:
+        assert_one_effect_each(store, COUNT)
+    said_so = [source_id for _, source_id in lines(acknowledged)]
+    assert len(said_so) == len(set(said_so))
