@@ -31,6 +31,7 @@ class XmlElement:
     name: str
     text: str = ""
     children: list[XmlElement] = field(default_factory=list["XmlElement"])
+    attributes: dict[str, str] = field(default_factory=dict[str, str])
 
     def each(self, name: str) -> Iterator[XmlElement]:
         """The children of that name."""
@@ -87,7 +88,7 @@ class _Tree:
         parser.CharacterDataHandler = self._text
         parser.Parse(text.encode("utf-8", "replace"), True)  # noqa: FBT003  expat's own signature
 
-    def _start(self, name: str, _attributes: dict[str, str]) -> None:
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._count += 1
         if len(self._open) >= MAX_DEPTH or self._count > MAX_ELEMENTS:
             raise Permanent(
@@ -95,7 +96,7 @@ class _Tree:
                 f" {MAX_ELEMENTS}; it is not read",
                 code="too_deep",
             )
-        element = XmlElement(name.rpartition(":")[2])
+        element = XmlElement(name.rpartition(":")[2], attributes=attributes)
         if self._open:
             self._open[-1][0].children.append(element)
         else:

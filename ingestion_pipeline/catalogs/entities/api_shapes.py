@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from functools import lru_cache
 from importlib import resources
@@ -15,15 +15,20 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter
 from ingestion_pipeline.catalogs.entities.course_found import credit_fields
 from ingestion_pipeline.catalogs.entities.course_parts import read_parts, stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import Credits, slot_credits
+from ingestion_pipeline.catalogs.entities.named_items import named_items, xml_items
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.json_reader import JsonPath
+from ingestion_pipeline.reading.xml_reader import read_xml
+from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_DEPTH = 12
 MAX_ITEMS = 50_000
 MAX_NAME_CHARACTERS = 300
 
 Item = Mapping[str, object]
+
+_XML = re.compile(r"\ufeff?\s*<\?xml[^>]*>\s*(?:<!--.*?-->\s*)*<(?!html|rss|feed|!)", re.DOTALL)
 
 
 class ApiShape(BaseModel):
@@ -45,6 +50,19 @@ class ApiShape(BaseModel):
     prerequisites: tuple[str, ...] = ()
 
 
+_NAMED = ApiShape(
+    name="names",
+    marks=(),
+    code=("code",),
+    title=("title",),
+    description=("description",),
+    credits=("credits",),
+    low=("low",),
+    high=("high",),
+    prerequisites=("prerequisites",),
+)
+
+
 @lru_cache(maxsize=1)
 def api_shapes() -> tuple[ApiShape, ...]:
     """The shapes that are known, in the order in which they are tried."""
@@ -53,14 +71,39 @@ def api_shapes() -> tuple[ApiShape, ...]:
 
 
 def courses_by_api(document: object) -> tuple[str, list[Found]]:
-    """The courses of the answer and the name of its shape; items of no known shape are none."""
+    """The courses of the answer and the name of its shape; items of no known shape are none.
+
+    Where no shape finds a description, the names of the items' parts may tell more.
+    """
     items = list(_items(document))
+    shaped = next(_by_shapes(items), ("", list[Found]()))
+    if any(one.fields.get("course_description") for one in shaped[1]):
+        return shaped
+    named = _by_names(named_items(items))
+    says_more = any(one.fields.get("course_description") for one in named)
+    return ("names", named) if says_more or (named and not shaped[1]) else shaped
+
+
+def courses_by_xml(body: str) -> list[Found]:
+    """The courses of an XML document that is no page, by the names of their parts."""
+    if not _XML.match(body):
+        return []
+    try:
+        root = read_xml(body.encode())
+    except (Permanent, Transient):  # a page that only begins like one
+        return []
+    return _by_names(named_items(xml_items(root)))
+
+
+def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[Found]]]:
     for shape in api_shapes():
         fitting = [item for item in items if all(mark in item for mark in shape.marks)]
-        found = [one for item in fitting if (one := _course(item, shape))]
-        if found:
-            return shape.name, found
-    return "", []
+        if found := [one for item in fitting if (one := _course(item, shape))]:
+            yield shape.name, found
+
+
+def _by_names(items: Sequence[Item]) -> list[Found]:
+    return [one for item in items if (one := _course(item, _NAMED))]
 
 
 def _items(document: object) -> Iterator[Item]:

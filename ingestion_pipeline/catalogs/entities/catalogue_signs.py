@@ -11,6 +11,10 @@ LEAST_DESCRIPTION_WORDS = 6
 # So many of them must be described, and state credits or prerequisites, or it is no catalogue.
 LEAST_STATED_SHARE = 0.5
 LEAST_DESCRIBED_SHARE = 0.5
+# Or nearly all of several are described at length: some catalogues state credits elsewhere.
+SEVERAL = 4
+LENGTH_WORDS = 15
+LEAST_LONG_SHARE = 0.8
 
 
 def is_catalogue(found: Sequence[Found]) -> bool:
@@ -19,12 +23,18 @@ def is_catalogue(found: Sequence[Found]) -> bool:
     if not described or len(described) < LEAST_DESCRIBED_SHARE * len(found):
         return False
     stated = sum(_states_something(one) for one in described)
-    return stated >= LEAST_STATED_SHARE * len(described)
+    return stated >= LEAST_STATED_SHARE * len(described) or _is_long(found)
 
 
-def _is_described(found: Found) -> bool:
+def _is_long(found: Sequence[Found]) -> bool:
+    long = sum(_is_described(one, LENGTH_WORDS) for one in found)
+    codes = {one.fields["course_id"] for one in found}
+    return len(codes) == len(found) >= SEVERAL and long >= LEAST_LONG_SHARE * len(found)
+
+
+def _is_described(found: Found, least: int = LEAST_DESCRIPTION_WORDS) -> bool:
     text = found.fields.get("course_description")
-    return isinstance(text, str) and length_in_words(text) >= LEAST_DESCRIPTION_WORDS
+    return isinstance(text, str) and length_in_words(text) >= least
 
 
 def _states_something(found: Found) -> bool:

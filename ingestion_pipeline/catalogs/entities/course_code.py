@@ -16,7 +16,7 @@ LEAST_REST_WORDS = 4  # fewer say when a course is given, not what it is about
 _SUBJECT = r"[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
 _NUMBER = (
     r"[A-Z]{0,2}[0-9]{1,5}(?:[A-Z]{1,2}[0-9]{1,3})?(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])"
-    r"(?:-[0-9A-Z]{1,3}\b)?"
+    r"(?:(?:-[A-Z]\b){1,5}|-[0-9A-Z]{1,3}\b)?"
 )
 _LETTERED = rf"{_SUBJECT}(?:\s{{0,3}}[-*.:_]?\s{{0,3}}){_NUMBER}"
 _FIGURES = (
@@ -25,7 +25,7 @@ _FIGURES = (
 )
 _ONE = rf"(?:{_FIGURES}|{_LETTERED})"
 _ALSO = rf"(?:\s*(?:/|,|&|and|or)\s*(?:{_ONE}|[0-9]{{3,5}}[A-Z]{{0,2}}\b))"
-CODE = re.compile(rf"{_ONE}{_ALSO}{{0,5}}(?![\w%])")
+CODE = re.compile(rf"{_ONE}{_ALSO}{{0,5}}(?![\w%]|:[0-9]{{2}})")
 ONE_CODE = re.compile(_ONE)
 _LOOSE_CODE = re.compile(
     rf"(?:{_ONE}|[A-Za-z][A-Za-z&. -]{{1,40}}?\s?[-*]?\s?{_NUMBER}){_ALSO}{{0,5}}"
@@ -62,6 +62,9 @@ _AT_END = re.compile(r"[\s,:;|*†‡·•\u2013\u2014-]+$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
 _LONE_STOP = re.compile(r"^[^.]*[a-z]{4}\.$")  # of a whole word; Intro to Comp. Sci. has its own
 _TITLE_START = re.compile(r"[\"'\u201c\u2018(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))")
+_TERM = re.compile(r"(?:SP|FL|FA|SU|WI|AU|WN|SS|WS) ?20[0-9]{2}")  # FL2020
+_COUNT = re.compile(r"[0-9]{1,2}\.(?:0{2,4}|250?|50{1,2}|750?)")
+_LETTER = re.compile(r"[^\W\d_]")
 # What goes on like a sentence about a course is no title.
 _SENTENCE = re.compile(
     r"(?:is|are|was|were|will|may|must|should|can|has|have|or|and|with|in|to|at|as|from|for|by|if|on"
@@ -93,7 +96,8 @@ def read_heading(line: str) -> Heading | None:
     title = clean_title(rest, has_stop=has_stop or stated is not None)
     if not is_title(title) or (is_worded and not (title and (stated or has_sign))):
         return None
-    if code[0][0].isdigit() and _HOURS_OF.match(title):  # 3.000 Lecture hours
+    is_count = _HOURS_OF.match(title) if title else _COUNT.fullmatch(code[0])
+    if code[0][0].isdigit() and is_count:  # 3.000 Lecture hours, 3.00
         return None
     return Heading(code=clean_code(code[0]), title=title, credits=stated)
 
@@ -149,10 +153,13 @@ def is_title(text: str) -> bool:
     if not text:
         return True
     is_short = len(text) <= MAX_TITLE_CHARACTERS and len(text.split()) <= MAX_TITLE_WORDS
-    return is_short and bool(_TITLE_START.match(text)) and not _SENTENCE.match(text)
+    is_worded = is_short and bool(_LETTER.search(text))  # 001 numbers a section
+    return is_worded and bool(_TITLE_START.match(text)) and not _SENTENCE.match(text)
 
 
 def is_subject(code: str) -> bool:
     """Whether what stands before the number may name a subject."""
+    if _TERM.fullmatch(code):
+        return False
     words = re.match(r"[A-Z&]+(?:[ /-][A-Z&]+)*", code)
     return words is None or names_subject(re.split(r"[ /-]", words[0]))

@@ -14,7 +14,7 @@ from ingestion_pipeline.catalogs.entities.course_code import (
     read_heading,
 )
 from ingestion_pipeline.catalogs.entities.course_parts import Parts, length_in_words, read_parts
-from ingestion_pipeline.catalogs.entities.credits import Credits
+from ingestion_pipeline.catalogs.entities.credits import Credits, heading_credits
 from ingestion_pipeline.catalogs.entities.record import Found
 
 LEAST_DESCRIPTION_WORDS = 3
@@ -45,9 +45,11 @@ def course_found(
     heading = _heading(slots, parts)
     if heading is None:
         return None
-    title = heading.title or parts.title or _title_below(parts)
+    title, below = heading.title or parts.title, None
+    if not title:
+        title, below = _title_below(parts)
     description = slots.description or parts.text()
-    stated = slots.credits or heading.credits or parts.credits or otherwise
+    stated = slots.credits or heading.credits or parts.credits or below or otherwise
     return Found(
         fields={
             "course_id": heading.code,
@@ -61,12 +63,16 @@ def course_found(
     )
 
 
-def _title_below(parts: Parts) -> str | None:
-    """The title where it stands in the line after the code's; the description goes without it."""
+def _title_below(parts: Parts) -> tuple[str | None, Credits | None]:
+    """The title where it stands in the line after the code's, and the credits at its end.
+
+    The description goes without it.
+    """
     lines = parts.before or parts.description
     if not lines or lines[0].endswith(".") or not is_title(lines[0]):
-        return None
-    return clean_title(lines.pop(0))
+        return None, None
+    stated, title = heading_credits(lines.pop(0))
+    return clean_title(title), stated
 
 
 def credit_fields(stated: Credits | None) -> dict[str, str | bool | Decimal | None]:
@@ -99,7 +105,9 @@ def _heading(slots: Slots, parts: Parts) -> Heading | None:
             title = read.title if read else clean_title(slots.heading.replace(stated, "", 1))
         return Heading(code=code, title=title, credits=read.credits if read else None)
     if read is not None and slots.title:
-        return Heading(code=read.code, title=clean_title(slots.title), credits=read.credits)
+        named = read_heading(slots.title)  # an element for titles may repeat the code
+        title = named.title if named else clean_title(slots.title)
+        return Heading(code=read.code, title=title, credits=read.credits)
     return read
 
 

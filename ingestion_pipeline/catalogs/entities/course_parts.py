@@ -10,8 +10,10 @@ from ingestion_pipeline.catalogs.entities.course_code import ONE_CODE
 from ingestion_pipeline.catalogs.entities.credits import (
     Credits,
     leading_credits,
+    limited,
     read_credits,
     slot_credits,
+    trailing_credits,
 )
 from ingestion_pipeline.catalogs.entities.page_lines import Line
 from ingestion_pipeline.catalogs.entities.words import Part, is_noise, part_named
@@ -33,7 +35,7 @@ _NO_COLON = re.compile(
 # In the middle of a paragraph a label has a colon, or is the one word that nobody misreads.
 _INSIDE = re.compile(
     r"(?<=[.;!?)\]])\s+(?="
-    r"(?:pre-?\s?(?:requisites?|reqs?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
+    r"(?:pre-?\s?(?:requisites?|reqs?\.?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
     r"|pre?rrequisitos?|requisitos(?: previos)?|pr[ée]alables?|voraussetzungen"
     r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|requirements?|restrictions?"
     r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
@@ -56,7 +58,10 @@ _OF_PREREQUISITES = re.compile(
     re.IGNORECASE,
 )
 # Campus: North. A fact of the course beside its description, by whatever name.
-_FACT = re.compile(r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3} ?: \S.*[^.!?\])]")
+_FACT = re.compile(
+    r"[^\W\d_][\w()/&'\u2019-]*(?: [\w()/&'\u2019-]+){0,3}(?: \[[^\]]{1,20}\])? ?: \S.*[^.!?\])]"
+)
+_LIMIT = re.compile(r"(?:course )?(?P<which>min|max)(?:imum)?\.? .*", re.IGNORECASE)
 _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")  # scripts that set no blank between words
 _ENDS = (".", "!", "?", ")", '"', "\u201d", "\u3002", "\uff01", "\uff1f")
 _OFFERED = re.compile(r"(?:usually |typically |normally )?offered\b", re.IGNORECASE)
@@ -82,6 +87,7 @@ class Parts:
     _label: Part | None = None
     _has_value: bool = False  # the label that is open
     _is_open: bool = True
+    _is_minimum: bool = False  # the credits that are known
 
     def text(self) -> str | None:
         """The description as one paragraph."""
@@ -110,10 +116,12 @@ class Parts:
         if not line or is_noise(line):
             return
         part, rest = label_of(line)
-        if part is None and (leading := leading_credits(line)):
+        if part in {None, Part.CREDITS} and (leading := leading_credits(line)):
             self.credits, line = self.credits or leading[0], leading[1]
+            self._label = None
+            part, rest = label_of(line)
         if part is Part.CREDITS and rest and (stated := read_credits(line)):
-            self.credits = self.credits or stated
+            self._count(stated, line)
             self._begin(Part.OTHER, rest)
         elif part is not None:
             self._begin(part, rest)
@@ -129,6 +137,14 @@ class Parts:
         self._add(Part.DESCRIPTION if is_described else part, line)
         is_value = not line.endswith(":") and len(line.split()) <= MAX_FACT_WORDS
         self._has_value = self._has_value or (is_value and not is_prose(line))
+
+    def _count(self, stated: Credits, line: str) -> None:
+        """Take in credits; a maximum in a line of its own belongs to the minimum before it."""
+        which = _LIMIT.fullmatch(line)
+        if which and which["which"].lower() == "max" and self._is_minimum and self.credits:
+            self.credits = limited(self.credits, stated)
+        self.credits = self.credits or stated
+        self._is_minimum = which is not None and which["which"].lower() == "min"
 
     def _begin(self, part: Part, rest: str) -> None:
         if part is Part.DESCRIPTION:  # what stood before was something else
@@ -187,6 +203,7 @@ class Parts:
         elif _HOURS_LINE.fullmatch(line):
             self._is_open = not self.description
         elif self._is_open or is_prose(line):
+            self.credits = self.credits or trailing_credits(line)
             self.description.append(line)
 
 
@@ -226,6 +243,12 @@ def labelled_text(line: Line) -> str:
         return line.text
     is_label = part_named(lead.strip(" .*")) is not None
     return f"{lead.rstrip(' .')}: {rest}" if is_label else line.text
+
+
+def part_text(line: Line) -> str:
+    """The same; a heading that no list of words knows begins a part of its own, too."""
+    text = labelled_text(line)
+    return UNNAMED if line.is_heading and label_of(text)[0] is None else text
 
 
 def _is_known(text: str) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
+MAX_TRAILING_CHARACTERS = 60
 MAX_UNITS = 400  # Chicago counts a course as 100 units
 
 # A comma counts as a point where half the world writes one: 7,5 and not 1,2.
@@ -17,7 +18,7 @@ _HOURS = r"(?:hours?|hrs?\.?)"
 _UNIT = (
     rf"(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
     rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
-    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*units?|c\.u\."
+    r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*(?:units?|credits?)|c\.u\."
     r"|units?(?:\(s\))?(?: of credit)?"
     r"|s\.h\.|sh\b|ects(?:[ -](?:credits?|points?|punkte?))?|points?|pts\.?|u\b"
     r"|(?-i:LP|CP|KP|CFU|EC|UOC)\b|hp\b|leistungspunkte?|kreditpunkte?|studiepunten|crediti"
@@ -43,9 +44,16 @@ _TRIPLE = re.compile(
 )
 _BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
 # CSE 142 First Programs (4) NSc, RSN: what a course counts for, in capitals after the credits.
-_BEFORE_MARKS = re.compile(
-    rf"[(\[]\s*{_RANGE}\s*[)\]](?-i:(?=.*[A-Z]{{2}})(?:[ ,/]+[A-Z][A-Za-z&]{{1,4}}){{1,6}})\s*$"
+_MARKS = r"(?-i:(?=.*[A-Z&]{2})(?:[ ,/]+[A-Z][A-Za-z&]{1,4}){1,6})"
+_BEFORE_MARKS = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]{_MARKS}\s*$")
+# (1-5, max. 15): of all that a student takes of it; ([1-5]-, max. 5) goes on for terms.
+_WITH_MOST = re.compile(
+    rf"\([(\[]?\s*{_RANGE}\s*[)\]]?-?\s*[,;]\s*max(?:\.|imum)?\s*(?:of\s*)?{_N}[^()]{{0,20}}\)"
+    rf"(?:{_MARKS})?\s*$",
+    re.IGNORECASE,
 )
+_BEFORE_TAG = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s+[A-Z][a-z]{{2,14}}:\s.{{1,60}}$")
+_VARIES = re.compile(rf"\s*\(\*-?(?:,[^()]{{0,20}})?\)(?:{_MARKS})?\s*$")  # (*, max. 50)
 # GEOG 181 LAB,LEC 0.50
 _BY_COMPONENTS = re.compile(
     r"^\s*(?:(?:LEC|LAB|TUT|TST|SEM|PRJ|STU|PRA|CLN|FLD|RDG|DIS|WRK|ENS|OLN|WSP)[, ]*)+"
@@ -66,6 +74,22 @@ _LEADING = re.compile(
     r"(?-i:(?=[A-Z]))(?=(?:\S+\s+){3})",
     re.IGNORECASE,
 )
+# (3 hrs.) Who draws maps; (3) Who draws maps
+_LEADING_BARE = re.compile(
+    rf"[(\[]\s*{_RANGE}\s*(?P<unit>{_HOURS})?\s*[)\]][.:;,]?\s+(?-i:(?=[A-Z]))(?=(?:\S+\s+){{3}})",
+    re.IGNORECASE,
+)
+_FIRST_SIGNS = frozenset("([0123456789cCuUsSqQtT")  # of what `leading_credits` takes
+_TRAILING = re.compile(rf"(?<=[.!?)])\s+\(?{_RANGE}\s*(?P<unit>{_UNIT})\)?\.?$", re.IGNORECASE)
+# Credit Hours: 3.00. Who draws maps; Cr. 3. (3-0). Who draws maps; Credits 3. 3 Lecture Hours. Who
+_LED = re.compile(
+    rf"(?P<unit>(?:(?:semester|quarter|total|course)\s+)?"
+    rf"(?:credit(?:s|\(s\))?(?:[ /-]*{_HOURS})?|units?|crs?\.?))\s*[:=]?\s*{_RANGE}"
+    r"(?:\s*(?:hours?|units?|credits?))?[.;]\s+(?:\([0-9]+-[0-9]+(?:-[0-9]+)?\)\.?\s+)?"
+    r"(?:[0-9.]+\s+(?:lecture|lab(?:oratory)?|other|recitation|studio)\s+hours?[.;]\s+){0,3}"
+    r"(?-i:(?=[A-Z]))(?=(?:\S+\s+){3})",
+    re.IGNORECASE,
+)
 _BARE_AT_START = re.compile(rf"\s*\(\s*{_RANGE}\s*\)\s+(?=[^\W\d_])")  # CPSC 110 (4) Programs
 _SUMMED = re.compile(rf"units?\s*[:=]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})", re.IGNORECASE)
 # `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
@@ -76,8 +100,8 @@ _HOURS_BEFORE = re.compile(
     re.IGNORECASE,
 )
 _AT_THE_END = (
-    *(_TRIPLE, _BEFORE_HOURS, _BARE, _BEFORE_MARKS, _BY_COMPONENTS, _BRACKETED_HOURS),
-    _BARE_HOURS,
+    *(_TRIPLE, _BEFORE_HOURS, _BARE, _BEFORE_MARKS, _WITH_MOST, _BEFORE_TAG, _BY_COMPONENTS),
+    *(_BRACKETED_HOURS, _BARE_HOURS),
 )
 _NOT_CREDITS = re.compile(r"(?:lecture|lab(?:oratory)?|contact|clock|clinical)\s+$", re.IGNORECASE)
 _TYPES = (
@@ -121,7 +145,7 @@ def heading_credits(text: str) -> tuple[Credits | None, str]:
             return found, _HOURS_BEFORE.sub("", _without(text, at_end.start()))
     if (stated_none := _NON_CREDIT.search(text)) and _is_at_end(text, stated_none):
         return Credits(non_credit=True, quote=stated_none[0]), _without(text, stated_none.start())
-    return None, text
+    return None, _VARIES.sub("", text)
 
 
 def read_credits(text: str) -> Credits | None:
@@ -147,9 +171,24 @@ def read_credits(text: str) -> Credits | None:
 
 def leading_credits(text: str) -> tuple[Credits, str] | None:
     """The credits that a paragraph begins with, and the rest of it: (3 cr.) Who draws maps."""
-    first = _LEADING.match(text)
-    found = _range(first, first[0].strip(" ().[]"), unit=first["unit"]) if first else None
+    if text[:1] not in _FIRST_SIGNS:
+        return None
+    first = _LEADING.match(text) or _LED.match(text) or _LEADING_BARE.match(text)
+    found = _range(first, first[0].strip(" ().[]"), unit=first["unit"] or "") if first else None
     return (found, text[first.end() :]) if first and found else None
+
+
+def trailing_credits(text: str) -> Credits | None:
+    """The credits that a paragraph ends with, as a sentence of their own: ... graphs. 3 credits."""
+    last = _TRAILING.search(text, max(0, len(text) - MAX_TRAILING_CHARACTERS))
+    return _range(last, last[0].strip(" ()."), unit=last["unit"]) if last else None
+
+
+def limited(least: Credits, most: Credits) -> Credits:
+    """The range from one to the other, where a page states each in a line of its own."""
+    high = most.high or most.low
+    is_range = least.low is not None and high is not None and least.low < high
+    return replace(least, high=high) if is_range else least
 
 
 def credit_ends(text: str) -> list[int]:

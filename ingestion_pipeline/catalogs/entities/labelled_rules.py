@@ -10,10 +10,10 @@ from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
 from ingestion_pipeline.catalogs.entities.course_code import is_title, read_code
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import (
-    UNNAMED,
     is_prose,
     label_of,
     labelled_text,
+    part_text,
 )
 from ingestion_pipeline.catalogs.entities.course_region import own_lines
 from ingestion_pipeline.catalogs.entities.page_lines import Line
@@ -116,12 +116,6 @@ def _course(
     heading = lines[title].text if title is not None and not has_title else None
     above = lines[title + 1 : places.start] if title is not None else ()
     prose = [line.text for line in above if is_prose(line.text)]
-    body = [_text(line) for line in own_lines([lines[places.start : places.stop]])]
+    body = [part_text(line) for line in own_lines([lines[places.start : places.stop]])]
     found = course_found(Slots(code=code, heading=heading), prose + body, confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None
-
-
-def _text(line: Line) -> str:
-    """The line; a heading that no list of words knows begins a part of its own."""
-    text = labelled_text(line)
-    return UNNAMED if line.is_heading and label_of(text)[0] is None else text

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api
+from ingestion_pipeline.catalogs.entities.api_shapes import courses_by_api, courses_by_xml
 from ingestion_pipeline.catalogs.entities.embedded_courses import courses_by_embedded
 from ingestion_pipeline.catalogs.entities.embedded_things import things_by_embedded
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
@@ -35,6 +35,8 @@ from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PROBLEMS = 50
 NEARLY_ALL = 0.8  # of the records that the best rung finds; then the cheaper one is taken
+MOST = 0.5  # the same where a known layout finds them whole: others read its tables of terms, too
+NAMES = 2  # fields of a record that only name it: its code and its title
 COURSE = "course"
 
 
@@ -141,6 +143,9 @@ def _answers(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
         name, found = courses_by_api(_document(page.body)) if kind.name == COURSE else ("", [])
         yield _Answer(rung=Rung.API, by=name, found=found, text=None)
         return
+    if kind.name == COURSE and (found := courses_by_xml(page.body)):
+        yield _Answer(rung=Rung.API, by="xml", found=found, text=None)
+        return
     yield from _embedded(kind, page)
     if page.selectors is not None:
         found = records_by_selectors(kind, page.selectors, visible_tree(page.body))
@@ -226,11 +231,24 @@ def _first(kind: EntityType, answers: list[_Answer]) -> _Answer | None:
     most = max((_complete(kind, answer.found) for answer in answers), default=0)
     count = max((len(answer.found) for answer in answers), default=0)
     for answer in answers:
-        is_known = answer.rung is Rung.SELECTORS and len(answer.found) >= NEARLY_ALL * count
+        is_known = _says_more(answer) and len(answer.found) >= _share(kind, answer) * count
         is_whole = _complete(kind, answer.found) >= NEARLY_ALL * most
         if answer.found and (is_whole or is_known):
             return answer
     return None
+
+
+def _share(kind: EntityType, answer: _Answer) -> float:
+    """How many of all that any rung finds a known layout must find: fewer if they are whole."""
+    is_whole = len(answer.found) > 1 and _complete(kind, answer.found) == len(answer.found)
+    return MOST if is_whole else NEARLY_ALL
+
+
+def _says_more(answer: _Answer) -> bool:
+    """Whether a layout that is known gives more than names: blocks of titles alone are none."""
+    if answer.rung is not Rung.SELECTORS:
+        return False
+    return any(len([one for one in found.fields.values() if one]) > NAMES for found in answer.found)
 
 
 def _is_shown(kind: EntityType, answer: _Answer) -> bool:

@@ -60,7 +60,7 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
     for line in lines:
         course, last, above = _begun(line), line, last
         is_marked = line.is_heading or bool(line.lead)
-        if course is not None and (is_marked or not is_list):
+        if course is not None and (is_marked or not is_list or _is_set_alike(line, courses)):
             if len(courses) == MAX_COURSES:
                 break
             course.above = _title_above(above)
@@ -75,6 +75,15 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
             course.has_heading_below |= _is_heading_below(line, course)
             course.lines.append(line)
     return courses
+
+
+def _is_set_alike(line: Line, courses: Sequence[_Course]) -> bool:
+    """Whether the page sets the line as it did the beginning of the last course, by a class."""
+    if not courses or line.node is None or courses[-1].lines[0].node is None:
+        return False
+    before = courses[-1].lines[0].node
+    name = line.node.attrs.get("class")
+    return bool(name) and name == before.attrs.get("class") and line.node.tag == before.tag
 
 
 def _is_heading_below(line: Line, course: _Course) -> bool:

@@ -21,6 +21,7 @@ _ASIDE = (
     " [role=contentinfo], .breadcrumb, .breadcrumbs, .footer, .site-footer, .page-footer, #footer,"
     " .copyright, .pager, .pagination"
 )
+_STYLED_BOLD = "[style*='bold' i]"
 _INLINE = frozenset(
     {
         *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn"),
@@ -77,9 +78,9 @@ class _Depths:
     term: int = 0
     verbatim: int = 0
 
-    def change(self, tag: str, by: int, *, is_term: bool) -> None:
+    def change(self, tag: str, by: int, *, is_term: bool, is_bold: bool) -> None:
         """Go into an element, or out of it."""
-        self.bold += by * (tag in _BOLD)
+        self.bold += by * (is_bold or tag in _BOLD)
         self.heading += by * (tag in _HEADINGS)
         self.term += by * (is_term or tag in _TERMS)
         self.verbatim += by * (tag in _VERBATIM)
@@ -91,7 +92,8 @@ def content_lines(tree: LexborHTMLParser) -> list[Line]:
         node.decompose()
     if tree.body is None:
         return []
-    return list(islice(lines_of(tree.body, terms=_terms(tree)), MAX_LINES))
+    bold = {node.mem_id for node in tree.css(_STYLED_BOLD)}
+    return list(islice(lines_of(tree.body, terms=_terms(tree), bold=bold), MAX_LINES))
 
 
 def _terms(tree: LexborHTMLParser) -> Set[int]:
@@ -109,11 +111,16 @@ def _term(row: LexborNode) -> LexborNode | None:
 
 
 def lines_of(
-    root: LexborNode, *, without: Set[int] = frozenset(), terms: Set[int] = frozenset()
+    root: LexborNode,
+    *,
+    without: Set[int] = frozenset(),
+    terms: Set[int] = frozenset(),
+    bold: Set[int] = frozenset(),
 ) -> Iterator[Line]:
     """The lines of a cleaned element, in page order, but not those of the nodes named by id.
 
-    `terms` are the ids of nodes that name what follows them, beside `dt` and `th`.
+    `terms` are the ids of nodes that name what follows them, beside `dt` and `th`; `bold` those of
+    nodes that a style sets in bold.
     """
     line = _Gathering([], [], is_lead=True, is_heading=False, is_term=False)
     depths = _Depths(verbatim=_is_plain_text(root))
@@ -132,8 +139,9 @@ def lines_of(
             _part_from_next(line, node)
         if is_left_out:
             continue
-        if is_term or tag in _MARKS:
-            depths.change(tag, -1 if is_end else 1, is_term=is_term)
+        if is_term or tag in _MARKS or node_id in bold:
+            is_bold = node_id in bold
+            depths.change(tag, -1 if is_end else 1, is_term=is_term, is_bold=is_bold)
         if not is_end:
             waiting.append((node, True))
             children = list(node.iter(include_text=True))

@@ -16,6 +16,7 @@ from ingestion_pipeline.catalogs.entities.course_parts import (
     Parts,
     label_of,
     labelled_text,
+    part_text,
     read_parts,
     stated_prerequisites,
 )
@@ -126,7 +127,7 @@ def _by_block(block: LexborNode, layout: VendorLayout) -> Found | None:
         description=described.text(),
         prerequisites=stated_prerequisites(before) or described.required_before(),
     )
-    lines = [labelled_text(line) for line in lines_of(block, without=used)]
+    lines = [part_text(line) for line in lines_of(block, without=used)]
     return course_found(slots, lines, confidence=CONFIDENCE, otherwise=described.credits)
 
 

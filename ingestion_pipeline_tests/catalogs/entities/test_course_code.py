@@ -60,6 +60,14 @@ from ingestion_pipeline.catalogs.entities.course_code import (
         ("SCM 7A97 - Selected Topics", "SCM 7A97", "Selected Topics", None, None),
         ("CS 7491 - 3D Complexity", "CS 7491", "3D Complexity", None, None),
         ("Math 101 Algebra (3)", "Math 101", "Algebra", "3", None),
+        ("CSE 190 Topics (1-5, max. 15)", "CSE 190", "Topics", "1", "5"),
+        ("CSE 482 Design (5, max. 15) DIV", "CSE 482", "Design", "5", None),
+        ("CSE 495 Practicum ([1-5]-, max. 5)", "CSE 495", "Practicum", "1", "5"),
+        ("CSE 590 Seminar (*, max. 50)", "CSE 590", "Seminar", None, None),
+        ("CSE 131 Photography (4) A&H", "CSE 131", "Photography", "4", None),
+        ("CSE 105. Computability (4) Tag: Theory", "CSE 105", "Computability", "4", None),
+        ("MATH 220A-B-C. Analysis (4-4-4)", "MATH 220A-B-C", "Analysis", "4", None),
+        ("PHYS 101 Motion 1.0 course credit", "PHYS 101", "Motion", "1.0", None),
     ],
 )
 def test_code_title_and_credits_are_told_apart(
@@ -83,6 +91,7 @@ def test_code_title_and_credits_are_told_apart(
     "line",
     [
         *("MATH 101 is required of all students.", "CS 101 or CS 102 with a grade of C"),
+        *("M W 4:10pm", "FL2020 Departments", "CRN 12291", "CS 101 001", "3.00"),
         *(
             "ISO 9001 certified again",
             "TOP 10 reasons",

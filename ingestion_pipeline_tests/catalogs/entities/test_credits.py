@@ -10,6 +10,7 @@ from ingestion_pipeline.catalogs.entities.credits import (
     leading_credits,
     read_credits,
     slot_credits,
+    trailing_credits,
 )
 
 
@@ -82,12 +83,34 @@ def test_continuing_education_and_no_credit_are_said_apart() -> None:
     assert none.low is None
 
 
-def test_a_paragraph_may_begin_with_its_credits() -> None:
-    found = leading_credits("(3 cr.) Who draws maps, and for whom.")
+@pytest.mark.parametrize(
+    "stated",
+    [
+        *("(3 cr.)", "(3 hrs.)", "(3)", "3 credits.", "Credit Hours: 3.00.", "Cr. 3. (3-0)."),
+        *("Credits 3. 3 Lecture Hours.", "Units: 3;"),
+    ],
+)
+def test_a_paragraph_may_begin_with_its_credits(stated: str) -> None:
+    found = leading_credits(f"{stated} Who draws maps, and for whom.")
 
     assert found is not None
     assert found[0].low == 3
     assert found[1] == "Who draws maps, and for whom."
+
+
+@pytest.mark.parametrize(
+    ("text", "low"),
+    [
+        ("Sorting, searching and graphs. 3 credits.", 3),
+        ("Sorting, searching and graphs. (4 units)", 4),
+        ("Students who have earned 90 credits.", None),
+        ("It may be repeated for up to 6 credits.", None),
+    ],
+)
+def test_a_paragraph_may_end_with_its_credits(text: str, low: int | None) -> None:
+    found = trailing_credits(text)
+
+    assert (found.low if found else None) == low
 
 
 @pytest.mark.parametrize("text", ["(3 cr; A-F or Audit; offered Every Fall)", "3 Points of light"])

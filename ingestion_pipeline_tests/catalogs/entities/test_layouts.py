@@ -13,7 +13,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.catalogs.entities.ladder import read_records
 from ingestion_pipeline_tests.catalogs.pages import layouts, score
 
-LEAST_SHARE = 0.9
+LEAST_SHARE = 0.98  # the bar is 0.9; this is what was measured, rounded down
 HALVES = {half: layouts(half) for half in ("built", "held")}
 WITHOUT = {
     f"{half}/{name}": text
@@ -30,7 +30,7 @@ WITH = {
 
 
 @pytest.mark.parametrize("half", HALVES)
-def test_nine_of_ten_courses_are_right_in_code_title_credits_and_description(half: str) -> None:
+def test_nearly_all_courses_are_right_in_code_title_credits_and_description(half: str) -> None:
     scores = {name: score(text, wanted) for name, (text, wanted) in HALVES[half].items()}
 
     right, total = (sum(getattr(one, it) for one in scores.values()) for it in ("right", "total"))
