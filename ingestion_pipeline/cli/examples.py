@@ -48,6 +48,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "extractions start": ("ingest extractions start catalog:college",),
     "follow": ("ingest follow ann lighthouse --mode digest --language en",),
     "unfollow": ("ingest unfollow ann lighthouse",),
+    "listings list": (
+        "ingest listings list --source job_board:acme --verdict filtered",
+        "ingest listings list --company Acme --status open --json",
+    ),
+    "listings show": ("ingest listings show 12",),
     "matches explain": ("ingest matches explain 12",),
     "matches list": ("ingest matches list --source job_board:acme --limit 20",),
     "notices list": ("ingest notices list --status failed --recipient ann",),

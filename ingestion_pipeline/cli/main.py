@@ -14,6 +14,7 @@ from ingestion_pipeline.cli.examples import show_examples
 from ingestion_pipeline.cli.export import export
 from ingestion_pipeline.cli.extractions import extractions
 from ingestion_pipeline.cli.init import init
+from ingestion_pipeline.cli.listings import listings
 from ingestion_pipeline.cli.matches import matches
 from ingestion_pipeline.cli.notices import notices
 from ingestion_pipeline.cli.output import Failed, Refused
@@ -86,7 +87,8 @@ sources.add_command(update)
 sources.add_command(scrape)
 for command in (
     *(init, sources, extractions, series, companies, recipients, follow, unfollow, notices),
-    *(websites, profile, matches, settings, status, dead_letters, export, read, doctor, demo),
+    *(websites, profile, listings, matches, settings, status, dead_letters, export, read),
+    *(doctor, demo),
 ):
     main.add_command(command)
 show_examples(main)

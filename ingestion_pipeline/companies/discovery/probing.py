@@ -13,6 +13,8 @@ from typing import Any
 
 from ingestion_pipeline.companies.analysis.boards import GENERIC, RSS
 from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, Board, Platform
+from ingestion_pipeline.companies.platforms.generic import RECOGNISE
+from ingestion_pipeline.companies.platforms.recognised import recognised, sampled
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.pages.paced import PacedFetch
 from ingestion_pipeline.pages.request import Answer, Fetched, Request
@@ -125,7 +127,7 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> Verdict:
 
 
 def _generic(probe: Probe, answer: Fetched) -> Verdict:
-    """A page of the company's own: read by its data for machines, if it states jobs there."""
+    """A page of the company's own: read by its data for machines, else by its layout if sure."""
     html = decode(answer.body, answer.content_type)
     postings = sum(1 for _ in read_embedded(html).things("JobPosting"))
     if postings:
@@ -136,8 +138,17 @@ def _generic(probe: Probe, answer: Fetched) -> Verdict:
             confidence=Confidence.LOW,
             said=said,
         )
-    said = "a page of its own; it needs `items` and `fields` (CSS selectors) in its config"
-    return Verdict(platform="html", config=probe.config, confidence=Confidence.LOW, said=said)
+    config = probe.config
+    jobs = [] if config else recognised(html, url=answer.final_url)
+    if jobs:
+        config = {RECOGNISE: True}
+        said = f"a page of its own; {len(jobs)} jobs recognised by its layout: {sampled(jobs)}"
+    else:
+        said = (
+            "a page of its own, on which no list of jobs is recognised; it needs `items` and"
+            " `fields` (CSS selectors) in its config"
+        )
+    return Verdict(platform="html", config=config, confidence=Confidence.LOW, said=said)
 
 
 def _unsure(probe: Probe, code: str, text: str) -> Verdict:

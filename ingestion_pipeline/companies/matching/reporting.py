@@ -120,7 +120,6 @@ def explained(connection: Connection, listing_id: int) -> RowMapping:
     row = found.one_or_none()
     if row is None:
         raise LookupError(
-            f"there is no listing {listing_id}; `ingest matches list` and the boards' partitions"
-            " of `job_listings` show which there are"
+            f"there is no listing {listing_id}; `ingest listings list` shows which there are"
         )
     return row

@@ -16,6 +16,7 @@ from ingestion_pipeline.companies.platforms.listed import (
     required_fields,
 )
 from ingestion_pipeline.companies.platforms.paging import read_asking
+from ingestion_pipeline.companies.platforms.recognised import RecognisedReader
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.embedded import read_embedded
 from ingestion_pipeline.reading.html_reader import (
@@ -29,6 +30,7 @@ from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
 from ingestion_pipeline.sources.config_reader import ConfigReader
 from ingestion_pipeline.work.errors import Permanent
 
+RECOGNISE = "recognise"  # the key of a config without selectors
 JSON_ACCEPT = "application/json, */*;q=0.5"
 HTML_ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
 
@@ -102,14 +104,18 @@ def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
 
 
 def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
-    """The elements that `items` selects, their parts by `fields`."""
+    """The elements that `items` selects, their parts by `fields`; or what is surely a list."""
     reader = ConfigReader("html", config)
+    if reader.flag(RECOGNISE, default=False):
+        return _recognising(url, reader)
     defaults = read_defaults(url, reader)
     fields = reader.text_lists("fields", allowed=FIELDS)
     asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
     items, following = reader.text("items"), reader.text("next")
     if items is None:
-        reader.reject("items", "needed: a CSS selector, one match for each job")
+        reader.reject(
+            "items", f"needed: a CSS selector, one match for each job; or {RECOGNISE}: true"
+        )
     html_reader = HtmlReader(
         items=_css(reader, "items", items) if items else "",
         fields={
@@ -126,6 +132,20 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
         asking=asking,
         defaults=defaults,
         reader=GenericReader(items=html_reader),
+    )
+
+
+def _recognising(url: str, reader: ConfigReader) -> ListedBoard:
+    """A page whose list is found by how it repeats; it has no selectors."""
+    defaults = read_defaults(url, reader)
+    asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
+    may_be_empty = reader.flag("may_be_empty", default=False)
+    reader.finish()
+    return ListedBoard(
+        platform="html",
+        asking=asking,
+        defaults=defaults,
+        reader=RecognisedReader(may_be_empty=may_be_empty),
     )
 
 

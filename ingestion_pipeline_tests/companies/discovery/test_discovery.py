@@ -118,6 +118,26 @@ def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(shop: Workshop, web:
     assert company_row(shop.store).boards[0]["confidence"] == "low"
 
 
+def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    listed = "".join(
+        f"<li><a href='/jobs/{n}'>{title}</a></li>"
+        for n, title in enumerate(["Sorting Engineer", "Parcel Driver"])
+    )
+    page = a_page(f"<h1>Careers</h1><ul>{listed}</ul>")
+
+    discover(shop, web, 404, **{"/team/careers": page})
+
+    board = source_row(shop.store, "job_board:acme")
+    assert (board.platform, board.config, board.status) == (
+        "html",
+        {"recognise": True},
+        "pending_validation",
+    )
+    assert "2 jobs recognised by its layout: 'Sorting Engineer'" in board.status_reason
+
+
 def test_a_page_of_its_own_without_data_says_what_it_needs(shop: Workshop, web: FakeWeb) -> None:
     serve(web, a_site(board=None))
     given_sources(shop.store, a_company())
