@@ -51,4 +51,4 @@ validate: install ## what Dagster says of the definitions
 	@$(BIN)/dagster definitions validate -w workspace.yaml
 
 bench: install system ## each claim as a ratio against a named peer
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'; $(BIN)/python -m benchmarks
+	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'; $(BIN)/python -m benchmarks --quick

@@ -1,83 +1,78 @@
-"""`python -m benchmarks [NAME]`: every claim on both databases, or one of them at full size."""
+"""`python -m benchmarks [--quick] [NAME ...]`: every claim on both databases, as one table.
+
+Without `--quick` at full size, which takes an hour. The table is also written as JSON, to
+`benchmarks/last.json` under INGESTION_HOME or under `build`; INGESTION_HOME is not used otherwise.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime
 
-from benchmarks import claims, crawl, exports, extraction, ingestion, listings, polls
 from benchmarks.database import Database, postgresql, sqlite
-from benchmarks.figure import Figure, Flat, Skipped
+from benchmarks.figure import Skipped
+from benchmarks.registry import POSTGRESQL, SQLITE, Benchmark, named
+from benchmarks.table import Line, as_json, head, place_of_json, row, summary
 
-Measure = Callable[[Database], Iterator[Figure | Flat | Skipped]]
-FULL: dict[str, Measure] = {
-    "claims": claims.measure,
-    "crawl": crawl.measure,
-    "exports": exports.measure,
-    "extraction": extraction.measure,
-    "ingestion": ingestion.measure,
-    "listings": listings.measure,
-    "polls": polls.measure,
+DATABASES: dict[str, Callable[[], AbstractContextManager[Database | None]]] = {
+    SQLITE: sqlite,
+    POSTGRESQL: postgresql,
 }
-# All of them in a few minutes; ten thousand sources alone would take longer.
-QUICK = FULL | {
-    "crawl": partial(
-        crawl.measure,
-        sizes=crawl.Sizes(pages=500, pages_with_markdown=100, rounds=1, small_pages=(1_000, 4_000)),
-    ),
-    "exports": partial(exports.measure, sizes=exports.Sizes(items=20_000, few=10_000, rounds=1)),
-    "extraction": partial(extraction.measure, pages=300, rounds=1),
-    "listings": partial(
-        listings.measure,
-        sizes=listings.Sizes(listings=2_000, stored=(1_000, 20_000), rounds=1),
-    ),
-    "polls": partial(polls.measure, count=500),
-}
-HEAD = ("claim", "database", "peer", "ours", "peer's", "wall", "CPU", "bar")
-WIDTHS = (52, 11, 35, 10, 10, 6, 6, 5)
 
 
-def main(names: list[str]) -> None:
-    """One table; CPU ratios are the ones to trust on a busy machine."""
-    if unknown := [name for name in names if name not in FULL]:
-        raise SystemExit(f"no benchmark {', '.join(unknown)}; there are: {', '.join(FULL)}")
-    wanted = {name: FULL[name] for name in names} or QUICK
+def main(arguments: Sequence[str]) -> None:
+    """One table; the ratios are of CPU time, which others on the machine do not spoil."""
+    asked = _asked(arguments)
+    try:
+        wanted = named(asked.names)
+    except LookupError as error:
+        raise SystemExit(str(error.args[0])) from error
     started = time.monotonic()
-    print(row(HEAD))
-    for open_database in (sqlite, postgresql):
-        with open_database() as database:
-            if database is None:
-                print("no PostgreSQL on this machine: `make system` installs it")
-                continue
-            for name, measure in wanted.items():
-                if name == "polls" and database.name != "SQLite" and not names:
-                    continue
-                for line in measure(database):
-                    print(written(line), flush=True)
-    print(f"{time.monotonic() - started:.0f} seconds")
+    print(head())
+    lines: list[Line] = []
+    for line in measured(wanted, quick=asked.quick):
+        print(row(line), flush=True)
+        lines.append(line)
+    seconds = time.monotonic() - started
+    place = place_of_json()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(as_json(lines, now=datetime.now(UTC), quick=asked.quick, seconds=seconds))
+    print(f"{summary(lines)}; {seconds:.0f} seconds; {place}")
 
 
-def written(line: Figure | Flat | Skipped) -> str:
-    """A line of the table."""
-    if isinstance(line, Flat):
-        peaks = ", ".join(f"{n:,}: {size / 1e6:.0f} MB" for n, size in line.peaks.items())
-        growth, bar = f"{line.growth:.2f}", f"{line.bar:.2f}"
-        return row((line.claim, line.database, peaks, "", "", "", growth, bar))
-    if isinstance(line, Skipped):
-        return row((line.claim, line.database, f"skipped: {line.reason}"))
-    rates = (f"{line.ours.rate:,.0f}/s", f"{line.theirs.rate:,.0f}/s")
-    ratios = (f"{line.ratio:.2f}", f"{line.cpu_ratio:.2f}")
-    bar = "" if line.bar is None else f"{line.bar:.2f}"
-    return row((line.claim, line.database, line.peer, *rates, *ratios, bar))
+def measured(wanted: Sequence[Benchmark], *, quick: bool) -> Iterator[Line]:
+    """Every line of every benchmark; one that fails, or cannot be run here, has a line as well."""
+    for name, opened in DATABASES.items():
+        if here := [one for one in wanted if name in one.databases]:
+            with opened() as database:
+                for one in here:
+                    yield from _lines(one, name, database, quick=quick)
 
 
-def row(cells: tuple[str, ...]) -> str:
-    """Texts to the left, numbers to the right."""
-    pairs = list(zip(cells, WIDTHS, strict=False))
-    texts = [f"{cell:<{width}}" for cell, width in pairs[:3]]
-    return "  ".join(texts + [f"{cell:>{width}}" for cell, width in pairs[3:]]).rstrip()
+def _lines(one: Benchmark, name: str, database: Database | None, *, quick: bool) -> Iterator[Line]:
+    if database is None:
+        yield Skipped(one.name, name, "no such server on this machine: `make system`").line()
+        return
+    if quick and name not in one.quick_databases:
+        yield Skipped(one.name, name, "it takes too long for --quick").line()
+        return
+    try:
+        for line in (one.quick if quick else one.full)(database):
+            yield line.line()
+    except Exception as error:
+        print(f"{one.name} on {name} failed: {error!r}", file=sys.stderr)
+        yield Skipped(one.name, name, f"it failed: {str(error)[:200]}").line()
+
+
+def _asked(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="all of it in a few minutes")
+    parser.add_argument("names", nargs="*", help="some of it")
+    return parser.parse_args(arguments)
 
 
 if __name__ == "__main__":

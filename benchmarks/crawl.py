@@ -54,6 +54,7 @@ class Crawler:
     needs: tuple[str, ...] = ()
     environment: str | None = None  # a requirement that does not belong into ours
     bar: float | None = None
+    goal: float | None = None
 
     def python(self) -> str:
         """The interpreter it runs in.
@@ -74,6 +75,7 @@ BARE = Crawler(
     module="bare",
     needs=("aiohttp", "selectolax", "zstandard"),
     bar=0.5,
+    goal=1 / 1.5,
 )
 PEERS = (
     Crawler(name="Scrapy, LinkExtractor", module="scrapy_peer", needs=("scrapy",), bar=4.0),
@@ -147,6 +149,7 @@ def _against(
             ours=ours,
             theirs=theirs,
             bar=peer.bar,
+            goal=peer.goal,
         )
 
 

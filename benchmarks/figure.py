@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.table import Line
+
 TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
@@ -42,6 +44,7 @@ class Figure:
     ours: Cost
     theirs: Cost
     bar: float | None = None
+    goal: float | None = None
 
     @property
     def ratio(self) -> float:
@@ -53,6 +56,18 @@ class Figure:
         """By CPU time, the one to trust on a busy machine."""
         return self.ours.cpu_rate / self.theirs.cpu_rate
 
+    def line(self) -> Line:
+        """By CPU time; the rates are items a second of it."""
+        return Line(
+            claim=self.claim,
+            database=self.database,
+            ours=f"{self.ours.cpu_rate:,.0f}/s",
+            peer=f"{self.theirs.cpu_rate:,.0f}/s  {self.peer}",
+            ratio=self.cpu_ratio,
+            limit=self.bar,
+            goal=self.goal,
+        )
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -61,6 +76,10 @@ class Skipped:
     claim: str
     database: str
     reason: str
+
+    def line(self) -> Line:
+        """It does not vanish."""
+        return Line(claim=self.claim, database=self.database, note=self.reason)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +95,19 @@ class Flat:
     def growth(self) -> float:
         """How many times as much with the most to do as with the least."""
         return self.peaks[max(self.peaks)] / self.peaks[min(self.peaks)]
+
+    def line(self) -> Line:
+        """The most against the least."""
+        held = [f"{self.peaks[n] / 1e6:.0f} MB at {n:,}" for n in sorted(self.peaks)]
+        return Line(
+            claim=self.claim,
+            database=self.database,
+            ours=f"{self.peaks[max(self.peaks)] / 1e6:.0f} MB",
+            peer=", ".join(held),
+            ratio=self.growth,
+            limit=self.bar,
+            is_less_better=True,
+        )
 
 
 class Meter:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
 import pytest
 
 from benchmarks import claims, extraction, ingestion, listings, polls
-from benchmarks.__main__ import main, written
+from benchmarks.__main__ import main, measured
 from benchmarks.database import Database, postgresql, sqlite
-from benchmarks.figure import Cost, Figure, Skipped, middle
+from benchmarks.figure import Cost, Figure, Flat, Skipped, middle
+from benchmarks.registry import SQLITE, Benchmark
+from benchmarks.table import Line, as_json, row, summary
 
 SIZES = claims.Sizes(tasks=30, one_by_one=5, batches=(10,), workers=(2,), rounds=1)
 
@@ -25,7 +31,73 @@ def test_a_ratio_says_how_many_times_as_many_items_ours_does() -> None:
 
     assert figure.ratio == pytest.approx(50 / 10)
     assert figure.cpu_ratio == pytest.approx(200 / 100)
-    assert written(figure).split()[-3:] == ["5.00", "2.00", "0.40"]
+    assert row(figure.line()).split()[-3:] == ["0.40", "2.00", "yes"]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "limit", "goal", "is_less_better", "met"),
+    [
+        (0.39, 0.4, 0.5, False, "no"),
+        (0.4, 0.4, 0.5, False, "yes"),
+        (0.5, 0.4, 0.5, False, "goal"),
+        (9.0, 8.0, None, False, "yes"),
+        (1.2, 1.2, None, True, "yes"),
+        (1.21, 1.2, None, True, "no"),
+        (0.1, None, None, False, ""),
+        (None, 0.4, None, False, "not measured: no peer"),
+    ],
+)
+def test_a_claim_is_met_at_its_limit_and_not_beside_it(
+    ratio: float | None, limit: float | None, goal: float | None, is_less_better: bool, met: str
+) -> None:
+    line = Line(
+        claim="claim",
+        database="SQLite",
+        ratio=ratio,
+        limit=limit,
+        goal=goal,
+        is_less_better=is_less_better,
+        note="no peer",
+    )
+
+    assert line.met == met
+
+
+def test_the_table_as_json_has_every_line_and_what_was_not_measured() -> None:
+    peaks = {100: 10_000_000, 1_000: 15_000_000}
+    found = [
+        a_figure(a_cost(), a_cost()).line(),
+        Flat(claim="memory", database="SQLite", peaks=peaks).line(),
+        Skipped("crawl", "SQLite", "it does not install").line(),
+    ]
+    written = json.loads(
+        as_json(found, now=datetime(2026, 1, 1, tzinfo=UTC), quick=True, seconds=3)
+    )
+
+    assert [(one["claim"], one["ratio"], one["met"]) for one in written["lines"]] == [
+        ("claim", 1.0, "yes"),
+        ("memory", 1.5, "no"),
+        ("crawl", None, "not measured: it does not install"),
+    ]
+    assert written["machine"]["cores"] >= 1
+    assert summary(found) == "1 met, 1 not met, 1 not measured"
+
+
+def test_a_benchmark_that_fails_has_a_line_and_stops_no_other() -> None:
+    def failing(_: Database) -> Iterator[Line]:
+        yield Line(claim="first", database=SQLITE, ratio=1.0)
+        raise RuntimeError("the peer fell over")
+
+    def fine(_: Database) -> Iterator[Line]:
+        yield Line(claim="last", database=SQLITE, ratio=1.0)
+
+    benchmarks = [
+        Benchmark(name=name, full=one, quick=one, databases=(SQLITE,))
+        for name, one in {"bad": failing, "good": fine}.items()
+    ]
+    found = {line.claim: line.met for line in measured(benchmarks, quick=True)}
+
+    assert found == {"first": "", "bad": "not measured: it failed: the peer fell over", "last": ""}
 
 
 def test_several_measurements_are_their_medians() -> None:

@@ -131,7 +131,7 @@ def _apart(html: str) -> str:
 def readable(text: str) -> str:
     """The text without characters that nobody sees, blanks and blank lines reduced to one."""
     text = text.replace("\xa0", " ").replace("\t", " ")  # blanks as well, and the common ones
-    is_printable = _is_printable(text)
+    is_printable = is_printable_text(text)
     if not is_printable:
         text = without_invisible(text).replace("\r", "\n")
     # Printable means that a space is the only white space: most lines need no second look.
@@ -146,7 +146,7 @@ def readable(text: str) -> str:
     )
 
 
-def _is_printable(text: str) -> bool:
+def is_printable_text(text: str) -> bool:
     """Whether each line is: then it has neither odd blanks nor characters that nobody sees."""
     # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
     rest = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)

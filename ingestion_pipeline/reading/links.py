@@ -28,11 +28,11 @@ _PLAIN = re.compile(
     r"(https?://[^/?#\\]++)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
 )
 
-_REMEMBERED_CHARACTERS = 200
+REMEMBERED_CHARACTERS = 200
 # Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
 _WHOLE = re.compile(r"https?://[^/?#\\\s]")
 _OF_ORIGIN = re.compile(r"/(?:[\w.~%?#-]|$)")
-_OF_FOLDER = re.compile(r"[\w.-][^:\s]*+")
+OF_FOLDER = re.compile(r"[\w.-][^:\s]*+")
 _ROOTED = re.compile(  # the same as most pages write it
     r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
     re.ASCII,
@@ -128,16 +128,16 @@ def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]
     What a link leads to is remembered: the pages of a site have most of their links in common.
     """
     hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css("a[href], area[href]")])
-    origin, folder = f"{origin_of(base)}/".lstrip("/"), _folder(base or "")
+    origin, folder = f"{origin_of(base)}/".lstrip("/"), folder_of(base or "")
     found: dict[str | None, None] = {}
     for href in hrefs:
-        if not href or len(href) > _REMEMBERED_CHARACTERS:
+        if not href or len(href) > REMEMBERED_CHARACTERS:
             found[_led_to.__wrapped__(base, href)] = None
         elif _WHOLE.match(href):
             found[_led_to(None, href)] = None
         elif origin and _OF_ORIGIN.match(href):
             found[_led_to(origin, href)] = None
-        elif folder and _OF_FOLDER.fullmatch(href):
+        elif folder and OF_FOLDER.fullmatch(href):
             found[_led_to(folder, href)] = None
         else:
             found[_led_to.__wrapped__(base, href)] = None
@@ -151,7 +151,7 @@ def _led_to(base: str | None, href: str | None) -> str | None:
     return canonical_or_none(address) if address else None
 
 
-def _folder(base: str) -> str:
+def folder_of(base: str) -> str:
     """All of the address that tells where a relative path leads to; nothing if that is not sure."""
     has_path = "?" not in base and base.count("/") > 2  # noqa: PLR2004 - two are before the host
     return base[: base.rindex("/") + 1] if has_path else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text, decode, to_markdown
+from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
 
@@ -60,6 +61,33 @@ def test_structure_is_kept() -> None:
 )
 def test_links_are_kept_and_absolute(link: str, markdown: str) -> None:
     assert to_markdown(link, url=URL) == markdown
+
+
+def test_what_is_remembered_of_one_page_does_not_lead_astray_on_another() -> None:
+    pages = ["https://a.test/shop/list?page=1", "https://a.test/shop/x/", "http://b.test", URL]
+    links = [
+        "/x?a=1",
+        "x",
+        "../x#y",
+        "?q=2",
+        "//c.test/z",
+        "https://c.test/z",
+        "http:x",
+        "http:///x",
+    ]
+
+    for url in [*pages, *reversed(pages)]:
+        written = "".join(f"<p><a title=t href='{link}' class=c>t</a>" for link in links)
+        found = [absolute_link(url, link) for link in links]
+        told = [f"[t]({address})" if address else "t" for address in found]
+        assert to_markdown(written, url=url) == "\n\n".join(told)
+
+
+def test_an_image_is_described_in_a_link_alone() -> None:
+    picture = "<img src=x alt=Acme>"
+    html = f"{picture} <a>{picture}</a> <a href=/x>{picture} b</a> {picture} <a href=/y>c</a>"
+
+    assert to_markdown(html) == "Acme [Acme b](/x) [c](/y)"
 
 
 def test_without_the_pages_address_links_stay_as_they_are() -> None:

@@ -1,0 +1,92 @@
+"""All benchmarks: to add one, add an entry to `ALL`.
+
+A measure is given a database and yields whatever has a `line()` (`figure.Figure`, `figure.Flat`,
+`figure.Skipped`, `table.Line`), as soon as it is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import partial
+
+from benchmarks import claims, crawl, exports, extraction, ingestion, listings, polls
+from benchmarks.database import Database
+from benchmarks.table import Measured
+
+SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
+
+Measure = Callable[[Database], Iterable[Measured]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """Measured at full size, or so quickly that all of them together take a few minutes."""
+
+    name: str
+    full: Measure
+    quick: Measure
+    databases: tuple[str, ...] = (SQLITE, POSTGRESQL)
+    quick_databases: tuple[str, ...] = (SQLITE, POSTGRESQL)
+
+
+ALL = (
+    Benchmark(
+        name="claims",
+        full=claims.measure,
+        quick=partial(claims.measure, sizes=claims.Sizes(tasks=2_000, workers=(4,), rounds=1)),
+    ),
+    Benchmark(
+        name="crawl",
+        full=crawl.measure,
+        quick=partial(
+            crawl.measure,
+            sizes=crawl.Sizes(
+                pages=500, pages_with_markdown=200, rounds=1, small_pages=(1_000, 4_000)
+            ),
+        ),
+    ),
+    Benchmark(
+        name="exports",
+        full=exports.measure,
+        quick=partial(exports.measure, sizes=exports.Sizes(items=10_000, few=5_000, rounds=1)),
+        quick_databases=(SQLITE,),
+    ),
+    Benchmark(
+        name="extraction",
+        full=extraction.measure,
+        quick=partial(extraction.measure, pages=300, rounds=1),
+    ),
+    Benchmark(
+        name="ingestion",
+        full=ingestion.measure,
+        quick=partial(ingestion.measure, row_by_row=200, rounds=1),
+    ),
+    Benchmark(
+        name="listings",
+        full=listings.measure,
+        quick=partial(
+            listings.measure,
+            sizes=listings.Sizes(listings=1_000, few=500, stored=(1_000, 10_000), rounds=1),
+        ),
+    ),
+    Benchmark(
+        name="polls",
+        full=polls.measure,
+        quick=partial(polls.measure, count=500),
+        quick_databases=(SQLITE,),
+    ),
+)
+
+
+def named(names: Iterable[str]) -> list[Benchmark]:
+    """Those that were asked for, or all.
+
+    Raises:
+        LookupError: there is none of that name; the message says which there are.
+    """
+    by_name = {one.name: one for one in ALL}
+    wanted = list(names) or list(by_name)
+    if unknown := [name for name in wanted if name not in by_name]:
+        raise LookupError(f"no benchmark {', '.join(unknown)}; there are: {', '.join(by_name)}")
+    return [by_name[name] for name in wanted]
