@@ -92,9 +92,12 @@ class _Prepared:
         parts = _LINK.split(html)
         parts[2::4] = [self._href(written) for written in parts[2::4]]
         for place in (1, 3):
-            parts[place::4] = [_without_title(attributes) for attributes in parts[place::4]]
+            parts[place::4] = [
+                _TITLE.sub("", one, count=1) if ' title="' in one else one
+                for one in parts[place::4]
+            ]
         parts[4::4] = [_described(one) if "<img" in one else one for one in parts[4::4]]
-        parts[0] = _described(parts[0], is_in_link=False)
+        parts[0] = _described(parts[0], is_in_link=False) if "<img" in parts[0] else parts[0]
         return "".join(parts)
 
     def _href(self, written: str) -> str:
@@ -120,10 +123,6 @@ def _described(html: str, *, is_in_link: bool = True) -> str:
         return tag[0]
 
     return _LINK_OR_IMAGE.sub(replaced, html)
-
-
-def _without_title(attributes: str) -> str:
-    return _TITLE.sub("", attributes, count=1) if ' title="' in attributes else attributes
 
 
 # The pages of a site have most of their links in common; of at most 200 characters each.
