@@ -42,7 +42,7 @@ ALL = (
         quick=partial(
             crawl.measure,
             sizes=crawl.Sizes(
-                pages=500, pages_with_markdown=200, rounds=1, small_pages=(1_000, 4_000)
+                pages=500, pages_with_markdown=400, rounds=1, small_pages=(1_000, 4_000)
             ),
         ),
     ),
