@@ -22,6 +22,7 @@ from ingestion_pipeline.orchestration.dead_letters import LETTER_JOBS
 from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
+from ingestion_pipeline.orchestration.health import source_health
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.matches import job_matches, process_listings
 from ingestion_pipeline.orchestration.notices import notices
@@ -48,6 +49,7 @@ def build_definitions() -> dg.Definitions:
             analyze_website,
             chapters,
             notices,
+            source_health,
         ],
         asset_checks=[
             *SOURCE_CHECKS,

@@ -172,6 +172,7 @@ def test_a_running_dagster_takes_up_a_new_source_without_a_restart(
         assert {node["assetKey"]["path"][0] for node in seen["assetNodes"]} == {
             *("sources", "pages", "datasets", "companies", "job_listings", "job_matches"),
             *("website_info", "website_prompts", "website_analysis", "chapters", "notices"),
+            "source_health",
         }
         assert {(one["name"], one["scheduleState"]["status"]) for one in code["schedules"]} == {
             (name, "RUNNING")

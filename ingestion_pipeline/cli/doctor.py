@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli import doctor_checks as checks
-from ingestion_pipeline.cli import doctor_reach as reach
 from ingestion_pipeline.cli.doctor_checks import Check
 from ingestion_pipeline.cli.opening import cannot_open, environment, shown_database
 from ingestion_pipeline.cli.options import json_option
@@ -55,6 +54,7 @@ def doctor(*, offline: bool, as_json: bool) -> None:
 
 def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[Check]:
     """Every check, in the order in which one depends on another."""
+    from ingestion_pipeline.cli import doctor_reach as reach
     from ingestion_pipeline.settings import BadSetting, load_settings, unknown_variables
 
     yield reach.versions()
@@ -219,6 +219,7 @@ def _profile(connection: Connection, settings: Settings) -> Check:
 def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
 ) -> Generator[Check]:
+    from ingestion_pipeline.cli import doctor_reach as reach
     from ingestion_pipeline.cli.demo_declared import demo_files
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.sources.lookup import list_sources
@@ -238,14 +239,17 @@ def _work(
     connection: Connection, settings: Settings, variables: Mapping[str, str], now: datetime
 ) -> Generator[Check]:
     from ingestion_pipeline.sources.status import totals
+    from ingestion_pipeline.upkeep.house import last_pulse
     from ingestion_pipeline.work.runs import silent_runs
 
     counts = totals(connection, now=now)
     yield checks.abandoned(counts.abandoned)
     yield checks.silent_runs([one.run_id for one in silent_runs(connection, now=now)])
-    if variables.get("DAGSTER_HOME"):
-        newest = _newest_sign(connection, settings)
-        yield checks.daemon(newest, due=counts.due, now=now)
+    if (tick := last_pulse(connection)) is not None:
+        silence = timedelta(seconds=settings.health.daemon_silent_seconds)
+        yield checks.daemon(tick, due=counts.due, now=now, silence=silence)
+    elif variables.get("DAGSTER_HOME"):
+        yield checks.daemon(_newest_sign(connection, settings), due=counts.due, now=now)
     yield checks.dead_letters(counts.dead_letters)
 
 

@@ -55,6 +55,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "listings show": ("ingest listings show 12",),
     "matches explain": ("ingest matches explain 12",),
     "matches list": ("ingest matches list --source job_board:acme --limit 20",),
+    "metrics": (
+        "ingest metrics",
+        "ingest metrics --out /var/lib/node_exporter/ingestion.prom",
+        "ingest metrics --serve 9464",
+    ),
     "notices list": ("ingest notices list --status failed --recipient ann",),
     "profile check": ("ingest profile check",),
     "profile example": ("ingest profile example > profile.yaml",),
@@ -97,7 +102,12 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "ingest sources update series:solo --tier hot",
         "ingest sources update catalog:college --detect",
     ),
-    "status": ("ingest status", "ingest status --json", "ingest status --workers"),
+    "status": (
+        "ingest status",
+        "ingest status --json",
+        "ingest status --workers",
+        "ingest status --fail-on daemon --fail-on sources",
+    ),
     "websites list": ("ingest websites list", "ingest websites list --status failed --json"),
     "websites show": (
         "ingest websites show website:acme",

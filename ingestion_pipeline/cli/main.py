@@ -16,6 +16,7 @@ from ingestion_pipeline.cli.extractions import extractions
 from ingestion_pipeline.cli.init import init
 from ingestion_pipeline.cli.listings import listings
 from ingestion_pipeline.cli.matches import matches
+from ingestion_pipeline.cli.metrics import metrics
 from ingestion_pipeline.cli.notices import notices
 from ingestion_pipeline.cli.output import Failed, Refused
 from ingestion_pipeline.cli.profile import profile
@@ -87,7 +88,7 @@ sources.add_command(update)
 sources.add_command(scrape)
 for command in (
     *(init, sources, extractions, series, companies, recipients, follow, unfollow, notices),
-    *(websites, profile, listings, matches, settings, status, dead_letters, export, read),
+    *(websites, profile, listings, matches, settings, status, metrics, dead_letters, export, read),
     *(doctor, demo),
 ):
     main.add_command(command)

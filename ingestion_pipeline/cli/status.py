@@ -1,7 +1,9 @@
-"""`ingest status`: one line per source, why it was or was not polled, and how much waits."""
+"""`ingest status`: a line per source, the worst first, why it was or was not polled, what waits."""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -12,6 +14,7 @@ from ingestion_pipeline.cli.opening import opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
+    Failed,
     distance,
     say,
     say_json,
@@ -20,47 +23,93 @@ from ingestion_pipeline.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.sources.status import Totals, Watched
+    from ingestion_pipeline.sources.status import Watched
 
+SHOWN = 50  # sources; `--all` and `--json` have every one
 SHOWN_REASON = 90  # characters in the table; `--json` and `sources show` have all of it
 
 
 @click.command()
 @json_option
 @click.option("--workers", is_flag=True, help="Who holds leases: idle, busy or lost.")
-def status(*, as_json: bool, workers: bool) -> None:
-    """Show every source, and what waits.
+@click.option("--all", "everything", is_flag=True, help="Every source, not only the worst 50.")
+@click.option(
+    "--fail-on",
+    type=click.Choice(["daemon", "sources"]),
+    multiple=True,
+    help="Exit 1 if the daemon is silent, or if a source is degraded or worse.",
+)
+def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[str]) -> None:
+    """Show every source, the worst first, and what waits.
 
-    With why it was or was not polled.
+    With how well it is and why it was or was not polled. The words: open, disabled, degraded, late,
+    unsteady, waiting, healthy, off.
     """
-    from ingestion_pipeline.pages.hosts import waiting_hosts
-    from ingestion_pipeline.sources.status import totals, watched_sources
-    from ingestion_pipeline.websites.metrics import phase_metrics
-
     if workers:
         _say_workers(as_json=as_json)
         return
+    found = _found(limit=None if everything or as_json else SHOWN)
+    if as_json:
+        say_json(found)
+    else:
+        _say(found)
+    _fail(found, fail_on)
+
+
+def _found(*, limit: int | None) -> dict[str, Any]:
+    """All that is shown, by stable keys; at most so many sources, the worst."""
+    from ingestion_pipeline.sources.status import totals, waiting_hosts
+    from ingestion_pipeline.upkeep.house import is_silent, last_pulse, month_budget
+    from ingestion_pipeline.upkeep.report import as_row, reported
+    from ingestion_pipeline.upkeep.standing import standings
+    from ingestion_pipeline.websites.metrics import phase_metrics
+
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
-        rows = [
-            status_row(one, now=now, max_attempts=settings.work.max_attempts)
-            for one in watched_sources(connection)
-        ]
-        counts = totals(connection, now=now)
-        hosts = [
-            {"host": host, "wanted_since": since}
-            for host, since in waiting_hosts(connection, now=now)
-        ]
-        phases = [asdict(one) for one in phase_metrics(connection, now=now)]
-    if as_json:
-        found = {"now": now, "sources": rows, "totals": asdict(counts), "waiting_hosts": hosts}
-        say_json(found | {"website_phases": phases})
-        return
-    _say_sources(rows, now)
-    say(_summary(counts))
-    for one in hosts:
+        standing = standings(connection, settings, now=now)
+        shown = reported(connection, standing[:limit], settings, now=now)
+        pulse = last_pulse(connection)
+        budget = month_budget(connection, settings, now=now)
+        return {
+            "now": now,
+            "sources": [as_row(one) for one in shown],
+            "health": Counter(one.health.value for one in standing),
+            "totals": asdict(totals(connection, now=now)),
+            "waiting_hosts": [
+                {"host": host, "wanted_since": since}
+                for host, since in waiting_hosts(connection, now=now)
+            ],
+            "website_phases": [asdict(one) for one in phase_metrics(connection, now=now)],
+            "daemon": {"last_tick_at": pulse, "is_silent": is_silent(pulse, settings, now=now)},
+            "budget": asdict(budget) | {"percent": budget.percent},
+        }
+
+
+def _say(found: dict[str, Any]) -> None:
+    now = found["now"]
+    _say_sources(found["sources"], now)
+    left = sum(found["health"].values()) - len(found["sources"])
+    if left:
+        say(f"and {left} that do no worse; `ingest status --all` shows them\n")
+    say(_summary(found))
+    for one in found["waiting_hosts"]:
         say(f"host {one['host']} is waited for: another run has it")
-    _say_phases(phases)
+    if found["daemon"]["is_silent"]:
+        said = distance(found["daemon"]["last_tick_at"], now)
+        say(f"the daemon is silent: its last tick was {said}; start it (`make dev`)")
+    _say_phases(found["website_phases"])
+
+
+UNWELL = ("open", "disabled", "degraded")
+
+
+def _fail(found: dict[str, Any], fail_on: Sequence[str]) -> None:
+    """Exit 1 for whoever asked: a line of cron, a probe."""
+    if "daemon" in fail_on and found["daemon"]["is_silent"]:
+        raise Failed("the daemon is silent: nothing is polled, delivered or kept")
+    unwell = {word: found["health"][word] for word in UNWELL if found["health"][word]}
+    if "sources" in fail_on and unwell:
+        raise Failed(", ".join(f"{count} {word}" for word, count in unwell.items()))
 
 
 def _say_phases(phases: list[dict[str, Any]]) -> None:
@@ -136,7 +185,7 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
     columns = [
         Column("source"),
         Column("tier"),
-        Column("status"),
+        Column("health"),
         Column("success"),
         Column("next"),
         Column("fails", is_number=True),
@@ -149,7 +198,7 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
             [
                 row["id"],
                 row["tier"],
-                row["status"],
+                row["health"].value,
                 distance(row["last_success_at"], now),
                 distance(row["next_check_at"], now),
                 row["failure_count"],
@@ -162,11 +211,22 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
     say("")
 
 
-def _summary(counts: Totals) -> str:
-    by_status = ", ".join(f"{count} {name}" for name, count in sorted(counts.sources.items()))
+def _summary(found: dict[str, Any]) -> str:
+    counts = found["totals"]
+    words = ", ".join(f"{count} {word}" for word, count in found["health"].items())
     return (
-        f"sources: {by_status or 'none'}\n"
-        f"tasks: {counts.due} due now, {counts.in_progress} in progress,"
-        f" {counts.abandoned} with a silent worker, {counts.retrying} waiting for a retry\n"
-        f"dead letters open: {counts.dead_letters}; outbox rows unhandled: {counts.outbox}"
+        f"sources: {words or 'none'}\n"
+        f"tasks: {counts['due']} due now, {counts['in_progress']} in progress,"
+        f" {counts['abandoned']} with a silent worker, {counts['retrying']} waiting for a retry\n"
+        f"dead letters open: {counts['dead_letters']}; outbox rows unhandled: {counts['outbox']}"
+        f"{_money(found['budget'])}"
+    )
+
+
+def _money(budget: dict[str, Any]) -> str:
+    if budget["percent"] is None:
+        return ""
+    return (
+        f"\nmodels in {budget['month']}: {budget['held_usd']:.2f} of"
+        f" {budget['limit_usd']:.2f} dollars ({budget['percent']:.0f} %)"
     )

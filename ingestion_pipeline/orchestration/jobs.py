@@ -10,6 +10,7 @@ from pydantic import Field
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
 from ingestion_pipeline.orchestration.events import declared
+from ingestion_pipeline.orchestration.health import refreshed
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.history import forget_runs
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
@@ -68,12 +69,13 @@ class Keeping(dg.Config):
 def keep(
     context: dg.OpExecutionContext, config: Keeping, workshop: WorkshopResource
 ) -> Iterator[Any]:
-    """Retention, tiers and checks; one failing sweep does not stop the others."""
+    """Retention, tiers, health and checks; one failing sweep does not stop the others."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
         swept = keep_house(shop, dry_run=config.dry_run)
         forgotten = _forget_runs(context, shop, dry_run=config.dry_run)
         if not config.dry_run:
             yield from changed_checks(context.instance, shop, FINDERS)
+            yield refreshed(shop)
     counts = dict(swept.counts) | {"dagster_runs": forgotten}
     context.log.info("%s: %s", "would sweep" if config.dry_run else "swept", counts)
     if swept.errors:
@@ -89,7 +91,7 @@ def _forget_runs(context: dg.OpExecutionContext, shop: Workshop, *, dry_run: boo
     return forget_runs(context.instance, before=before, at_most=at_most, dry_run=dry_run)
 
 
-@dg.job(description="Keep the house: retention, cooling of tiers, checks.")
+@dg.job(description="Keep the house: retention, tiers, checks, alerts, `source_health`.")
 def maintain() -> None:
     """One op."""
     keep()

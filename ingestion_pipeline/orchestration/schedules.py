@@ -59,7 +59,7 @@ maintenance = dg.ScheduleDefinition(
     cron_schedule="*/5 * * * *",
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
-    description="Retention, cooling of tiers and checks, every five minutes.",
+    description="Retention, tiers, health, alerts and checks, every five minutes.",
 )
 
 SCHEDULES = [*(_polling_schedule(tier) for tier in Tier), maintenance]

@@ -187,14 +187,6 @@ def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> 
     return set(mine) - set(connection.execute(query).scalars())
 
 
-def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
-    """Hosts that some run wants and another has, with since when."""
-    query = select(hosts.c.host, hosts.c.wanted_at).where(
-        hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now
-    )
-    return [(host, since) for host, since in connection.execute(query)]
-
-
 LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
 
 

@@ -15,13 +15,12 @@ from enum import StrEnum
 from typing import Any, cast
 
 from ingestion_pipeline.sources.definition import BadField
-from ingestion_pipeline.sources.health import Alert
 from ingestion_pipeline.sources.source import BY_HAND, SERIES_ID
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 RECIPIENT_ID = SERIES_ID  # the same characters
 # What an operator may want to hear of; `alerts` stands for all of them.
-OF_A_SOURCE = tuple(alert.value for alert in Alert)
+OF_A_SOURCE = ("source_degraded", "source_recovered", "breaker_opened", "source_disabled")
 OF_THE_HOUSE = ("budget", "run_failures", "daemon_silent")
 ALERTS = (*OF_A_SOURCE, *OF_THE_HOUSE)
 ALL_ALERTS = "alerts"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,15 @@ from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.registry import BY_FILE, REMOVED
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
-from ingestion_pipeline.store.tables import ACTIVE, OPEN, dead_letters, outbox, sources, tasks
+from ingestion_pipeline.store.tables import (
+    ACTIVE,
+    OPEN,
+    dead_letters,
+    hosts,
+    outbox,
+    sources,
+    tasks,
+)
 from ingestion_pipeline.work.errors import ErrorClass
 from ingestion_pipeline.work.task import TaskStatus
 
@@ -64,7 +73,7 @@ class Totals:
 
 def watched_sources(connection: Connection, *, kind: Kind | None = None) -> list[Watched]:
     """Every source with its poll, by id."""
-    polls = _polls(connection, None)
+    polls = _polls(connection)
     found = list_sources(connection, kind=kind)
     return [Watched(source=one, poll=polls.get(one.id)) for one in found]
 
@@ -77,15 +86,30 @@ def watched_source(connection: Connection, source_id: str) -> Watched | None:
     return Watched(source=source, poll=_polls(connection, source_id).get(source_id))
 
 
-def _polls(connection: Connection, source_id: str | None) -> dict[str, Poll]:
+def watched_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Watched]:
+    """These sources with their polls."""
+    polls = _polls(connection, *ids)
+    found = sources_by_id(connection, ids)
+    return {id_: Watched(source=one, poll=polls.get(id_)) for id_, one in found.items()}
+
+
+def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, datetime]]:
+    """Hosts that some run wants and another has, with since when."""
+    query = select(hosts.c.host, hosts.c.wanted_at).where(
+        hosts.c.wanted_at.is_not(None), hosts.c.lease_until > now
+    )
+    return [(host, since) for host, since in connection.execute(query)]
+
+
+def _polls(connection: Connection, *ids: str) -> dict[str, Poll]:
     names = Poll.__dataclass_fields__
     query = (
         select(tasks.c.source_id, *(tasks.c[name] for name in names))
         .where(tasks.c.kind == POLL, tasks.c.source_id.is_not(None))
         .order_by(tasks.c.id)
     )
-    if source_id is not None:
-        query = query.where(tasks.c.source_id == source_id)
+    if ids:
+        query = query.where(tasks.c.source_id.in_(ids))
     found: dict[str, Poll] = {}
     for row in connection.execute(query).mappings():
         values: dict[str, Any] = {name: row[name] for name in names}

@@ -5,8 +5,9 @@ from datetime import datetime, timedelta
 from sqlalchemy import insert, update
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import hosts, outbox, sources
+from ingestion_pipeline.store.tables import hosts, outbox, pulses, sources
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.upkeep.failing import broken, given
 
 
 def add(ingest: Ingest, name: str) -> None:
@@ -27,6 +28,7 @@ def test_every_source_is_there_with_its_reason_and_the_totals(ingest: Ingest) ->
     found = ingest.json("status")
 
     one, two = found["sources"]
+    assert (one["health"], two["health"]) == ("waiting", "off")
     assert one["why"].startswith("never polled; due since")
     assert two["why"].endswith(": noisy")
     assert found["totals"]["sources"] == {"active": 1, "disabled": 1}
@@ -75,3 +77,45 @@ def test_the_table_shows_ids_whole_and_fits_the_page(ingest: Ingest, database: S
 
     assert "series:a-name-of-rather-more-than-average-length" in printed
     assert max(map(len, printed.splitlines())) <= 100
+
+
+def test_of_a_thousand_sources_the_fifty_that_fail_come_first_and_the_rest_is_counted(
+    ingest: Ingest, database: Store
+) -> None:
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        ids = given(connection, 1_000, now=now)
+        ways = broken(connection, ids, each=10, now=now)
+
+    printed = ingest.done("status")
+    found = ingest.json("status")
+
+    failing = {one for some in ways.values() for one in some}
+    assert {line.split()[0] for line in printed.splitlines() if ":n0" in line[:12]} == failing
+    assert "and 950 that do no worse; `ingest status --all` shows them" in printed
+    assert "sources: 10 open, 10 disabled, 30 degraded, 950 healthy" in printed
+    assert {one["id"] for one in found["sources"][:50]} == failing
+    assert len(found["sources"]) == 1_000
+    first = found["sources"][0]
+    assert (first["health"], first["breaker"], first["failure_count"]) == ("open", "open", 5)
+    assert first["why"].startswith("breaker open until")
+    assert first["health_reason"].startswith("breaker open: 5 failed polls in a row, last success")
+
+
+def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(
+    ingest: Ingest, database: Store
+) -> None:
+    probes = ("status", "--fail-on", "daemon"), ("status", "--fail-on", "sources")
+    assert [ingest(*one).exit_code for one in probes] == [0, 0]
+
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        broken(connection, given(connection, 5, now=now), each=1, now=now)
+        long_ago = now - timedelta(minutes=10)
+        connection.execute(insert(pulses).values(name="daemon", at=long_ago))
+    silent, unwell = (ingest(*one) for one in probes)
+
+    assert (silent.exit_code, unwell.exit_code) == (1, 1)
+    assert "the daemon is silent: its last tick was 10m ago" in silent.stdout
+    assert "1 open, 1 disabled, 3 degraded" in unwell.stderr
+    assert ingest("status").exit_code == 0

@@ -49,6 +49,7 @@ def test_everything_loads() -> None:
         "chapters",
         "job_matches",
         "notices",
+        "source_health",
     }
 
 
@@ -82,6 +83,7 @@ def test_the_assets_and_their_partition_sets_bear_their_names() -> None:
         "job_matches": "job_boards",
         "job_listings": "job_boards",
         "notices": "not partitioned",
+        "source_health": "not partitioned",
     }
 
 

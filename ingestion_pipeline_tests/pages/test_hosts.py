@@ -21,8 +21,8 @@ from ingestion_pipeline.pages.hosts import (
     release_hosts,
     release_owner,
     renew_hosts,
-    waiting_hosts,
 )
+from ingestion_pipeline.sources.status import waiting_hosts
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts
 from ingestion_pipeline_tests.builders import NOON

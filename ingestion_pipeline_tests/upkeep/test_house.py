@@ -10,7 +10,8 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.sources.recipient import ALERTS, recipient_of
+from ingestion_pipeline.sources.health import Alert
+from ingestion_pipeline.sources.recipient import ALERTS, OF_A_SOURCE, recipient_of
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import model_spending, outbox, tasks
@@ -160,3 +161,4 @@ def test_alerts_stands_for_every_kind_of_alert() -> None:
     assert bad == []
     assert recipient is not None
     assert recipient.kinds == (*ALERTS, "extraction")
+    assert set(Alert) == set(OF_A_SOURCE) < set(ALERTS)

@@ -1,0 +1,160 @@
+"""The asset `source_health`: how every source does, refreshed by `maintain` and by hand."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.orchestration.assets import OWNERS
+from ingestion_pipeline.orchestration.heartbeat import whole_run
+from ingestion_pipeline.orchestration.previews import moment, picture, plain
+from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.upkeep.freshness import Grid, freshness, freshness_picture
+from ingestion_pipeline.upkeep.numbers import Numbers, numbers
+from ingestion_pipeline.upkeep.report import Reported, reported
+from ingestion_pipeline.upkeep.standing import standings
+from ingestion_pipeline.upkeep.telling import note_health
+
+NAME = "source_health"
+REASON_CHARS = 160
+
+_COLUMNS = [
+    dg.TableColumn("id", "string", description="the source"),
+    dg.TableColumn("tier", "string", description="hot, warm or cold"),
+    dg.TableColumn(
+        "health",
+        "string",
+        description="open, disabled, degraded, late, unsteady, waiting, healthy, off",
+    ),
+    dg.TableColumn("why", "string", description="why it was or was not polled"),
+    dg.TableColumn("last_success_at", "timestamp", description="of its last good poll, UTC"),
+    dg.TableColumn("next_check_at", "timestamp", description="when it is polled next, UTC"),
+    dg.TableColumn("changes_per_day", "float", description="news by day, of 30 days"),
+    dg.TableColumn("coverage", "string", description="what was got of what there is"),
+    dg.TableColumn("failures", "string", description="open dead letters by class"),
+    dg.TableColumn("cost_30d_usd", "decimal", description="what models took in 30 days"),
+    dg.TableColumn("breaker", "string", description="open or closed"),
+]
+
+
+@dg.asset(
+    name=NAME,
+    group_name="sources",
+    kinds={"sql"},
+    owners=OWNERS,
+    deps=["sources"],
+    description=(
+        "How every source does, the worst first: its word and why, freshness as a picture, and the"
+        " numbers of queues, polls, money and phases as plots. Refreshed by maintain every five"
+        " minutes; what changed is told."
+    ),
+    metadata={"dagster/column_schema": dg.TableSchema(columns=_COLUMNS)},
+)
+def source_health(
+    context: dg.AssetExecutionContext, workshop: WorkshopResource
+) -> dg.MaterializeResult:
+    """Look at every source, store and tell what changed, show the worst."""
+    run = context.run
+    with workshop.open() as shop, whole_run(shop, run_id=run.run_id, job=run.job_name):
+        with shop.store.begin() as connection:
+            note_health(connection, shop.settings, shop.store.clock.now(connection))
+        return dg.MaterializeResult(metadata=health_metadata(shop))
+
+
+def refreshed(shop: Workshop) -> dg.AssetMaterialization:
+    """The asset as it stands now; `maintain` logs it."""
+    return dg.AssetMaterialization(NAME, metadata=health_metadata(shop))
+
+
+def health_metadata(shop: Workshop) -> dict[str, Any]:
+    """Numbers, table and picture of this moment; a few statements, however many sources."""
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        found = standings(connection, shop.settings, now=now)
+        shown = reported(connection, found[: shop.settings.health.shown], shop.settings, now=now)
+        counted = numbers(connection, shop.settings, found, now=now)
+        grid = freshness(found, now=now)
+    metadata: dict[str, Any] = {"dagster/row_count": len(found), **_numbers(counted)}
+    metadata["worst"] = dg.MetadataValue.md(health_table(shown, of=len(found)))
+    if grid.names and (drawn := _picture(grid)) is not None:
+        metadata["freshness"] = dg.MetadataValue.md(drawn)
+    return metadata
+
+
+def _picture(grid: Grid) -> str | None:
+    return picture(freshness_picture(grid), name="freshness")
+
+
+def _numbers(found: Numbers) -> dict[str, int | float]:
+    """What Dagster draws as plots; what is not known is left out."""
+    use, polls = found.models, found.polls
+    plots: dict[str, int | float] = {
+        **{f"sources_{word.value}": found.health[word] for word in Health},
+        **{f"queue_{one.kind}": one.depth for one in found.queues},
+        "due": sum(one.due for one in found.queues),
+        "oldest_due_seconds": max((one.oldest_due_seconds for one in found.queues), default=0.0),
+        "lost": sum(one.lost for one in found.queues),
+        "retries": sum(one.retries for one in found.queues),
+        "dead_letters_open": sum(found.letters.values()),
+        "polls": polls.ended,
+        "polls_failed": polls.failed,
+        "saved_polls": polls.unchanged,
+        "saved_by_cache": use.saved_by_cache,
+        "saved_by_unchanged": use.saved_by_unchanged,
+        "saved_by_rules": use.saved_by_rules,
+        "cost_30d_usd": float(use.cost_usd),
+        "cost_month_usd": float(found.budget.held_usd),
+        "notices_pending": found.notices_pending,
+    }
+    if (percent := found.budget.percent) is not None:
+        plots["budget_percent"] = round(percent, 1)
+    if found.pulse is not None:
+        plots["daemon_silent_seconds"] = round((found.now - found.pulse).total_seconds(), 1)
+    return plots | _phases(found)
+
+
+def _phases(found: Numbers) -> dict[str, int | float]:
+    fields = ("waiting", "running", "success_rate", "waiting_seconds", "processing_seconds")
+    return {
+        f"{one.queue}_{name}": value
+        for one in found.phases
+        if one.succeeded or one.failed or one.waiting or one.running
+        for name in fields
+        if (value := getattr(one, name)) is not None
+    }
+
+
+_HEADINGS = (
+    *("source", "tier", "health", "why", "last success (UTC)", "next check (UTC)"),
+    *("news a day", "coverage", "failures", "30 days, $"),
+)
+
+
+def health_table(shown: Sequence[Reported], *, of: int) -> str:
+    """The worst as a Markdown table; what strangers said in it does nothing."""
+    if not shown:
+        return "no sources"
+    lines = [f"| {' | '.join(_HEADINGS)} |", "|" + "---|" * len(_HEADINGS)]
+    lines += [f"| {' | '.join(_cells(one))} |" for one in shown]
+    if of > len(shown):
+        lines.append(f"\nand {of - len(shown)} that do no worse")
+    return "\n".join(lines)
+
+
+def _cells(one: Reported) -> tuple[str, ...]:
+    rate = one.change_rate
+    by_class = ", ".join(f"{name} {count}" for name, count in sorted(one.failures.items()))
+    return (
+        plain(one.id, limit=120),
+        one.tier,
+        f"**{one.health.value}**",
+        plain(one.why, limit=REASON_CHARS),
+        moment(one.last_success_at),
+        moment(one.next_check_at),
+        "" if rate is None else f"{rate.per_day:g}",
+        "" if one.coverage is None else str(one.coverage),
+        by_class,
+        f"{one.cost_30d_usd:.2f}" if one.cost_30d_usd else "",
+    )

@@ -1,0 +1,210 @@
+"""What is known of chosen sources beyond their rows: how much was got, how often news came, costs.
+
+One statement for each question and all sources it is asked of; what nobody can know is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Table, and_, case, distinct, func, select
+
+from ingestion_pipeline.store.tables import (
+    OPEN,
+    chapter_sources,
+    chapters,
+    datasets,
+    dead_letters,
+    extractions,
+    listing_sources,
+    model_calls,
+    pages,
+    sources,
+    website_analyses,
+    website_answers,
+)
+
+MONTH = timedelta(days=30)
+IDS_AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
+_GOT = ("SUCCESS", "EXTRACTED_NO_DATA", "DOWNLOADED")
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """How much of what there is was got; `of` says what is counted."""
+
+    got: int
+    expected: int
+    of: str
+
+    @property
+    def share(self) -> float | None:
+        """Between 0 and 1; None if nothing is expected."""
+        return self.got / self.expected if self.expected else None
+
+    def __str__(self) -> str:
+        return f"{self.got} of {self.expected} {self.of}"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeRate:
+    """News a day; `confidence` between 0 and 1, None where it was only counted."""
+
+    per_day: float
+    confidence: float | None = None
+
+
+def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
+    """Of each of these sources, as far as its kind allows; a company has nothing to count."""
+    return {
+        **_chapters(connection, ids),
+        **_listings(connection, ids),
+        **_pages(connection, ids),
+        **_answers(connection, ids),
+    }
+
+
+def _chapters(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
+    """Whole numbers it lists, of those between its lowest and its highest: the rest are gaps."""
+    number = chapters.c.number
+    query = (
+        select(
+            chapter_sources.c.source_id,
+            func.count(distinct(number)),
+            func.max(number) - func.min(number) + 1,
+        )
+        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
+        .where(
+            chapter_sources.c.source_id.in_(ids),
+            chapter_sources.c.available,
+            number == func.floor(number),
+        )
+        .group_by(chapter_sources.c.source_id)
+    )
+    return _read(connection, query, "chapters")
+
+
+def _listings(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
+    """Jobs it lists that were read with their description, of all it lists."""
+    has_description = func.count().filter(listing_sources.c.stated.contains("d"))
+    query = (
+        select(listing_sources.c.source_id, has_description, func.count())
+        .where(listing_sources.c.source_id.in_(ids), listing_sources.c.available)
+        .group_by(listing_sources.c.source_id)
+    )
+    return _read(connection, query, "jobs described")
+
+
+def _pages(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
+    """Pages of the last extraction that were got, of all it found."""
+    last = (
+        select(func.max(extractions.c.id).label("id"), extractions.c.source_id)
+        .where(extractions.c.source_id.in_(ids))
+        .group_by(extractions.c.source_id)
+        .subquery()
+    )
+    query = (
+        select(last.c.source_id, func.count().filter(pages.c.status.in_(_GOT)), func.count())
+        .join(pages, pages.c.extraction_id == last.c.id)
+        .group_by(last.c.source_id)
+    )
+    return _read(connection, query, "pages")
+
+
+def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
+    """Answers of the last analysis that were given, of all that were asked for."""
+    last = (
+        select(func.max(website_analyses.c.id).label("id"), website_analyses.c.source_id)
+        .where(website_analyses.c.source_id.in_(ids))
+        .group_by(website_analyses.c.source_id)
+        .subquery()
+    )
+    given = func.count().filter(website_answers.c.status == "answered")
+    query = (
+        select(last.c.source_id, given, func.count())
+        .join(website_answers, website_answers.c.analysis_id == last.c.id)
+        .group_by(last.c.source_id)
+    )
+    return _read(connection, query, "answers")
+
+
+def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  # noqa: ANN401
+    return {
+        id_: Coverage(int(got), int(expected), of)
+        for id_, got, expected in connection.execute(query)
+    }
+
+
+def change_rates(
+    connection: Connection, ids: Sequence[str], *, now: datetime
+) -> dict[str, ChangeRate]:
+    """News of the last 30 days by day, since the first sync; of a kind that has records of its own.
+
+    Counted, not estimated: a source that is known for a day has the rate of that day.
+    """
+    found: dict[str, ChangeRate] = {}
+    for table, at in _NEWS:
+        found |= _rates(connection, table, at, ids, now)
+    return found
+
+
+_NEWS: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
+    (chapter_sources, chapter_sources.c.detected_at),
+    (listing_sources, listing_sources.c.first_seen_at),
+    (datasets, datasets.c.published_at),
+)
+
+
+def _rates(
+    connection: Connection,
+    table: Table,
+    at: ColumnElement[datetime],
+    ids: Sequence[str],
+    now: datetime,
+) -> dict[str, ChangeRate]:
+    is_news = and_(at > sources.c.synced_at, at > now - MONTH)
+    query = (
+        select(sources.c.id, sources.c.synced_at, func.count(case((is_news, 1))))
+        .join(table, table.c.source_id == sources.c.id)
+        .where(sources.c.id.in_(ids), sources.c.synced_at.is_not(None))
+        .group_by(sources.c.id, sources.c.synced_at)
+    )
+    return {
+        id_: ChangeRate(round(news / _days(now - synced_at), 3))
+        for id_, synced_at, news in connection.execute(query)
+    }
+
+
+def _days(known_for: timedelta) -> float:
+    return min(max(known_for / timedelta(days=1), 1.0), 30.0)
+
+
+def costs(connection: Connection, ids: Sequence[str], *, now: datetime) -> dict[str, Decimal]:
+    """What models took for each in 30 days."""
+    query = (
+        select(model_calls.c.source_id, func.sum(model_calls.c.cost_usd))
+        .where(model_calls.c.source_id.in_(ids), model_calls.c.created_at > now - MONTH)
+        .group_by(model_calls.c.source_id)
+    )
+    return {id_: Decimal(str(cost)) for id_, cost in connection.execute(query) if cost is not None}
+
+
+def failures(connection: Connection, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Open dead letters of each, by class: how often each happened."""
+    query = (
+        select(
+            dead_letters.c.source_id,
+            dead_letters.c.error_class,
+            func.sum(dead_letters.c.occurrences),
+        )
+        .where(OPEN, dead_letters.c.source_id.in_(ids))
+        .group_by(dead_letters.c.source_id, dead_letters.c.error_class)
+    )
+    found: dict[str, dict[str, int]] = {}
+    for id_, error_class, count in connection.execute(query):
+        found.setdefault(id_, {})[error_class] = int(count)
+    return found

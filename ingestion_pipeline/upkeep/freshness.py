@@ -1,0 +1,113 @@
+"""How fresh sources are, as a heat map: who they are against how many of their intervals passed.
+
+A few sources have a row each; many are gathered by kind and tier, so that the picture stays small.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from io import BytesIO
+from typing import Any
+
+from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.upkeep.standing import Standing
+
+MOST_ROWS = 25  # sources that are named; more are gathered
+LIMITS = (1.0, 2.0, 3.0, 5.0, 10.0)  # intervals since the last success; the fourth is stale
+COLUMNS = ("≤ 1", "≤ 2", "≤ 3", "≤ 5", "≤ 10", "> 10", "never")
+NAME_CHARS = 32
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """How many sources stand where; `names` are of the rows, `COLUMNS` of the columns."""
+
+    names: tuple[str, ...]
+    counts: tuple[tuple[int, ...], ...]
+    is_gathered: bool
+
+
+def freshness(found: Sequence[Standing], *, now: datetime) -> Grid:
+    """The grid of all that is to be polled; what somebody switched off is not looked at."""
+    polled = [one for one in found if one.health is not Health.OFF]
+    is_gathered = len(polled) > MOST_ROWS
+    cells: Counter[tuple[str, int]] = Counter()
+    order: dict[str, None] = {}
+    for one in polled:
+        name = _group(one) if is_gathered else one.facts.id
+        order[name] = None
+        cells[name, column_of(one, now)] += 1
+    names = tuple(sorted(order) if is_gathered else order)
+    counts = tuple(tuple(cells[name, column] for column in range(len(COLUMNS))) for name in names)
+    return Grid(names=names, counts=counts, is_gathered=is_gathered)
+
+
+def _group(one: Standing) -> str:
+    return f"{one.facts.kind.value} {one.facts.tier.value}"
+
+
+def column_of(one: Standing, now: datetime) -> int:
+    """The column by how many of its intervals the last success is ago."""
+    if one.facts.last_success_at is None:
+        return len(COLUMNS) - 1
+    return bisect_left(LIMITS, (now - one.facts.last_success_at) / one.facts.interval)
+
+
+def freshness_picture(grid: Grid) -> bytes:
+    """A PNG of it; ValueError if there is nothing to draw."""
+    if not grid.names:
+        raise ValueError("there is no source to draw")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.colors import PowerNorm
+    from matplotlib.figure import Figure
+
+    rows = len(grid.names)
+    figure: Any = Figure(figsize=(7.5, 1.1 + 0.26 * rows), dpi=80, layout="constrained")
+    axes: Any = figure.subplots()
+    most = max(max(row) for row in grid.counts)
+    norm = PowerNorm(0.35, vmin=0, vmax=max(most, 1))  # one among thousands must show
+    axes.imshow(_shades(grid), cmap="RdYlGn_r", vmin=0, vmax=1, aspect="auto", alpha=0.25)
+    _label(axes, grid)
+    for y, row in enumerate(grid.counts):
+        for x, count in enumerate(row):
+            if count:
+                _cell(axes, x, y, count, strength=float(norm(count)))
+    out = BytesIO()
+    canvas: Any = FigureCanvasAgg(figure)
+    canvas.print_png(out)
+    return out.getvalue()
+
+
+def _shades(grid: Grid) -> list[list[float]]:
+    """The later the column, the redder, whoever stands in it."""
+    last = len(COLUMNS) - 1
+    return [[column / last for column in range(len(COLUMNS))] for _ in grid.names]
+
+
+def _cell(axes: Any, x: int, y: int, count: int, *, strength: float) -> None:  # noqa: ANN401
+    from matplotlib import colormaps
+    from matplotlib.patches import Rectangle
+
+    colour = colormaps["RdYlGn_r"](x / (len(COLUMNS) - 1))
+    place = (x - 0.5, y - 0.5)
+    axes.add_patch(Rectangle(place, 1, 1, facecolor=colour, alpha=0.35 + 0.65 * strength))
+    axes.text(x, y, f"{count:,}", ha="center", va="center", fontsize=8)
+
+
+def _label(axes: Any, grid: Grid) -> None:  # noqa: ANN401
+    axes.set_xticks(range(len(COLUMNS)), COLUMNS, fontsize=8)
+    axes.set_yticks(range(len(grid.names)), [_shown(one) for one in grid.names], fontsize=8)
+    axes.set_xlabel("intervals since the last success", fontsize=8)
+    of = "sources by kind and tier" if grid.is_gathered else "sources"
+    axes.set_title(f"freshness of {of}", fontsize=9)
+    axes.tick_params(length=0)
+    for side in ("top", "right", "bottom", "left"):
+        axes.spines[side].set_visible(False)
+
+
+def _shown(name: str) -> str:
+    return name if len(name) <= NAME_CHARS else name[: NAME_CHARS - 1] + "…"
