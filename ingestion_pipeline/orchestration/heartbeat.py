@@ -10,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work import claims, runs
 from ingestion_pipeline.work.worker import Worker
@@ -32,7 +33,8 @@ def working(
     thread.start()
     try:
         try:
-            yield worker
+            with logging_for(run=run_id, job=job):
+                yield worker
         finally:  # before anything is given back: a late heartbeat would take it again
             stop.set()
             thread.join()

@@ -10,15 +10,21 @@ _EVENTS = 500  # Dagster asks for each by its number, and a statement takes so m
 
 
 def forget_runs(
-    instance: dg.DagsterInstance, *, before: datetime, at_most: int, dry_run: bool = False
+    instance: dg.DagsterInstance,
+    *,
+    before: datetime,
+    at_most: int,
+    job: str | None = None,
+    dry_run: bool = False,
 ) -> int:
-    """Runs that ended before, the oldest first; how many went, or would.
+    """Runs (of the job, if one is named) that ended before, oldest first; how many went, or would.
 
     A run that has the newest materialization of an asset's partition stays however old it is:
     without it the partition would be shown as missing. Two at a time do no harm: what is gone is
     gone for both.
     """
-    newest_first = instance.get_run_ids(dg.RunsFilter(statuses=list(ENDED), updated_before=before))
+    ended = dg.RunsFilter(statuses=list(ENDED), updated_before=before, job_name=job)
+    newest_first = instance.get_run_ids(ended)
     if not newest_first:  # nothing more is asked of the storage, five minutes after five minutes
         return 0
     shown = _with_newest_materializations(instance)

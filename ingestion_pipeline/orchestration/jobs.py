@@ -84,11 +84,21 @@ def keep(
 
 
 def _forget_runs(context: dg.OpExecutionContext, shop: Workshop, *, dry_run: bool) -> int:
+    """Old runs of all jobs, and of this one sooner: it comes every five minutes, with a picture."""
     keep = shop.settings.retention
     with shop.store.read() as connection:
-        before = shop.store.clock.now(connection) - timedelta(seconds=keep.dagster_runs_seconds)
-    at_most = keep.dagster_runs_at_once
-    return forget_runs(context.instance, before=before, at_most=at_most, dry_run=dry_run)
+        now = shop.store.clock.now(connection)
+    seconds = {None: keep.dagster_runs_seconds, maintain.name: keep.maintenance_runs_seconds}
+    return sum(
+        forget_runs(
+            context.instance,
+            before=now - timedelta(seconds=age),
+            at_most=keep.dagster_runs_at_once,
+            job=job,
+            dry_run=dry_run,
+        )
+        for job, age in seconds.items()
+    )
 
 
 @dg.job(description="Keep the house: retention, tiers, checks, alerts, `source_health`.")

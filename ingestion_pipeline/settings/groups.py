@@ -271,6 +271,12 @@ class Retention(Group):
     dagster_runs_at_once: int = Field(
         default=500, ge=1, description="Dagster's runs that one maintenance takes away"
     )
+    maintenance_runs_seconds: int = Field(
+        default=3 * DAY, ge=0, description="Dagster's ended runs of maintain, one each 5 minutes"
+    )
+    alerts_seconds: int = Field(
+        default=90 * DAY, ge=62 * DAY, description="notices of alerts, once sent or muted"
+    )
     outbox_seconds: int = Field(
         default=7 * DAY, ge=0, description="outbox rows, once they are notices"
     )

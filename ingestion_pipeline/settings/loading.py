@@ -72,6 +72,11 @@ class Settings(Group):
         pattern=r"^(DEBUG|INFO|WARNING|ERROR|CRITICAL)$",
         description="DEBUG, INFO, WARNING, ERROR or CRITICAL",
     )
+    log_format: str = Field(
+        default="text",
+        pattern=r"^(text|json)$",
+        description="text, or json: a line on stderr with run, source and tracking id",
+    )
     browser: str = Field(
         default="", description="path of a Chromium; playwright's own or the system's by default"
     )

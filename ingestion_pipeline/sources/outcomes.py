@@ -7,7 +7,7 @@ takes everything back.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -16,6 +16,7 @@ from sqlalchemy import Boolean, Connection, Integer, String, Text, case, func, l
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
+from ingestion_pipeline.sources.poll_ends import after_strike, log_failures, log_successes
 from ingestion_pipeline.sources.polls import ensure_polls, make_due
 from ingestion_pipeline.sources.readers import readers_of
 from ingestion_pipeline.sources.source import Source, SourceStatus
@@ -30,8 +31,6 @@ from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, aft
 from ingestion_pipeline.work.task import (
     Move,
     Task,
-    TaskStatus,
-    finished,
     rearmed,
     released,
     retried,
@@ -125,6 +124,7 @@ def succeed(
         )
     pinned = _write_successes(connection, rows, now=now) if rows else []
     claims.apply(connection, moves, now=now)
+    log_successes([(one.task, one.changed) for one in polls])
     if pinned:
         ensure_polls(connection, pinned, now=now)
         make_due(connection, pinned, now=now)
@@ -232,6 +232,7 @@ def fail(
     given_back = len(moves) - len(retry_at)
     moves += _give_up(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
+    log_failures([(one.task, one.error) for one in polls])
     return Failed(retry_at=retry_at, given_back=given_back, given_up=len(lost))
 
 
@@ -269,7 +270,7 @@ def _give_up(
     for one in polls:
         standing = _after_giving_up(one, now=now, settings=settings, random=random)
         rows.append(_failure_row(one, standing))
-        moves.append(_after_strike(one, standing))
+        moves.append(after_strike(one.task, one.error, standing))
         if standing.status is not one.source.status:
             audit(
                 connection,
@@ -304,23 +305,6 @@ def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...
         standing.next_check_at,
         f"failed: {one.error.text}"[:500],
         one.error.error_class.value,
-    )
-
-
-def _after_strike(one: PollFailure, standing: polling.Standing) -> Move:
-    if standing.status is SourceStatus.DISABLED:
-        skipped = finished(one.task, status=TaskStatus.SKIPPED)
-        return replace(
-            skipped,
-            error_class=one.error.error_class.value,
-            error_code=one.error.code,
-            error=f"{standing.status_reason}: {one.error.text}",
-        )
-    return rearmed(
-        one.task,
-        not_before=standing.next_check_at,
-        priority=standing.tier.priority,
-        error=one.error,
     )
 
 

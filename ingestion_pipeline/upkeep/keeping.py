@@ -32,12 +32,14 @@ from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls, make_due
 from ingestion_pipeline.sources.readers import popular_sources
+from ingestion_pipeline.sources.recipient import ALERTS
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
     batch_items,
     dead_letters,
+    notices,
     outbox,
     pages,
     runs,
@@ -267,6 +269,20 @@ def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
     return connection.execute(delete(outbox).where(outbox.c.handled_at < before)).rowcount
 
 
+def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
+    """What was told of sources and the house: no subject of theirs comes twice.
+
+    Notices of records stay for ever, so that nobody is told of one twice.
+    """
+    before = now - timedelta(seconds=settings.retention.alerts_seconds)
+    statement = delete(notices).where(
+        notices.c.subject_kind.in_(ALERTS),
+        notices.c.status.in_(["sent", "muted"]),
+        notices.c.created_at < before,
+    )
+    return connection.execute(statement).rowcount
+
+
 SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
@@ -285,4 +301,5 @@ SWEEPS: dict[str, Sweep] = {
     "health": note_health,
     "budget": note_budget,
     "outbox": _outbox,
+    "alerts": _alerts,
 }

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import dagster as dg
+from dagster._core.definitions.run_request import InstigatorType
+from dagster._core.scheduler.instigation import TickStatus
 from sqlalchemy import insert
 
 from ingestion_pipeline.orchestration.history import forget_runs
@@ -54,6 +58,29 @@ def test_the_oldest_go_first_and_no_more_than_the_limit(instance: dg.DagsterInst
     assert forget_runs(instance, before=LATER, at_most=2) == 2
 
     assert kept(instance) == set(runs[2:])
+
+
+def test_one_jobs_runs_may_go_sooner_than_the_others(instance: dg.DagsterInstance) -> None:
+    @dg.job
+    def often() -> None: ...
+
+    kept_run = a_run(instance, summary)
+    for _ in range(2):
+        often.execute_in_process(instance=instance)
+
+    assert forget_runs(instance, before=LATER, at_most=10, job="often") == 2
+    assert kept(instance) == {kept_run}
+
+
+def test_ticks_are_kept_for_so_many_days(tmp_path: Path) -> None:
+    """Dagster purges them itself; five-second sensors leave 17,000 a day."""
+    shutil.copy(Path(__file__).parents[2] / "dagster.yaml", tmp_path)
+    with dg.DagsterInstance.from_config(str(tmp_path)) as real:
+        sensors = real.get_tick_retention_settings(InstigatorType.SENSOR)
+        schedules = real.get_tick_retention_settings(InstigatorType.SCHEDULE)
+
+    assert sensors[TickStatus.SKIPPED] == 2
+    assert sensors[TickStatus.SUCCESS] == schedules[TickStatus.SUCCESS] == 30
 
 
 def test_young_runs_and_those_that_go_on_stay(instance: dg.DagsterInstance) -> None:

@@ -1,0 +1,76 @@
+"""Our log as JSON lines: of which run and source, and nothing that a stranger said."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from ingestion_pipeline.settings.logs import OURS, about, configure, logging_for
+from ingestion_pipeline.sources.poll_ends import log_failures, log_successes
+from ingestion_pipeline.work.errors import Transient
+from ingestion_pipeline_tests.builders import a_task
+
+
+@pytest.fixture(autouse=True)
+def as_it_was() -> Iterator[None]:
+    yield
+    configure("INFO", "text")
+
+
+def lines(captured: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
+    return [json.loads(line) for line in captured.readouterr().err.splitlines()]
+
+
+def test_a_line_says_of_which_run_source_and_lineage_it_is(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("INFO", "json")
+    configure("INFO", "json")  # a second store of the same process adds no second line
+    with logging_for(run="r-1", job="poll_hot"):
+        log_successes([(a_task(), True), (a_task(), False)])
+        error = Transient("a.test said <b>secret</b>", code="http_503")
+        log_failures([(a_task(attempts=2), error)])
+
+    good, bad = lines(capsys)
+
+    ids = {"run": "r-1", "job": "poll_hot", "source": "series:solo"}
+    ids["tracking_id"] = a_task().tracking_id
+    assert ids.items() <= good.items()
+    assert (good["level"], good["message"]) == ("INFO", "the poll of series:solo succeeded")
+    assert ids.items() <= bad.items()
+    assert (bad["error_class"], bad["error_code"], bad["attempt"]) == ("transient", "http_503", 2)
+    assert "secret" not in json.dumps(bad)
+
+
+def test_an_error_is_told_by_its_class_and_frames_not_by_its_words(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    configure("INFO", "json")
+    try:
+        int("Authorization: canary")
+    except ValueError:
+        logging.getLogger(f"{OURS}.pages").warning(
+            "no\nluck", exc_info=True, extra=about(source="s", nothing=None)
+        )
+
+    [line] = lines(capsys)
+
+    assert (line["error"], line["message"], line["source"]) == ("ValueError", "no\nluck", "s")
+    assert "test_an_error_is_told" in str(line["stack"])
+    assert "canary" not in json.dumps(line)
+    assert "nothing" not in line
+
+
+def test_text_is_left_to_whoever_collects_it(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    configure("INFO", "json")
+    configure("WARNING", "text")
+    log_successes([(a_task(), True)])
+    log_failures([(a_task(), Transient("no", code="timeout"))])
+
+    assert caplog.messages == ["the poll of series:solo failed (timeout)"]
+    assert capsys.readouterr().err == ""
