@@ -23,7 +23,9 @@ from ingestion_pipeline.cli.output import say
     help="Answer GET /metrics on this port of 127.0.0.1 until it is interrupted; 0: any port.",
 )
 def metrics(*, out: Path | None, port: int | None) -> None:
-    """Print what Prometheus scrapes: queues, runs, polls, sources, models.
+    """Print the numbers as Prometheus text.
+
+    Queues, runs, polls, sources and models: what is counted, at this moment.
 
     Names and meanings stand in docs/operating.md.
     """
