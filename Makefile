@@ -30,7 +30,7 @@ dev: install ## UI and daemon on http://localhost:3000
 test: install system ## all tests
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -n 4 --dist loadfile --no-loadscope-reorder
 
-soak: install system ## the long forms: kill loops, 100,000 seeds, 100,000 pages
+soak: install system ## the long forms: kill loops, production's processes, 100,000 seeds, 100,000 pages
 	@$(WITH_BYTECODE) $(BIN)/pytest -q -m soak
 
 check: install formatted lint types test ## formatted, lint, types, tests
