@@ -27,8 +27,14 @@ if TYPE_CHECKING:
     from ingestion_pipeline.websites.reporting import AnalysisReport, RankedDay
     from ingestion_pipeline.websites.standing import WebsiteReport
 
-STATES = ("never-analysed", "not-started", "prompt-forming", "model-analysis")
-STATES += ("completed", "failed")
+STATES = (
+    "never-analysed",
+    "not-started",
+    "prompt-forming",
+    "model-analysis",
+    "completed",
+    "failed",
+)
 MOST_SHOWN = 300  # characters of a text; --json has all of it
 DAYS_SHOWN = 14  # of the history; --json has all of it
 
@@ -108,7 +114,7 @@ def _document(report: WebsiteReport) -> dict[str, Any]:
     from ingestion_pipeline.websites.visibility import visibility_rows
 
     last, complete = report.last, report.complete
-    history = [] if complete is None else complete.history
+    history: Sequence[RankedDay] = () if complete is None else complete.history
     return {
         "id": report.source.id,
         "url": report.source.url,

@@ -184,9 +184,9 @@ def visibility_table(report: AnalysisReport) -> str:
     """The business and its competitors on the same answers, the most visible first."""
     found = report.analysis
     everybody = {str(report.info.get("name")): found["overall"], **found["competitors"]}
-    lines = ["| name | visible | score | best rank |", "|---|--:|--:|--:|"]
+    lines = ["| name | visible | score | mean rank |", "|---|--:|--:|--:|"]
     for name, one in sorted(everybody.items(), key=lambda pair: -pair[1]["visibility"]):
-        rank = one["best_rank"] or ""
+        rank = one.get("mean_rank") or ""
         lines.append(f"| {plain(name)} | {one['visibility']:.0%} | {one['score']} | {rank} |")
     return "\n".join(lines)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import date, timedelta
 from io import BytesIO
 from typing import Any
 
@@ -11,6 +12,7 @@ from ingestion_pipeline.websites.reporting import RankedDay
 
 Axes = Any  # matplotlib's own annotations are partial
 
+LEAST_DAYS = 6  # between the ends of the plot
 MOST_LINES = 6  # more could not be told apart
 MOST_BARS = 8
 MOST_NAME_CHARS = 24
@@ -50,9 +52,18 @@ def _draw_time(axes: Axes, history: Sequence[RankedDay]) -> None:
         axes.plot(days, shares, ".-", label=_shown(name), alpha=0.7)
     axes.set_title("visible in % of answers", fontsize=9, parse_math=False)
     axes.set_ylim(-5, 105)
+    axes.set_xlim(*shown_days(history))
     axes.tick_params(labelsize=7)
     axes.tick_params(axis="x", labelrotation=30)
     axes.legend(fontsize=7)
+
+
+def shown_days(history: Sequence[RankedDay]) -> tuple[date, date]:
+    """The first and the last day of the plot: a week at least, or one day would lie in years."""
+    first, last = history[0].day, history[-1].day
+    missing = max(LEAST_DAYS - (last - first).days, 0)
+    before = missing // 2
+    return first - timedelta(days=before), last + timedelta(days=missing - before)
 
 
 def _percent(by_name: Mapping[str, Mapping[str, Any]], name: str) -> float:
@@ -67,10 +78,11 @@ def _draw_competitors(axes: Axes, name: str, last: RankedDay) -> None:
     bars += [(one, _percent(last.competitors, one)) for one in others[:MOST_BARS]]
     places = list(range(len(bars)))[::-1]
     colours = ["tab:blue", *["lightgrey"] * len(others)]
-    axes.barh(places, [share for _, share in bars], color=colours[: len(bars)])
+    drawn = axes.barh(places, [share for _, share in bars], color=colours[: len(bars)])
+    axes.bar_label(drawn, fmt="%.0f %%", fontsize=7, padding=2)
     axes.set_yticks(places)
     axes.set_yticklabels([_shown(one) for one, _ in bars], fontsize=7, parse_math=False)
-    axes.set_xlim(0, 100)
+    axes.set_xlim(0, 112)  # room for the label of a full bar
     axes.tick_params(axis="x", labelsize=7)
     axes.set_title(f"against competitors, {last.day}", fontsize=9, parse_math=False)
 

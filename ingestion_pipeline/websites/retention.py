@@ -41,7 +41,7 @@ def old_analyses(connection: Connection, settings: Settings, now: datetime) -> i
     return connection.execute(statement).rowcount
 
 
-def _ended_before(before: datetime) -> Select[tuple[int]]:
+def _ended_before(before: datetime) -> Select[int]:
     """Not the last complete one of a website, and none that a dead letter may revive."""
     complete = (
         select(func.max(website_analyses.c.id))
@@ -66,6 +66,6 @@ def _ended_before(before: datetime) -> Select[tuple[int]]:
     )
 
 
-def _locked(connection: Connection, query: Select[tuple[int]]) -> list[int]:
+def _locked(connection: Connection, query: Select[int]) -> list[int]:
     """What nobody else sweeps or revives at this moment is ours until the transaction ends."""
     return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())

@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from ingestion_pipeline.websites.picture import visibility_picture
+from ingestion_pipeline.websites.picture import shown_days, visibility_picture
 from ingestion_pipeline.websites.reporting import RankedDay
 
 PNG = b"\x89PNG"
@@ -38,3 +38,8 @@ def test_a_business_without_competitors_is_drawn_alone() -> None:
 def test_without_a_day_there_is_nothing_to_draw() -> None:
     with pytest.raises(ValueError, match="no ranking"):
         visibility_picture("Acme", [])
+
+
+def test_the_plot_shows_a_week_at_least() -> None:
+    assert shown_days([a_day(10)]) == (date(2026, 3, 7), date(2026, 3, 13))
+    assert shown_days([a_day(1), a_day(20)]) == (date(2026, 3, 1), date(2026, 3, 20))
