@@ -18,6 +18,7 @@ from ingestion_pipeline.companies.matching.analysing import Analyst
 from ingestion_pipeline.companies.matching.detail_asking import DetailAsker
 from ingestion_pipeline.companies.matching.judging import Rules, Stage, next_stage
 from ingestion_pipeline.companies.matching.results import write_results
+from ingestion_pipeline.companies.matching.rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.scraping import (
     FORBIDDEN,
     GONE,
@@ -37,6 +38,7 @@ from ingestion_pipeline.companies.matching.work import (
     open_listings,
 )
 from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
@@ -95,6 +97,7 @@ class ListingSlice:
         self._asker = asker
         self._clock = clock
         self._visitor = PoliteVisitor(fetcher, None, clock, shop.settings)
+        self._archive = SnapshotArchive(shop.store, shop.content)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
         self._ends = time.monotonic() + limit
@@ -243,7 +246,15 @@ class ListingSlice:
         if not isinstance(answer, NewPage):
             raise Transient(f"{item.detail.visit.url} was not sent", code="empty_body")
         now = self._clock.now()
-        return await read_detail(answer, item.detail, item.source, now=now, asker=self._asker)
+        found = await read_detail(answer, item.detail, item.source, now=now, asker=self._asker)
+        return {**found, SNAPSHOT: await asyncio.to_thread(self._kept, answer, item.source.id)}
+
+    def _kept(self, answer: NewPage, source_id: str) -> int:
+        """The page is a snapshot: what the listing says can be looked up there."""
+        now = self._clock.now()
+        stored = self._archive.store([(source_id, answer)], now=now)
+        with self._shop.store.begin() as connection:
+            return self._archive.keep(connection, stored, now=now)[0]
 
     async def _left_out(self, item: _Item, error: WorkError, stack: str) -> None:
         """A page that is gone ends its listing; one that is forbidden is done without."""

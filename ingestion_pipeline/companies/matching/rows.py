@@ -32,6 +32,7 @@ from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import job_listings, job_matches
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
+SNAPSHOT = "detail_snapshot_id"
 NEW, WITHDRAWN = "new", "withdrawn"
 
 _VERDICT = {
@@ -52,6 +53,7 @@ _SCRAPED = {
     "salary": Json,
     "posted_at": UtcDateTime(),
     "valid_until": UtcDateTime(),
+    SNAPSHOT: Id,
 }
 SCRAPED_COLUMNS = tuple(_SCRAPED)
 _KEYS = {"id": Id, "fingerprint": String(64), "content_hash": String(64), "quality": Json}

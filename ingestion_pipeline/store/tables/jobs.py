@@ -92,6 +92,7 @@ job_listings = Table(
     Column("filter_result", Json, comment="passed, totals, and each item with its reason"),
     Column("match_result", Json, comment="score, adjustments, skills; also of what did not fit"),
     Column("snapshot_id", Id, comment="the body that states it"),
+    Column("detail_snapshot_id", Id, comment="its own page, if that was read"),
     Column("tracking_id", String(36), nullable=False),
     Column("first_seen_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),

@@ -13,8 +13,14 @@ from ingestion_pipeline.companies.matching.judging import same_content
 from ingestion_pipeline.companies.matching.scraping import main_text
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.store.tables import dead_letters, job_listings, job_matches, tasks
-from ingestion_pipeline_tests.companies.matching.listings import GOOD, Listings
+from ingestion_pipeline.store.tables import (
+    dead_letters,
+    job_listings,
+    job_matches,
+    snapshots,
+    tasks,
+)
+from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 
 POSTING = {
@@ -54,6 +60,20 @@ def test_a_description_that_the_list_lacks_is_read_from_the_listings_page(
     )
     assert listing.salary["maximum"] == "190000"
     assert web.robots_requests
+
+
+def test_the_page_that_was_read_is_kept_as_a_snapshot_of_its_board(
+    some: Listings, web: FakeWeb
+) -> None:
+    web.routes |= {"/1": PLAIN}
+    id_ = some.add(description=None)
+
+    some.run()
+
+    [snapshot] = some.rows(snapshots)
+    assert some.row(job_listings, id_).detail_snapshot_id == snapshot.id
+    assert (snapshot.url, snapshot.source_id) == ("http://jobs.test/1", BOARD)
+    assert some.shop.content.get(snapshot.body_hash).decode() == PLAIN
 
 
 def test_a_page_without_data_for_machines_gives_its_main_part(some: Listings, web: FakeWeb) -> None:
