@@ -21,7 +21,8 @@ MAX_DESCRIPTION_CHARACTERS = 200_000  # the longest of our samples has 20,000
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _MARKUP = re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE)
-_ESCAPED_MARKUP = re.compile(r"&lt;/?[a-z]", re.IGNORECASE)
+_ESCAPED_MARKUP = re.compile(r"&(?:amp;)?lt;/?[a-z]", re.IGNORECASE)
+MOST_ESCAPES = 2  # once by the board, once more by what stands before it
 # Line ends that were escaped once too often: a backslash and an n before markup or a blank.
 _WRITTEN_LINE_END = re.compile(r"(?:\\r)?\\n(?=\s|<|\\|$)")
 _POSTED = re.compile(r"^(?:job )?posted(?: on)?:?\s+", re.IGNORECASE)
@@ -115,7 +116,7 @@ def _written(number: float) -> str | None:
 
 
 def description_of(*parts: str | None) -> str | None:
-    """Markup, escaped once or not at all, or plain text as one piece of Markdown.
+    """Markup, escaped once, twice or not at all, or plain text as one piece of Markdown.
 
     A part that is too deep or too large to be read is left out.
     """
@@ -126,7 +127,9 @@ def description_of(*parts: str | None) -> str | None:
 
 def _described(part: str) -> str:
     part = _WRITTEN_LINE_END.sub("\n", part)
-    if not _MARKUP.search(part) and _ESCAPED_MARKUP.search(part):
+    for _ in range(MOST_ESCAPES):
+        if _MARKUP.search(part) or not _ESCAPED_MARKUP.search(part):
+            break
         part = unescape(part)
     if not _MARKUP.search(part):
         return readable(unescape(part))
