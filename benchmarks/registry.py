@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import claims, crawl, exports, extraction, ingestion, listings, polls
+from benchmarks import claims, crawl, exports, extraction, ingestion, listings, polls, scale
 from benchmarks.database import Database
+from benchmarks.polling import delays
 from benchmarks.table import Measured
 
 SQLITE, POSTGRESQL = "SQLite", "PostgreSQL"
@@ -71,10 +72,22 @@ ALL = (
         ),
     ),
     Benchmark(
+        name="polling",
+        full=delays.measure,
+        quick=partial(delays.measure, sizes=delays.Sizes(sources=2, days=60)),
+        databases=(SQLITE,),
+        quick_databases=(SQLITE,),
+    ),
+    Benchmark(
         name="polls",
         full=polls.measure,
         quick=partial(polls.measure, count=500),
         quick_databases=(SQLITE,),
+    ),
+    Benchmark(
+        name="scale",
+        full=scale.measure,
+        quick=partial(scale.measure, sizes=scale.Sizes(sources=(1_000, 5_000), chapters=100_000)),
     ),
 )
 

@@ -165,7 +165,9 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.catalogs.readings.expected_cost import catalog_facts
     from ingestion_pipeline.catalogs.recipes.stored import recipe_facts
     from ingestion_pipeline.sources.belonging import homes
+    from ingestion_pipeline.sources.expectation import expectation
     from ingestion_pipeline.sources.lookup import UnknownSource
+    from ingestion_pipeline.sources.price import market
     from ingestion_pipeline.sources.status import watched_source
     from ingestion_pipeline.work.dead_letters import Chosen, list_letters, state_of
 
@@ -175,7 +177,8 @@ def show(*, source_id: str, as_json: bool) -> None:
             raise UnknownSource(source_id)
         letters = list_letters(connection, Chosen(source_id=source_id), decided=True, limit=3)
         home = homes(connection, [source_id])[source_id]
-        crawl = recipe_facts(connection, watched.source)
+        expected = expectation(watched.source, market(connection, settings), now=now)
+        crawl = expected | recipe_facts(connection, watched.source)
         crawl |= catalog_facts(connection, watched.source, settings)
     facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | crawl
     if watched.source.kind is Kind.SERIES:

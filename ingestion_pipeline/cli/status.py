@@ -58,6 +58,7 @@ def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[
 
 def _found(*, limit: int | None) -> dict[str, Any]:
     """All that is shown, by stable keys; at most so many sources, the worst."""
+    from ingestion_pipeline.sources.pressure import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
     from ingestion_pipeline.upkeep.house import is_silent, last_pulse, month_budget
     from ingestion_pipeline.upkeep.report import as_row, reported
@@ -70,6 +71,7 @@ def _found(*, limit: int | None) -> dict[str, Any]:
         shown = reported(connection, standing[:limit], settings, now=now)
         pulse = last_pulse(connection)
         budget = month_budget(connection, settings, now=now)
+        held_up = backlog(connection, now=now, limit=settings.polling.backlog_limit)
         return {
             "now": now,
             "sources": [as_row(one) for one in shown],
@@ -82,6 +84,7 @@ def _found(*, limit: int | None) -> dict[str, Any]:
             "website_phases": [asdict(one) for one in phase_metrics(connection, now=now)],
             "daemon": {"last_tick_at": pulse, "is_silent": is_silent(pulse, settings, now=now)},
             "budget": asdict(budget) | {"percent": budget.percent},
+            "polling_paused": str(held_up) if held_up else None,
         }
 
 
@@ -92,6 +95,8 @@ def _say(found: dict[str, Any]) -> None:
     if left:
         say(f"and {left} that do no worse; `ingest status --all` shows them\n")
     say(_summary(found))
+    if found["polling_paused"]:
+        say(found["polling_paused"])
     for one in found["waiting_hosts"]:
         say(f"host {one['host']} is waited for: another run has it")
     if found["daemon"]["is_silent"]:

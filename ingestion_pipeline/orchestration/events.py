@@ -3,6 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from datetime import datetime
+from typing import Any
 
 import dagster as dg
 
@@ -35,6 +36,17 @@ def materialization(report: SourceReport) -> dg.AssetMaterialization:
     return dg.AssetMaterialization(
         asset_key="chapters", partition=report.source_id, metadata=metadata
     )
+
+
+def expected(facts: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
+    """When a source is checked and why, as numbers that become plots and a sentence."""
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    return {
+        name: dg.MetadataValue.text(fact)
+        if isinstance(fact, str)
+        else dg.MetadataValue.float(float(fact))
+        for name, fact in known.items()
+    }
 
 
 def declared(source: Source, *, problems: int) -> dict[str, dg.MetadataValue]:

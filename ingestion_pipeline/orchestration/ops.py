@@ -24,7 +24,11 @@ from ingestion_pipeline.orchestration.events import (
     why_late,
 )
 from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS, polled_events
+from ingestion_pipeline.orchestration.polled_events import (
+    POLLED_EVENTS,
+    polled_events,
+    with_expectations,
+)
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
@@ -34,6 +38,8 @@ from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.reported import lock_sources, mark_reported, unreported
+from ingestion_pipeline.sources.sharding import measured_pace, pace_name
+from ingestion_pipeline.sources.tuning import tune, tuned
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
 
@@ -107,9 +113,26 @@ def report(
         with _working(context, shop, batch):
             yield from _materializations(context, shop, batch)
             yield from changed_checks(context.instance, shop, told_by(batch["keys"]))
+        _remember_pace(context, shop, batch)
         heartbeat.end(shop.store, run_id=context.run_id)
         yield from _numbers(context, batch)
         _pass_verdict(shop, batch)
+
+
+def _remember_pace(context: dg.OpExecutionContext, shop: Workshop, batch: Batch) -> None:
+    """How fast runs of this tier are, for whoever parts the next work."""
+    tier = context.run.tags.get(tags.TIER)
+    if batch["keys"] is not None or tier is None:
+        return
+    counts = PollCounts(**batch["counts"])
+    polls = counts.changed + counts.unchanged + counts.begun + counts.failed
+    with shop.store.begin() as connection:
+        now = shop.store.clock.now(connection)
+        before = tuned(connection).get(pace_name(tier))
+        seconds = (now - batch["started_at"]).total_seconds()
+        pace = measured_pace(before, polls=polls, seconds=seconds)
+        if pace is not None and pace != before:
+            tune(connection, {pace_name(tier): pace}, now=now)
 
 
 def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output[None]]:
@@ -130,7 +153,7 @@ def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | No
         kind=POLL,
         priority=Tier(context.run.tags[tags.TIER]).priority,
         shard=shard_of(context),
-        shards=shop.settings.polling.shards,
+        shards=int(context.run.tags.get(tags.SHARDS) or shop.settings.polling.shards),
     )
 
 
@@ -158,23 +181,29 @@ def _materializations(
             with shop.store.begin() as connection:
                 some = fresh[start : start + TOLD_AT_ONCE]
                 lock_sources(connection, some)
-                yield from _tell(context, connection, some)
+                yield from _tell(context, shop, connection, some)
         return
     limit = shop.settings.polling.reported_events
     for told in range(0, limit, TOLD_AT_ONCE):
         with shop.store.begin() as connection:
             some = min(TOLD_AT_ONCE, limit - told)
             changed = unreported(connection, POLLED_EVENTS.keys(), limit=some)
-            yield from _tell(context, connection, changed)
+            yield from _tell(context, shop, connection, changed)
         if not changed:
             return
 
 
 def _tell(
-    context: dg.OpExecutionContext, connection: Connection, source_ids: Sequence[str]
+    context: dg.OpExecutionContext,
+    shop: Workshop,
+    connection: Connection,
+    source_ids: Sequence[str],
 ) -> Iterator[dg.AssetMaterialization]:
     for kind, ids in polled_events(source_ids):
-        found = POLLED_EVENTS[kind](connection, ids)
+        now = shop.store.clock.now(connection)
+        found = with_expectations(
+            connection, POLLED_EVENTS[kind](connection, ids), now=now, settings=shop.settings
+        )
         register_keys(context.instance, SETS[kind].name or "", ids)
         yield from found
     mark_reported(connection, source_ids)

@@ -9,15 +9,22 @@ from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.jobs import POLL_JOBS, maintain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.sources import Tier
-from ingestion_pipeline.sources.due import due_shards
+from ingestion_pipeline.sources.due import due_counts
+from ingestion_pipeline.sources.pressure import backlog
+from ingestion_pipeline.sources.sharding import pace_name, shard_count, shards_of
+from ingestion_pipeline.sources.tuning import tuned
 
 # A tick may come oftener than its tier is polled: who is due is decided in sources/, not here.
 # The slower ticks keep off the HOT one's minutes: on a host they share, they would find it busy.
+NOT_BEGUN = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED]
 TICKS = {Tier.HOT: "*/5 * * * *", Tier.WARM: "3-59/15 * * * *", Tier.COLD: "7 * * * *"}
 
 
-def run_for(tier: Tier, shard: int, *, key: str) -> dg.RunRequest:
-    """The run that drains one shard; Dagster never forgets a key, not even a failed run's."""
+def run_for(tier: Tier, shard: int, *, key: str, shards: int | None = None) -> dg.RunRequest:
+    """The run that drains one shard; Dagster never forgets a key, not even a failed run's.
+
+    `shards` is how many there are, where the load and not the settings have decided it.
+    """
     return dg.RunRequest(
         job_name=POLL_JOBS[tier].name,
         run_key=f"{tier.value}:{shard}:{key}",
@@ -25,6 +32,7 @@ def run_for(tier: Tier, shard: int, *, key: str) -> dg.RunRequest:
             tags.TIER: tier.value,
             tags.SHARD: f"{tier.value}:{shard}",
             tags.PRIORITY: str(-tier.priority),
+            **({} if shards is None else {tags.SHARDS: str(shards)}),
         },
     )
 
@@ -43,14 +51,35 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         tick: datetime = context.scheduled_execution_time
         with workshop.open() as shop, shop.store.read() as connection:
+            limits = shop.settings.polling
             now = shop.store.clock.now(connection)
-            shards = due_shards(connection, tier, now=now, shards=shop.settings.polling.shards)
-        if not shards:
+            held_up = backlog(connection, now=now, limit=limits.backlog_limit)
+            due = due_counts(connection, tier, now=now)
+            pace = tuned(connection).get(pace_name(tier.value))
+        if held_up is not None:
+            yield dg.SkipReason(str(held_up))
+            return
+        count = shard_count(sum(due.values()), pace=pace, limits=limits)
+        told = None if count == limits.shards else count
+        # an instance that lives in memory, as in tests, cannot be opened a second time
+        queued = _queued_shards(context.instance, tier) if context.instance_ref else set[str]()
+        requests = [
+            run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}", shards=told)
+            for shard in shards_of(due, count)
+        ]
+        if not due:
             yield dg.SkipReason(f"no {tier.value.upper()} source is due")
-        for shard in shards:
-            yield run_for(tier, shard, key=f"{tick:%Y%m%dT%H%M}")
+        elif all(one.tags[tags.SHARD] in queued for one in requests):
+            yield dg.SkipReason(f"{sum(due.values())} sources are due, and their runs wait already")
+        yield from (one for one in requests if one.tags[tags.SHARD] not in queued)
 
     return poll
+
+
+def _queued_shards(instance: dg.DagsterInstance, tier: Tier) -> set[str]:
+    """The shards whose last run has not begun: it will find what has become due since."""
+    waiting = dg.RunsFilter(statuses=NOT_BEGUN, tags={tags.TIER: tier.value})
+    return {run.tags.get(tags.SHARD, "") for run in instance.get_runs(waiting)}
 
 
 maintenance = dg.ScheduleDefinition(

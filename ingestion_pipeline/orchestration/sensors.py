@@ -35,6 +35,7 @@ from ingestion_pipeline.sources.arrivals import import_files, partition_keys
 from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shards
 from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.pressure import backlog
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.systems import definition_check
 from ingestion_pipeline.upkeep.house import RUN_FAILED, beat, note_run_failure
@@ -187,8 +188,11 @@ def pending_work(
     """
     with workshop.open() as shop, shop.store.read() as connection:
         now = shop.store.clock.now(connection)
-        waiting: list[tuple[Tier, int]] = unscheduled_shards(
-            connection, now=now, shards=shop.settings.polling.shards
+        held_up = backlog(connection, now=now, limit=shop.settings.polling.backlog_limit)
+        waiting: list[tuple[Tier, int]] = (
+            []
+            if held_up
+            else unscheduled_shards(connection, now=now, shards=shop.settings.polling.shards)
         )
         is_news_waiting = is_work_waiting(connection, now=now)
         crawling = waiting_sources(
@@ -203,7 +207,7 @@ def pending_work(
             WEBSITES_SHARD: is_website_waiting(connection, now=now),
         }
     if not (waiting or is_news_waiting or crawl_shards or any(drained.values())):
-        yield dg.SkipReason("no retry is due and no claim has expired")
+        yield dg.SkipReason(str(held_up or "no retry is due and no claim has expired"))
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
         if not _is_queued(context.instance, request.tags[tags.SHARD]):

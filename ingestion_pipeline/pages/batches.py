@@ -127,8 +127,7 @@ def _load(shop: Workshop, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
         and row["source_id"] in sources
         and tasks[row["task_id"]].fence == row["fence"]
     ]
-    lost = {row["task_id"] for row in rows} - {item.task.id for item in items}
-    if lost:
+    if lost := {row["task_id"] for row in rows} - {item.task.id for item in items}:
         with shop.store.begin() as connection:
             _drop_items(connection, batch_id, sorted(lost))
     return items, PollCounts(changed=-len(lost), lost=len(lost))
@@ -268,8 +267,8 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
                 bury_listing(connection, item.task, _pages([item]), result.outcome, now=now)
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
-    counts = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
-    return Ingestion(ingested=list(results), counts=counts)
+    ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
+    return Ingestion(ingested=list(results), counts=ended)
 
 
 def _pages(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
@@ -293,6 +292,7 @@ def _success(item: BatchItem, result: Ingested) -> PollSuccess:
         content_hash=item.content_hash,
         reader=item.reader,
         newest_at=result.newest_at,
+        published=result.published,
         # a listing that was not believed has not answered what the last good one left open
         needs_full_read=result.needs_full_read
         or (result.quarantined and item.source.needs_full_read),

@@ -37,6 +37,8 @@ from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure
+from ingestion_pipeline.sources.sharding import claim_size
+from ingestion_pipeline.sources.tuning import tuned
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.claims import Wanted
@@ -61,6 +63,7 @@ class FetchSlice:
         self._fetcher = fetcher
         self._clock = SteadyClock(shop.store.now())
         self._hosts = LeasedHosts(shop, worker, fetcher, self._clock)
+        self._batch_size = self._claim_size()
         self._ends = time.monotonic() + shop.settings.polling.slice_seconds
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
@@ -77,6 +80,11 @@ class FetchSlice:
         )
         self._retry_at: dict[str, datetime] = {}
         self._fatal: Fatal | None = None
+
+    def _claim_size(self) -> int:
+        with self._shop.store.read() as connection:
+            paces = [value for name, value in tuned(connection).items() if name.startswith("pace:")]
+        return claim_size(max(paces, default=None), self._shop.settings.polling)
 
     async def run(self, wanted: Wanted) -> Fetching:
         """Drain what is wanted; a fatal error is raised when everything else is written down."""
@@ -132,7 +140,7 @@ class FetchSlice:
 
     def _room_for(self, wanted: Wanted) -> int:
         """How many more may be claimed; none while little has changed since the last claim."""
-        size = self._shop.settings.polling.batch_size
+        size = self._batch_size
         room = size - len(self._open)
         is_soon = bool(self._visits) and (room * 4 < size or time.monotonic() < self._claim_at)
         is_asked = wanted.source_ids is None or bool(wanted.source_ids)

@@ -30,7 +30,8 @@ class StoredPage:
 class Ingested:
     """What a reading came to for one source; a quarantined one has changed nothing.
 
-    One that `is_buried` waits in the dead letters, with its body, for somebody to look at it.
+    `published` are the dates that its new records state. One that `is_buried` waits in the dead
+    letters, with its body, for somebody to look at it.
     """
 
     source_id: str
@@ -40,6 +41,7 @@ class Ingested:
     withdrawn: int = 0
     quarantined: bool = False
     newest_at: datetime | None = None
+    published: Sequence[datetime] = ()
     needs_full_read: bool = False
     record_count: int = 0
     is_buried: bool = False

@@ -101,6 +101,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
         updated=len(plan.changed_links),
         withdrawn=len(plan.withdrawn),
         newest_at=_newest_at(plan, now=now),
+        published=[one.published_at for one in _news(plan) if one.published_at],
         needs_full_read=bool(plan.missing_once),
         record_count=source.record_count
         + len(plan.new_links)
@@ -124,12 +125,17 @@ def _outcome(plan: Plan) -> str:
 
 def _newest_at(plan: Plan, *, now: datetime) -> datetime | None:
     """When the source last brought something new: by its own dates at the first sync."""
-    new = [chapter for chapter in plan.new_links if chapter.key not in plan.renumbered]
+    new = _news(plan)
     if not new:
         return None
     if plan.listing.source.synced_at is not None:
         return now
     return max(past(chapter.published_at, now) for chapter in new)
+
+
+def _news(plan: Plan) -> list[Chapter]:
+    """What the source had under no number before."""
+    return [chapter for chapter in plan.new_links if chapter.key not in plan.renumbered]
 
 
 def past(moment: datetime | None, now: datetime) -> datetime:

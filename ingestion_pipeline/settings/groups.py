@@ -14,62 +14,6 @@ class Group(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Polling(Group):
-    """How a run drains due sources."""
-
-    shards: int = Field(
-        default=2, ge=1, le=256, description="runs per tier and tick, by hash of the host"
-    )
-    batch_size: int = Field(default=500, ge=1, le=5_000, description="sources claimed at a time")
-    slice_seconds: int = Field(
-        default=300, ge=1, le=800, description="a run claims no more after this"
-    )
-    concurrency: int = Field(
-        default=32, ge=1, le=256, description="hosts fetched from at the same time"
-    )
-    jitter_share: float = Field(
-        default=0.1, ge=0, le=0.5, description="next check moves by up to this share"
-    )
-    partition_limit: int = Field(
-        default=25_000, ge=1, le=100_000, description="partitions of a kind; Dagster's ceiling"
-    )
-    reported_events: int = Field(
-        default=100, ge=1, le=5_000, description="materializations logged per run"
-    )
-
-
-class Interval(Group):
-    """Seconds between two checks, by kind and tier."""
-
-    series_hot: int = Field(default=15 * 60, ge=1, description="seconds")
-    series_warm: int = Field(default=4 * HOUR, ge=1, description="seconds")
-    series_cold: int = Field(default=DAY, ge=1, description="seconds")
-    job_board_hot: int = Field(default=HOUR, ge=1, description="seconds")
-    job_board_warm: int = Field(default=6 * HOUR, ge=1, description="seconds")
-    job_board_cold: int = Field(default=DAY, ge=1, description="seconds")
-    catalog_hot: int = Field(default=DAY, ge=1, description="seconds")
-    catalog_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
-    catalog_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
-    website_hot: int = Field(default=DAY, ge=1, description="seconds")
-    website_warm: int = Field(default=7 * DAY, ge=1, description="seconds")
-    website_cold: int = Field(default=30 * DAY, ge=1, description="seconds")
-    company_hot: int = Field(default=7 * DAY, ge=1, description="seconds")
-    company_warm: int = Field(default=30 * DAY, ge=1, description="seconds")
-    company_cold: int = Field(default=90 * DAY, ge=1, description="seconds")
-
-
-class Tiers(Group):
-    """When an `auto` source warms and cools; age is counted from the last new record."""
-
-    hot_for_seconds: int = Field(default=DAY, ge=1, description="HOT this long after a new record")
-    warm_for_seconds: int = Field(
-        default=7 * DAY, ge=1, description="then WARM this long, then COLD"
-    )
-    hot_readers: int = Field(
-        default=100, ge=0, description="HOT in any case with more followers than this"
-    )
-
-
 class Breaker(Group):
     """When a failing source is left alone."""
 

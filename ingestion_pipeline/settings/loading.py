@@ -19,19 +19,17 @@ from ingestion_pipeline.settings.groups import (
     Group,
     Hosts,
     Ingest,
-    Interval,
     Notices,
-    Polling,
     Rendering,
     Retention,
     Runs,
     Snapshots,
-    Tiers,
     Work,
 )
 from ingestion_pipeline.settings.jobs import Boards, Company, Filter, Match
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
 from ingestion_pipeline.settings.operating import Health
+from ingestion_pipeline.settings.polling import Interval, Polling, Prior, Tiers
 from ingestion_pipeline.settings.websites import Website
 
 PREFIX = "INGESTION_"
@@ -105,6 +103,7 @@ class Settings(Group):
     )
     polling: Polling = Polling()
     interval: Interval = Interval()
+    prior: Prior = Prior()
     tiers: Tiers = Tiers()
     breaker: Breaker = Breaker()
     work: Work = Work()
@@ -182,6 +181,10 @@ class Settings(Group):
     def interval_seconds(self, kind: str, tier: str) -> int:
         """Seconds between two checks of a source of this kind in this tier."""
         return int(getattr(self.interval, f"{kind}_{tier}"))
+
+    def prior_days(self, kind: str) -> float:
+        """Days between two changes that are expected of a source of this kind."""
+        return float(getattr(self.prior, f"{kind}_days"))
 
 
 OTHER_VARIABLES = frozenset({"INGESTION_SAMPLES"})  # read by the tests alone

@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from random import Random
+from typing import Any
 
 from sqlalchemy import Connection, case, func, null, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
+from ingestion_pipeline.sources.change_rate import learned, rhythm_of
+from ingestion_pipeline.sources.evidence import changes_found
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.outcomes import habits_of
 from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls
+from ingestion_pipeline.sources.price import market
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources, tasks
@@ -34,10 +39,16 @@ def begin(
 ) -> None:
     """The polls wait for their next time; each source says what was begun."""
     moves: list[claims.Move] = []
+    prices = market(connection, settings)
     for task, source, said in polls:
         newest = source.last_new_at
         standing = polling.after_success(
-            source, last_new_at=newest, now=now, settings=settings, random=random
+            source,
+            last_new_at=newest,
+            now=now,
+            settings=settings,
+            random=random,
+            habits=habits_of(source, rhythm_of(source.rhythm), prices),
         )
         # While the breaker is open, the next walk is the next probe and no sooner.
         next_check_at = (
@@ -51,6 +62,8 @@ def begin(
             .values(
                 tier=case((sources.c.tier_pinned, sources.c.tier), else_=standing.tier.value),
                 next_check_at=next_check_at,
+                changes_per_day=standing.changes_per_day,
+                checks_per_day=standing.checks_per_day,
                 last_checked_at=now,
                 untold_polls=sources.c.untold_polls + 1,
                 poll_count=sources.c.poll_count + 1,
@@ -58,8 +71,7 @@ def begin(
                 updated_at=now,
             )
         )
-        priority = standing.tier.priority
-        moves.append(rearmed(task, not_before=next_check_at, priority=priority))
+        moves.append(rearmed(task, not_before=next_check_at, priority=standing.priority))
     claims.apply(connection, moves, now=now)
 
 
@@ -74,6 +86,7 @@ def complete(
 ) -> None:
     """The walk got through: the breaker is closed, and the source is as it was found."""
     news = now if has_news else null()
+    rhythm = _rhythm(connection, source_id, now=now) if has_news else sources.c.rhythm
     connection.execute(
         update(sources)
         .where(sources.c.id == source_id)
@@ -96,9 +109,17 @@ def complete(
             last_outcome=outcome,
             last_error_class=None,
             record_count=records,
+            rhythm=rhythm,
             updated_at=now,
         )
     )
+
+
+def _rhythm(connection: Connection, source_id: str, *, now: datetime) -> dict[str, Any]:
+    """With the change that a walk has found; a first one found all there is, which is none."""
+    source = sources_by_id(connection, [source_id])[source_id]
+    found = changes_found(source, published=(), has_news=True, now=now)
+    return learned(rhythm_of(source.rhythm), found).to_json()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, func, or_, select
+from sqlalchemy import Connection, Select, and_, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.source import SourceStatus, Tier
 from ingestion_pipeline.store.tables import ACTIVE, sources, tasks
@@ -19,6 +20,39 @@ def due_shards(connection: Connection, tier: Tier, *, now: datetime, shards: int
     """The shards of the tier that have a source due."""
     query = _due_polls(now, shards).where(tasks.c.priority == tier.priority)
     return [shard for _, shard in _shards(connection, query)]
+
+
+def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int, int]:
+    """How many sources of the tier are due, by the hash of their host."""
+    query = (
+        select(tasks.c.shard, func.count())
+        .where(
+            ACTIVE,
+            tasks.c.kind == POLL,
+            tasks.c.not_before <= now,
+            _claimable(now),
+            tasks.c.priority == tier.priority,
+        )
+        .group_by(tasks.c.shard)
+    )
+    return {hashed: count for hashed, count in connection.execute(query)}  # noqa: C416 - rows
+
+
+def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Polls that have been due for long move up a tier; how many. None waits for ever."""
+    before = now - timedelta(seconds=settings.polling.aged_seconds)
+    statement = (
+        update(tasks)
+        .where(
+            ACTIVE,
+            tasks.c.kind == POLL,
+            tasks.c.priority.in_([Tier.WARM.priority, Tier.COLD.priority]),
+            tasks.c.not_before < before,
+            tasks.c.status == TaskStatus.PENDING.value,
+        )
+        .values(priority=tasks.c.priority - 1)
+    )
+    return connection.execute(statement).rowcount
 
 
 def unscheduled_shards(

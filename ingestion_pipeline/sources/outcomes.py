@@ -12,14 +12,23 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Boolean, Connection, Integer, String, Text, case, func, literal, null, update
+from sqlalchemy import Connection, Integer, String, Text, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
+from ingestion_pipeline.sources.change_rate import Rhythm
 from ingestion_pipeline.sources.poll_ends import after_strike, log_failures, log_successes
 from ingestion_pipeline.sources.polls import ensure_polls, make_due
+from ingestion_pipeline.sources.price import Market, market
 from ingestion_pipeline.sources.readers import readers_of
 from ingestion_pipeline.sources.source import Source, SourceStatus
+from ingestion_pipeline.sources.success_rows import (
+    PollSuccess,
+    rhythm_after,
+    success_row,
+    unless_pinned,
+    write_successes,
+)
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import sources
@@ -30,35 +39,10 @@ from ingestion_pipeline.work.errors import WALL_CODES
 from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import (
     Move,
-    Task,
     rearmed,
     released,
     retried,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PollSuccess:
-    """A poll that got through.
-
-    With `is_read` its listing was read and believed in this transaction, with `changed` it also led
-    to a row that is new or different; `updated` and `withdrawn` say how many.
-    """
-
-    task: Task
-    source: Source
-    outcome: str
-    etag: str | None
-    last_modified: str | None
-    is_read: bool = False
-    changed: bool = False
-    updated: int = 0
-    withdrawn: int = 0
-    content_hash: str | None = None
-    reader: str | None = None
-    newest_at: datetime | None = None
-    needs_full_read: bool = False
-    record_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,25 +61,6 @@ class Failed:
     given_up: int
 
 
-_SUCCESS_COLUMNS = {
-    "id": String(120),
-    "tier": String(4),
-    "next_check_at": UtcDateTime(),
-    "is_read": Boolean(),
-    "changed": Boolean(),
-    "updated": Integer(),
-    "withdrawn": Integer(),
-    "last_new_at": UtcDateTime(),
-    "outcome": Text(),
-    "content_hash": String(64),
-    "reader": Text(),
-    "etag": Text(),
-    "last_modified": Text(),
-    "needs_full_read": Boolean(),
-    "record_count": Integer(),
-}
-
-
 def succeed(
     connection: Connection,
     polls: Sequence[PollSuccess],
@@ -104,12 +69,14 @@ def succeed(
     settings: Settings,
     random: Random,
 ) -> None:
-    """Sources are up to date and due again at their tier's interval; the breaker is closed."""
+    """Sources are up to date and due again, as tier and habits have it; the breaker is closed."""
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
     readers = readers_of(connection, [one.source.id for one in polls]) if polls else {}
+    prices = market(connection, settings) if polls else Market({}, settings)
     for one in polls:
         newest = one.newest_at or one.source.last_new_at
+        rhythm = rhythm_after(one, now=now)
         standing = polling.after_success(
             one.source,
             last_new_at=newest,
@@ -117,12 +84,13 @@ def succeed(
             settings=settings,
             random=random,
             readers=readers.get(one.source.id, 0),
+            habits=habits_of(one.source, rhythm, prices),
         )
-        rows.append(_success_row(one, standing, newest))
+        rows.append(success_row(one, standing, newest, rhythm))
         moves.append(
-            rearmed(one.task, not_before=standing.next_check_at, priority=standing.tier.priority)
+            rearmed(one.task, not_before=standing.next_check_at, priority=standing.priority)
         )
-    pinned = _write_successes(connection, rows, now=now) if rows else []
+    pinned = write_successes(connection, rows, now=now) if rows else []
     claims.apply(connection, moves, now=now)
     log_successes([(one.task, one.changed) for one in polls])
     if pinned:
@@ -130,82 +98,13 @@ def succeed(
         make_due(connection, pinned, now=now)
 
 
-def _success_row(
-    one: PollSuccess, standing: polling.Standing, newest: datetime | None
-) -> tuple[Any, ...]:
-    kept = one.source
-    return (
-        kept.id,
-        standing.tier.value,
-        standing.next_check_at,
-        one.is_read,
-        one.changed,
-        one.updated,
-        one.withdrawn,
-        newest,
-        one.outcome,
-        one.content_hash if one.is_read else kept.content_hash,
-        one.reader if one.is_read else kept.reader,
-        one.etag,
-        one.last_modified,
-        one.needs_full_read,
-        kept.record_count if one.record_count is None else one.record_count,
+def habits_of(source: Source, rhythm: Rhythm, prices: Market) -> polling.Habits:
+    """What decides the next check of a source that finds its own time."""
+    return polling.Habits(
+        rhythm=rhythm,
+        price=prices.price(source.kind),
+        prior_rate=prices.prior_rate(source.kind, source.platform),
     )
-
-
-def _write_successes(
-    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
-) -> list[str]:
-    """The sources whose tier an operator pinned while they were polled: their poll must follow."""
-    given = row_source(connection, _SUCCESS_COLUMNS, rows, "given")
-    changed_at = func.coalesce(_if(given.c.changed, now), sources.c.last_changed_at)
-    statement = (
-        update(sources)
-        .where(sources.c.id == given.c.id)
-        .values(
-            tier=_unless_pinned(given.c.tier),
-            status=SourceStatus.ACTIVE.value,
-            status_reason=None,
-            failure_count=0,
-            next_check_at=given.c.next_check_at,
-            last_checked_at=now,
-            last_success_at=now,
-            last_changed_at=changed_at,
-            untold_polls=sources.c.untold_polls + 1,
-            poll_count=sources.c.poll_count + 1,
-            untold_changes=sources.c.untold_changes + case((given.c.changed, 1), else_=0),
-            change_count=sources.c.change_count + case((given.c.changed, 1), else_=0),
-            untold_updated=sources.c.untold_updated + given.c.updated,
-            untold_withdrawn=sources.c.untold_withdrawn + given.c.withdrawn,
-            last_new_at=given.c.last_new_at,
-            # An empty listing is no sync: the backlog that follows it must not be told either.
-            synced_at=func.coalesce(
-                sources.c.synced_at, _if(given.c.is_read & (given.c.record_count > 0), now)
-            ),
-            last_outcome=given.c.outcome,
-            last_error_class=None,
-            content_hash=given.c.content_hash,
-            reader=given.c.reader,
-            etag=given.c.etag,
-            last_modified=given.c.last_modified,
-            needs_full_read=given.c.needs_full_read,
-            accepts_drop=sources.c.accepts_drop & ~given.c.is_read,
-            record_count=given.c.record_count,
-            updated_at=now,
-        )
-        .returning(sources.c.id, sources.c.tier)
-    )
-    decided = {row[0]: row[1] for row in rows}
-    return [id_ for id_, tier in connection.execute(statement) if tier != decided[id_]]
-
-
-def _unless_pinned(tier: Any) -> Any:  # noqa: ANN401 - SQL expressions
-    """The tier, unless an operator has pinned one while the poll was running."""
-    return case((sources.c.tier_pinned, sources.c.tier), else_=tier)
-
-
-def _if(condition: Any, moment: datetime) -> Any:  # noqa: ANN401 - SQL expressions
-    return case((condition, literal(moment, UtcDateTime())), else_=null())
 
 
 def fail(
@@ -316,7 +215,7 @@ def _write_failures(
         update(sources)
         .where(sources.c.id == given.c.id)
         .values(
-            tier=_unless_pinned(given.c.tier),
+            tier=unless_pinned(given.c.tier),
             status=given.c.status,
             status_reason=given.c.status_reason,
             failure_count=given.c.failure_count,

@@ -193,7 +193,7 @@ def _update_changed(
     switched_off = and_(~given.c.enabled, sources.c.status != SourceStatus.DISABLED.value)
     forget = {
         name: case((content_differs, null()), else_=sources.c[name])
-        for name in ("etag", "last_modified", "content_hash")
+        for name in ("etag", "last_modified", "content_hash", "rhythm")
     }
     statement = (
         update(sources)

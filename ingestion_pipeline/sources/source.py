@@ -104,6 +104,9 @@ class Source:
     needs_full_read: bool
     accepts_drop: bool
     record_count: int
+    rhythm: Mapping[str, Any] | None
+    changes_per_day: float | None
+    checks_per_day: float | None
     tracking_id: str
     created_at: datetime
 

@@ -30,7 +30,9 @@ from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.snapshots import objects_of_snapshots
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.due import age_polls
 from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls, make_due
+from ingestion_pipeline.sources.price import adjust_prices
 from ingestion_pipeline.sources.readers import popular_sources
 from ingestion_pipeline.sources.recipient import ALERTS
 from ingestion_pipeline.sources.source import SourceStatus, Tier
@@ -300,6 +302,8 @@ SWEEPS: dict[str, Sweep] = {
     "heated": _heat,
     "health": note_health,
     "budget": note_budget,
+    "aged": age_polls,
+    "prices": adjust_prices,
     "outbox": _outbox,
     "alerts": _alerts,
 }

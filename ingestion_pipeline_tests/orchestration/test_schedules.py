@@ -6,11 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+from sqlalchemy import delete, insert
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.source import shard_of
+from ingestion_pipeline.sources.tuning import tune
+from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.house import House
 
@@ -136,3 +139,36 @@ def test_maintenance_requests_its_job_at_every_tick(house: House) -> None:
 
     assert schedule.job_name == "maintain"
     assert len(tick("maintenance").run_requests or []) == 1
+
+
+def test_the_more_are_due_the_more_runs_share_them_each_for_about_a_minute(house: House) -> None:
+    house.add(
+        *(
+            a_definition(id=f"series:{n}", url=f"https://h{n}.test/", tier=Tier.HOT)
+            for n in range(300)
+        )
+    )
+    with house.open() as shop, shop.store.begin() as connection:
+        tune(connection, {"pace:hot": 1.0}, now=NOON)
+
+    requests = tick("hot_polling").run_requests or []
+
+    assert [one.tags["ingestion/shards"] for one in requests] == ["5"] * 5  # 300 at 60 a minute
+    assert sorted(one.tags["ingestion/shard"] for one in requests) == [f"hot:{n}" for n in range(5)]
+
+
+def test_polling_pauses_while_ingestion_lags_and_says_so(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add(house, Tier.HOT, shard=0)
+    monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
+    waiting = {"fence": 1, "source_id": "series:x", "fetched": {}, "fetched_at": NOON}
+    with house.open() as shop, shop.store.begin() as connection:
+        for task_id in (1, 2):
+            connection.execute(insert(batch_items).values(batch_id="b", task_id=task_id, **waiting))
+
+    assert "polling is paused: 2 or more readings" in (tick("hot_polling").skip_message or "")
+
+    with house.open() as shop, shop.store.begin() as connection:
+        connection.execute(delete(batch_items).where(batch_items.c.task_id == 2))
+    assert len(tick("hot_polling").run_requests or []) == 1

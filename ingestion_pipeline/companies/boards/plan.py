@@ -101,6 +101,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
         updated=plan.updated + back,
         withdrawn=len(plan.gone),
         newest_at=_newest_at(plan, now=now),
+        published=[one.listing.posted_at for one in plan.new if one.listing.posted_at],
         needs_full_read=bool(plan.missing),
         record_count=source.record_count + len(plan.new) + back - len(plan.gone),
     )

@@ -55,6 +55,7 @@ from ingestion_pipeline.store.tables.watching import (
     runs,
     sources,
     tasks,
+    tunings,
 )
 from ingestion_pipeline.store.tables.websites import (
     UNFINISHED,
@@ -111,6 +112,7 @@ __all__ = [
     "source_health",
     "sources",
     "tasks",
+    "tunings",
     "website_analyses",
     "website_answers",
     "website_rankings",

@@ -7,6 +7,7 @@ from sqlalchemy import (
     CheckConstraint,
     Column,
     Computed,
+    Float,
     Index,
     Integer,
     String,
@@ -75,6 +76,9 @@ sources = Table(
     Column("needs_full_read", Boolean, nullable=False, server_default=text("false")),
     Column("accepts_drop", Boolean, nullable=False, server_default=text("false")),
     Column("record_count", Integer, nullable=False, server_default="0"),
+    Column("rhythm", Json, comment="of its changes: gaps, days of the week, hours of the day"),
+    Column("changes_per_day", Float, comment="the estimate, once it decides the next check"),
+    Column("checks_per_day", Float, comment="as often as that estimate has it checked now"),
     Column("tracking_id", String(36), nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
@@ -163,6 +167,14 @@ batch_items = Table(
     Column("fetched", Json, nullable=False, comment="the bodies in the content store"),
     Column("reading", String(64), comment="the reading in the content store"),
     Column("fetched_at", UtcDateTime, nullable=False),
+)
+
+tunings = Table(
+    "tunings",
+    metadata,
+    Column("name", String(80), primary_key=True),
+    Column("value", Float, nullable=False, comment="found by measuring, never set by hand"),
+    Column("updated_at", UtcDateTime, nullable=False),
 )
 
 dead_letters = Table(

@@ -1,0 +1,102 @@
+"""Every rule at the number of requests that the tiers make: mean and 90th percentile of the delay.
+
+A rule has one knob, the same for all its sources, which is turned until its requests are as many as
+the tiers'. What is left of a difference, three in a hundred at most, is put right in proportion: a
+rule that asks twice as often is half as late.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmarks.polling.families import DAY, START, History
+from benchmarks.polling.replay import WARM_UP, Replayed, replay
+from benchmarks.polling.rules import Every, Mihon, Product, Rule
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.price import first_price
+from ingestion_pipeline.sources.source import Kind
+
+NEAR = 0.03
+MOST_TRIES = 6
+Knob = Callable[[History, float], Rule]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delay:
+    """In minutes, at the budget's number of requests."""
+
+    mean: float
+    p90: float
+    requests: int
+
+
+def compare(
+    histories: Sequence[History],
+    *,
+    days: float,
+    settings: Settings,
+    rules: Sequence[str] = ("uniform", "proportional", "mihon", "ours", "clairvoyant"),
+) -> dict[str, Delay]:
+    """The delay of each rule, by name; the tiers' comes first and sets the budget."""
+    tiers = replay(histories, lambda _: Product(settings, START), days=days)
+    found = {"tiers": _delay(tiers, tiers.requests)}
+    knobs = _knobs(tiers.requests / len(histories), days, settings)
+    for name in rules:
+        knob, first, power = knobs[name]
+        found[name] = _fitted(histories, knob, first, power, budget=tiers.requests, days=days)
+    return found
+
+
+def _knobs(
+    per_source: float, days: float, settings: Settings
+) -> Mapping[str, tuple[Knob, float, float]]:
+    """Each rule, where its knob stands first, and by which power of it requests become fewer."""
+    mean_wait = days * (1 - WARM_UP) * DAY / per_source
+    price = first_price(Kind.SERIES, settings)
+
+    def gap(history: History) -> float:
+        return days * DAY / max(len(history.changes), 1)
+
+    return {
+        "uniform": (lambda _, scale: Every(mean_wait * scale), 1.0, 1.0),
+        "proportional": (lambda one, scale: Every(gap(one) * scale), 0.02, 1.0),
+        "mihon": (lambda _, scale: Mihon(scale, START), 0.02, 1.0),
+        "ours": (lambda _, knob: Product(settings, START, knob), price, 0.5),
+        "clairvoyant": (
+            lambda one, knob: Product(settings, START, knob, _whole(one)),
+            price,
+            0.5,
+        ),
+    }
+
+
+def _whole(history: History) -> Rhythm:
+    return learned(Rhythm(), [(at, at) for at in history.changes])
+
+
+def _fitted(
+    histories: Sequence[History],
+    knob: Knob,
+    value: float,
+    power: float,
+    *,
+    budget: int,
+    days: float,
+) -> Delay:
+    for _ in range(MOST_TRIES):
+        turned = value
+        result = replay(histories, lambda one, at=turned: knob(one, at), days=days)
+        ratio = result.requests / budget
+        if abs(ratio - 1) <= NEAR:
+            break
+        value *= ratio ** (1 / power)
+    return _delay(result, budget)
+
+
+def _delay(result: Replayed, budget: int) -> Delay:
+    share = result.requests / budget
+    return Delay(
+        mean=result.mean / 60 * share, p90=result.p90 / 60 * share, requests=result.requests
+    )

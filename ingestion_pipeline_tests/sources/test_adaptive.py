@@ -1,0 +1,229 @@
+"""Tier, rhythm and price together: who is checked when, and that it costs what the tiers would."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import timedelta
+from heapq import heapify, heapreplace
+from random import Random
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from benchmarks.polling.comparison import compare
+from benchmarks.polling.families import FAMILIES, synthetic
+from ingestion_pipeline.settings import Settings, load_settings
+from ingestion_pipeline.sources import polling, price, registry
+from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.due import age_polls
+from ingestion_pipeline.sources.expectation import expectation
+from ingestion_pipeline.sources.polling import Habits, after_success, is_stale
+from ingestion_pipeline.sources.price import Market, adjusted, first_price, market, prior_rate
+from ingestion_pipeline.sources.source import Kind, Tier
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.sources.test_polling import DEFAULTS, EXACT, a_source
+
+MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+
+
+def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> Rhythm:
+    """A change a week, the last one so long ago."""
+    moments = [(NOON - last - one * 7 * DAY).timestamp() for one in reversed(range(changes))]
+    return learned(Rhythm(), [(at, at) for at in moments])
+
+
+def checked(
+    rhythm: Rhythm, *, settings: Settings = EXACT, readers: int = 0, **changes: Any
+) -> polling.Standing:
+    habits = Habits(
+        rhythm=rhythm,
+        price=first_price(Kind.SERIES, settings),
+        prior_rate=prior_rate(Kind.SERIES, settings),
+    )
+    return after_success(
+        a_source(**changes),
+        last_new_at=NOON - 2 * DAY,
+        now=NOON,
+        settings=settings,
+        random=Random(7),
+        readers=readers,
+        habits=habits,
+    )
+
+
+def test_a_pinned_tier_is_checked_at_its_interval_whatever_is_expected() -> None:
+    for tier, interval in ((Tier.HOT, 15 * MINUTE), (Tier.COLD, DAY)):
+        standing = checked(weekly(), tier=tier, tier_pinned=True)
+
+        assert standing.next_check_at == NOON + interval
+        assert standing.checks_per_day is None
+
+
+def test_a_source_that_finds_its_own_time_is_checked_when_a_change_is_expected() -> None:
+    tiers = after_success(
+        a_source(), last_new_at=NOON - 2 * DAY, now=NOON, settings=EXACT, random=Random(7)
+    )
+    soon, late = checked(weekly(last=7 * DAY - HOUR / 4)), checked(weekly(last=60 * HOUR))
+
+    assert soon.next_check_at - NOON < HOUR < late.next_check_at - NOON
+    assert (soon.tier, late.tier) == (tiers.tier, tiers.tier)
+    assert (soon.priority, late.priority) == (Tier.HOT.priority, Tier.WARM.priority)
+    assert soon.changes_per_day == pytest.approx(1 / 7, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"rhythm": Rhythm()}, id="nothing known"),
+        pytest.param({"rhythm": weekly(1)}, id="one change and no gap"),
+        pytest.param({"kind": Kind.WEBSITE}, id="a kind that is not watched"),
+        pytest.param(
+            {"settings": load_settings({"INGESTION_POLLING__ADAPTIVE": "false"})}, id="switched off"
+        ),
+    ],
+)
+def test_the_tier_decides_where_nothing_can_be_expected(changes: dict[str, Any]) -> None:
+    given = {"rhythm": weekly()} | changes
+    standing = checked(given.pop("rhythm"), **given)
+
+    assert (standing.urgency, standing.checks_per_day) == (None, None)
+
+
+def test_what_many_follow_waits_no_longer_than_as_hot() -> None:
+    assert checked(weekly(), readers=101).next_check_at <= NOON + 15 * MINUTE
+
+
+def test_a_source_is_not_stale_while_it_is_checked_as_seldom_as_planned() -> None:
+    rare = {"tier": Tier.HOT, "last_success_at": NOON - 5 * HOUR, "checks_per_day": 4.0}
+
+    assert is_stale(a_source(**rare), now=NOON, settings=DEFAULTS) is False
+    assert is_stale(a_source(**rare | {"checks_per_day": None}), now=NOON, settings=DEFAULTS)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_family_is_found_later_than_by_tiers_at_as_many_requests(family: str) -> None:
+    """The promise is five in a hundred; each is far better (benchmarks/polling)."""
+    histories = synthetic(family, count=3, days=80)
+    found = compare(histories, days=80, settings=DEFAULTS, rules=("ours",))
+
+    assert found["ours"].mean <= 1.05 * found["tiers"].mean
+
+
+@pytest.mark.parametrize(
+    ("planned", "goes"), [(200.0, 1), (100.0, 0), (50.0, -1), (0.0, 0)], ids=str
+)
+def test_a_price_follows_what_is_planned(planned: float, goes: int) -> None:
+    after = adjusted(10.0, planned=planned, budget=100.0, sources=10, elapsed=HOUR)
+
+    assert (after > 10) - (after < 10) == goes
+
+
+def test_prices_bring_the_checks_to_the_budget_and_stay_there() -> None:
+    """Each source plans as the price has it, and plans anew only when it is checked."""
+    rates, price_now, wait = [1 / (one * 86_400) for one in range(1, 41)], 500.0, list[float]()
+    due = [0.0] * len(rates)
+    wait = [86_400.0] * len(rates)
+    for minute in range(0, 30 * 24 * 60, 30):
+        for one, rate in enumerate(rates):
+            if due[one] <= minute * 60:
+                wait[one] = (2 * price_now / rate) ** 0.5
+                due[one] = minute * 60 + wait[one]
+        planned = sum(86_400 / one for one in wait)
+        price_now = adjusted(
+            price_now, planned=planned, budget=800.0, sources=len(rates), elapsed=HOUR / 2
+        )
+
+    assert sum(86_400 / one for one in wait) == pytest.approx(800, rel=0.03)
+
+
+def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_others(
+    store: Store,
+) -> None:
+    known = [a_definition(id=f"series:{one}", platform="rss") for one in range(20)]
+    with store.begin() as connection:
+        registry.register(connection, known, now=NOON)
+        connection.execute(
+            update(sources).values(changes_per_day=2.0, checks_per_day=96.0, tier="warm")
+        )
+        price.adjust_prices(connection, DEFAULTS, NOON)
+        now = market(connection, DEFAULTS)
+
+    assert now.price(Kind.SERIES) > first_price(Kind.SERIES, DEFAULTS)  # six a day is the budget
+    assert now.prior_rate(Kind.SERIES, "rss") == pytest.approx(2 / 86_400)
+    assert now.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES, DEFAULTS)
+    assert now.price(Kind.CATALOG) == first_price(Kind.CATALOG, DEFAULTS)
+
+
+def test_a_cold_poll_that_nobody_gets_to_moves_up(store: Store) -> None:
+    cold = [a_definition(id=f"series:{one}", tier=Tier.COLD) for one in ("old", "new")]
+    with store.begin() as connection:
+        registry.register(connection, cold, now=NOON)
+        old = update(tasks).where(tasks.c.source_id == "series:old")
+        connection.execute(old.values(not_before=NOON - 3 * HOUR))
+        assert age_polls(connection, DEFAULTS, NOON) == 1
+        rows = connection.execute(select(tasks.c.source_id, tasks.c.priority))
+        found = {source_id: priority for source_id, priority in rows}  # noqa: C416
+        assert age_polls(connection, DEFAULTS, NOON) == 1
+        assert age_polls(connection, DEFAULTS, NOON) == 0
+
+    assert found == {"series:old": 2, "series:new": 3}
+
+
+def simulated(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Counter[Tier]]:
+    """Polls by minute and by tier: pinned sources, each first polled at some moment of its own."""
+    random, minutes, tiers = Random(7), Counter[int](), Counter[Tier]()
+    interval = {one: timedelta(seconds=DEFAULTS.interval_seconds("series", one)) for one in Tier}
+    queue = [
+        (NOON + random.random() * interval[tier], n, tier)
+        for tier, count in per_tier.items()
+        for n in range(count)
+    ]
+    heapify(queue)
+    source = {tier: a_source(tier=tier, tier_pinned=True) for tier in per_tier}
+    while queue[0][0] < NOON + days * DAY:
+        at, n, tier = queue[0]
+        minutes[int((at - NOON) / MINUTE)] += 1
+        tiers[tier] += 1
+        standing = after_success(
+            source[tier], last_new_at=at, now=at, settings=DEFAULTS, random=random
+        )
+        heapreplace(queue, (standing.next_check_at, n, tier))
+    return minutes, tiers
+
+
+@pytest.mark.parametrize(
+    ("days", "scale"), [(2, 1), pytest.param(30, 2, marks=pytest.mark.soak)], ids=["days", "month"]
+)
+def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(
+    days: float, scale: int
+) -> None:
+    per_tier = {Tier.HOT: 450 * scale, Tier.WARM: 600 * scale, Tier.COLD: 800 * scale}
+
+    minutes, tiers = simulated(days, per_tier)
+
+    for tier, count in per_tier.items():
+        expected = count * days * 86_400 / DEFAULTS.interval_seconds("series", tier)
+        assert tiers[tier] == pytest.approx(expected, rel=0.05)
+    assert max(minutes.values()) <= 2 * sum(minutes.values()) / (days * 24 * 60)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        pytest.param({"tier_pinned": True}, "WARM, which is pinned", id="pinned"),
+        pytest.param({"rhythm": None}, "until a few changes of it are known", id="unknown"),
+        pytest.param({"kind": Kind.WEBSITE}, "as every source of its kind", id="a website"),
+        pytest.param({}, "about every 7", id="weekly"),
+        pytest.param({}, "mostly Fri at 11-13 h UTC", id="its day and hour"),
+        pytest.param({"rhythm": weekly(last=10 * DAY).to_json()}, "longer than ever", id="late"),
+    ],
+)
+def test_why_a_source_is_checked_when_it_is_can_be_said(changes: dict[str, Any], said: str) -> None:
+    source = a_source(**{"rhythm": weekly().to_json()} | changes)
+    facts = expectation(source, Market({}, DEFAULTS), now=NOON)
+
+    assert said in facts["checked_when"]
+    assert (facts["confidence"] > 0.5) == (source.rhythm is not None)

@@ -1,0 +1,151 @@
+"""What the changes of a source say about the next: tables, properties, and the moment to look."""
+
+from __future__ import annotations
+
+import json
+from math import sqrt
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ingestion_pipeline.sources.change_rate import (
+    DAY,
+    HOUR,
+    WEEK,
+    Outlook,
+    Rhythm,
+    hour_of_week,
+    learned,
+    outlook,
+    rhythm_of,
+)
+from ingestion_pipeline.sources.next_check import next_check
+from ingestion_pipeline_tests.builders import NOON
+
+START = NOON.timestamp()
+PRIOR = 1 / WEEK
+PRICE = 30.0
+
+
+def known(*moments: float) -> Rhythm:
+    """Changes at these moments, each known to the second."""
+    return learned(Rhythm(), [(START + at, START + at) for at in moments])
+
+
+def every(gap: float, times: int = 12) -> Rhythm:
+    return known(*(gap * one for one in range(times)))
+
+
+def ahead_of(rhythm: Rhythm, *, age: float) -> Outlook:
+    now = (rhythm.last_at or START) + age
+    return outlook(rhythm, now=now, since=START, prior_rate=PRIOR)
+
+
+def wait_of(rhythm: Rhythm, *, age: float, price: float = PRICE, most: float = 9 * DAY) -> float:
+    now = (rhythm.last_at or START) + age
+    ahead = ahead_of(rhythm, age=age)
+    return next_check(ahead, now=now, price=price, least=60, most=most).at - now
+
+
+@pytest.mark.parametrize("gap", [DAY, 3 * DAY, WEEK, 30 * DAY], ids=["day", "3 d", "week", "month"])
+def test_the_rate_is_found_from_the_changes(gap: float) -> None:
+    assert ahead_of(every(gap, 20), age=0).rate == pytest.approx(1 / gap, rel=0.25)
+
+
+def test_nobody_knows_a_new_source_and_the_prior_speaks() -> None:
+    assert ahead_of(Rhythm(), age=0).rate == pytest.approx(PRIOR)
+
+
+def test_what_comes_together_is_one_change() -> None:
+    rhythm = known(0, 60, 120, WEEK, WEEK + 30)
+
+    assert rhythm.changes == 1
+
+
+def test_a_change_between_two_polls_counts_for_every_hour_it_may_have_come_in() -> None:
+    rhythm = learned(Rhythm(), [(START, START + 3 * HOUR - 1)])
+
+    shares = [round(rhythm.hours[hour], 2) for hour in (11, 12, 13, 14, 15)]
+    assert shares == [0, 0.33, 0.33, 0.33, 0]
+    assert sum(rhythm.days) == pytest.approx(1)
+
+
+def test_the_day_and_the_hour_show_after_some_weeks_and_not_before() -> None:
+    week = every(WEEK).week
+    assert week is not None
+    assert week[hour_of_week(START)] == max(week)
+    assert week[hour_of_week(START)] > 20
+    assert known(0, WEEK).week is None or max(known(0, WEEK).week or ()) < max(week)
+
+
+def test_a_source_without_rhythm_has_no_calendar() -> None:
+    irregular = known(*(one * 61 * HOUR + one * one * 977 for one in range(30)))
+
+    assert irregular.week is None
+
+
+def test_the_longer_a_source_is_silent_the_less_is_expected() -> None:
+    rhythm = every(2 * DAY)
+    waits = [wait_of(rhythm, age=age * DAY, most=90 * DAY) for age in (8, 30, 120, 365)]
+
+    assert waits == sorted(waits)
+    assert waits[-1] > 3 * waits[0]
+
+
+def test_a_release_that_is_late_is_looked_for_more_closely_than_on_average() -> None:
+    rhythm = every(WEEK)
+
+    assert wait_of(rhythm, age=WEEK + DAY) < wait_of(rhythm, age=3 * DAY) / 2
+
+
+def test_before_a_weekly_release_nobody_asks_and_at_its_hour_everybody_does() -> None:
+    rhythm = every(WEEK)
+
+    assert wait_of(rhythm, age=2.3 * DAY) > 3 * HOUR
+    assert wait_of(rhythm, age=WEEK - 600) < 20 * 60
+
+
+@pytest.mark.parametrize("rate", [1 / HOUR, 1 / DAY, 1 / WEEK])
+def test_at_a_constant_rate_the_wait_is_the_root_of_twice_the_price_by_the_rate(
+    rate: float,
+) -> None:
+    ahead = Outlook(last_at=0.0, per_bin=(rate,) * 19, rate=rate, week=None, quiet_from=0)
+
+    check = next_check(ahead, now=HOUR, price=PRICE, least=1, most=WEEK)
+
+    assert check.at - HOUR == pytest.approx(sqrt(2 * PRICE / rate))
+    assert check.spacing == pytest.approx(check.at - HOUR)
+
+
+@given(
+    gaps=st.lists(st.floats(1, 90 * DAY), max_size=40),
+    age=st.floats(0, 400 * DAY),
+    price=st.floats(0.01, 1e6),
+)
+def test_a_check_is_always_within_its_bounds(gaps: list[float], age: float, price: float) -> None:
+    at, moments = 0.0, list[float]()
+    for gap in gaps:
+        at += gap
+        moments.append(at)
+    wait = wait_of(known(*moments), age=age, price=price, most=2 * DAY)
+
+    assert 60 - 1e-3 <= wait <= 2 * DAY + 1e-3
+
+
+@given(st.lists(st.floats(600, 60 * DAY), max_size=30))
+def test_what_is_kept_is_small_and_is_read_as_it_was(gaps: list[float]) -> None:
+    rhythm = known(*(sum(gaps[: one + 1]) for one in range(len(gaps))))
+    text = json.dumps(rhythm.to_json())
+
+    again = rhythm_of(json.loads(text))
+    assert len(text) < 450
+    assert again.changes == pytest.approx(rhythm.changes, abs=0.1)
+    assert again.last_at == pytest.approx(rhythm.last_at, abs=1)
+
+
+@pytest.mark.parametrize("kept", [None, {}, {"last": 1, "gaps": [1], "days": [], "hours": []}])
+def test_what_was_never_kept_or_is_of_another_make_is_nothing(
+    kept: dict[str, object] | None,
+) -> None:
+    assert rhythm_of(kept) == Rhythm()

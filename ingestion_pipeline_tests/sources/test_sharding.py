@@ -1,0 +1,51 @@
+"""How many runs share what is due, and how much one takes: tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline.sources.sharding import (
+    claim_size,
+    measured_pace,
+    run_size,
+    shard_count,
+    shards_of,
+)
+
+LIMITS = load_settings({}).polling
+
+
+@pytest.mark.parametrize(
+    ("due", "pace", "shards"),
+    [
+        pytest.param(0, None, 2, id="nothing"),
+        pytest.param(2_000, None, 2, id="as many as the settings say"),
+        pytest.param(12_000, 40.0, 5, id="a minute each"),
+        pytest.param(100_000, 100.0, 17, id="a hundred thousand"),
+        pytest.param(100_000, 1.0, 32, id="never more than the most"),
+        pytest.param(500, 0.01, 10, id="no run is too small"),
+    ],
+)
+def test_a_run_gets_about_a_minute_of_work(due: int, pace: float | None, shards: int) -> None:
+    assert shard_count(due, pace=pace, limits=LIMITS) == shards
+
+
+def test_a_slow_run_holds_no_more_than_it_gets_through() -> None:
+    assert [claim_size(pace, LIMITS) for pace in (0.1, 2.0, 500.0)] == [50, 120, 500]
+    assert run_size(500.0, LIMITS) == 30_000
+
+
+def test_a_pace_follows_the_last_runs_and_no_tiny_one() -> None:
+    assert measured_pace(None, polls=600, seconds=60) == 10
+    assert measured_pace(10.0, polls=1_200, seconds=60) == pytest.approx(13)
+    assert measured_pace(10.0, polls=3, seconds=60) == 10
+    assert measured_pace(None, polls=600, seconds=0) is None
+
+
+def test_a_host_is_in_one_shard_however_many_there_are() -> None:
+    due = {7: 100, 12: 1, 19: 5}
+
+    assert shards_of(due, 1) == [0]
+    assert shards_of(due, 4) == [0, 3]
+    assert shards_of({}, 4) == []
