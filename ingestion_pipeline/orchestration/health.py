@@ -76,11 +76,11 @@ def health_metadata(shop: Workshop) -> dict[str, Any]:
         shown = reported(connection, found[: shop.settings.health.shown], shop.settings, now=now)
         counted = numbers(connection, shop.settings, found, now=now)
         grid = freshness(found, now=now)
-    metadata: dict[str, Any] = {"dagster/row_count": len(found), **_numbers(counted)}
+    metadata: dict[str, Any] = {"dagster/row_count": len(found)}
     metadata["worst"] = dg.MetadataValue.md(health_table(shown, of=len(found)))
     if grid.names and (drawn := _picture(grid)) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
-    return metadata
+    return metadata | _numbers(counted)
 
 
 def _picture(grid: Grid) -> str | None:
@@ -151,10 +151,15 @@ def _cells(one: Reported) -> tuple[str, ...]:
         one.tier,
         f"**{one.health.value}**",
         plain(one.why, limit=REASON_CHARS),
-        moment(one.last_success_at),
-        moment(one.next_check_at),
+        _whole(moment(one.last_success_at)),
+        _whole(moment(one.next_check_at)),
         "" if rate is None else f"{rate.per_day:g}",
         "" if one.coverage is None else str(one.coverage),
         by_class,
         f"{one.cost_30d_usd:.2f}" if one.cost_30d_usd else "",
     )
+
+
+def _whole(text: str) -> str:
+    """The text as one word, which a narrow column does not break."""
+    return text.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")

@@ -81,7 +81,7 @@ def _chapters(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]
         .where(
             chapter_sources.c.source_id.in_(ids),
             chapter_sources.c.available,
-            number == func.floor(number),
+            number == func.floor(func.coalesce(number, 0)),  # SQLite's takes no null
         )
         .group_by(chapter_sources.c.source_id)
     )
@@ -133,10 +133,8 @@ def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
 
 
 def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  # noqa: ANN401
-    return {
-        id_: Coverage(int(got), int(expected), of)
-        for id_, got, expected in connection.execute(query)
-    }
+    rows = connection.execute(query)
+    return {row[0]: Coverage(int(row[1]), int(row[2]), of) for row in rows}
 
 
 def change_rates(

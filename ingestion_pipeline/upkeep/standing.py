@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import (
+    NEVER,
     PLACES,
     Facts,
     Health,
@@ -22,6 +23,7 @@ from ingestion_pipeline.sources.health import (
 from ingestion_pipeline.sources.polling import interval
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
+from ingestion_pipeline.store.rows import making_rows
 from ingestion_pipeline.store.tables import source_health, sources, tasks
 from ingestion_pipeline.work.errors import ErrorClass
 from ingestion_pipeline.work.task import TaskStatus
@@ -48,7 +50,8 @@ def standings(
 ) -> list[Standing]:
     """Every source, or these, the worst first."""
     those = [] if ids is None else [sources.c.id.in_(list(ids))]
-    return sorted(_standings(connection, settings, now, those), key=badness)
+    with making_rows():
+        return sorted(_standings(connection, settings, now, those), key=badness)
 
 
 def notable(connection: Connection, settings: Settings, *, now: datetime) -> list[Standing]:
@@ -78,7 +81,8 @@ def _standings(
     factor = settings.ingest.stale_factor
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
-        facts, told = _facts(row, waits[row.kind, row.tier], factor), _told(row)
+        facts = _facts(row, waits[row.kind, row.tier], factor)
+        told = NEVER if row.state is None else _told(row)
         verdict = health_of(facts, told=told, now=now, limits=settings.health)
         yield Standing(facts=facts, told=told, verdict=verdict)
 
@@ -132,8 +136,6 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
 
 
 def _told(row: Any) -> Told:  # noqa: ANN401 - a row
-    if row.state is None:
-        return Told()
     return Told(
         state=State(row.state),
         since=row.since,
