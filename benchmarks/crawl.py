@@ -20,7 +20,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
@@ -183,12 +183,10 @@ def run(
             folder=Path(folder),
             is_with_markdown=markdown,
             database=_another(database),
+            server_pid=database.meter.server_pid if database else None,
         )
-        served_before = database.meter.server_seconds() if database else 0.0
         crawled = _crawled(crawler, job)
-        served = database.meter.server_seconds() - served_before if database else 0.0
     check_whole(crawler, crawled, _served(port), pages)
-    crawled = replace(crawled, cpu_seconds=crawled.cpu_seconds + served)
     _tell(crawler, crawled)
     return crawled
 

@@ -114,7 +114,7 @@ class Meter:
     """Measures work done by this process, by children it waits for, and by a database server."""
 
     def __init__(self, server_pid: int | None = None) -> None:
-        self._server_pid = server_pid
+        self.server_pid = server_pid
 
     def cost(self, work: Callable[[], int]) -> Cost:
         """What `work` takes for as many items as it says."""
@@ -136,7 +136,7 @@ class Meter:
 
     def server_seconds(self) -> float:
         """So far, of the server alone; SQLite has none."""
-        return _family_seconds(self._server_pid) if self._server_pid else 0.0
+        return _family_seconds(self.server_pid) if self.server_pid else 0.0
 
 
 def _family_seconds(pid: int) -> float:

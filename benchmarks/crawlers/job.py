@@ -1,6 +1,7 @@
 """What every crawler is asked, what it answers, and the loop of those that bring none of their own.
 
-Peers may live in environments of their own: this module needs the standard library alone.
+Peers may live in environments of their own: this module, and what it imports, needs the standard
+library alone.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from benchmarks.figure import Meter
 
 SUFFIX = ".bench.test"  # nobody can register a name under `.test` (RFC 6761)
 LOOPBACK = "127.0.0.1"
@@ -30,6 +33,7 @@ class Job:
     connections_per_host: int = 1
     is_with_markdown: bool = False
     database: str | None = None  # for whoever keeps his frontier in one; else in the folder
+    server_pid: int | None = None  # of that database: what it does for the crawl counts
 
     @property
     def connections(self) -> int:
@@ -119,14 +123,15 @@ def main(work: Callable[[Job], Seen], prepare: Callable[[Job], None] | None = No
     job = Job(**asked | {"folder": Path(asked["folder"])})
     if prepare is not None:
         prepare(job)
-    cpu, started = _cpu_seconds(), time.perf_counter()
+    meter = Meter(job.server_pid)
+    cpu, started = meter.cpu_seconds(), time.perf_counter()
     seen = work(job)
     wall = time.perf_counter() - started
     crawled = Crawled(
         pages=seen.pages,
         links=seen.links,
         wall_seconds=wall,
-        cpu_seconds=_cpu_seconds() - cpu,
+        cpu_seconds=meter.cpu_seconds() - cpu,
         peak_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * KILOBYTE,
     )
     print(json.dumps(asdict(crawled)), flush=True)
@@ -145,9 +150,3 @@ async def _end(is_done: asyncio.Event, workers: list[asyncio.Task[None]]) -> Non
 
 def _host(url: str) -> str:
     return url.split("/", 3)[2]
-
-
-def _cpu_seconds() -> float:
-    """Of this process with all its threads, and of the children it has waited for."""
-    usages = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
