@@ -1,6 +1,6 @@
 """`python -m benchmarks [--quick] [NAME ...]`: every claim on both databases, as one table.
 
-Without `--quick` at full size, which takes an hour. The table is also written as JSON, to
+Without `--quick` at full size, which takes its time. The table is also written as JSON, to
 `benchmarks/last.json` under INGESTION_HOME or under `build`; INGESTION_HOME is not used otherwise.
 """
 
