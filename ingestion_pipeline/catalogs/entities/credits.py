@@ -42,7 +42,7 @@ _NON_CREDIT = re.compile(r"\bnon-?\s?credit\b", re.IGNORECASE)
 _TRIPLE = re.compile(
     rf"[(\[]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?", re.IGNORECASE
 )
-_BARE = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s*\.?$", re.IGNORECASE)
+_BARE = re.compile(rf"[(\[]\s*{_RANGE}-?\s*[)\]]\s*\.?$", re.IGNORECASE)  # (4-) goes on
 # CSE 142 First Programs (4) NSc, RSN: what a course counts for, in capitals after the credits.
 _MARKS = r"(?-i:(?=.*[A-Z&]{2})(?:[ ,/]+[A-Z][A-Za-z&]{1,4}){1,6})"
 _BEFORE_MARKS = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]{_MARKS}\s*$")

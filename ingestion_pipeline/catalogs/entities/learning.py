@@ -1,7 +1,8 @@
 """Selectors from examples: where on its pages a source has what a model found on some of them.
 
-An element states a field if its text is the value. Its CSS is a guess, and so is that of the
-element around a record: what counts is only that they find the same records on every page again.
+An element states a field if its text is the value, or a label, a colon and the value. Its CSS is a
+guess, and so is that of the element around a record: what counts is only that they find the same
+records on every page again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,13 @@ from ingestion_pipeline.catalogs.entities.page_elements import (
     ways_to,
 )
 from ingestion_pipeline.catalogs.entities.record import FieldValue
-from ingestion_pipeline.catalogs.entities.selectors import Selectors, found_by_words, found_in
+from ingestion_pipeline.catalogs.entities.selectors import (
+    AFTER_LABEL,
+    Selectors,
+    found_by_words,
+    found_in,
+    is_labelled,
+)
 from ingestion_pipeline.reading.cleaning import fragment_text, visible_tree
 
 LEAST_EXAMPLES = 3  # pages, or records of one page
@@ -151,10 +158,15 @@ def _telling(name: str, shown: Sequence[Example]) -> list[Example]:
 
 def _ways_in(kind: EntityType, name: str, example: Example) -> dict[str, int]:
     value = example.values[name]
+    stating = _stating(kind, name, value, example.inside)
+    labelled = _labelled(kind, name, value, example.inside) if not stating else []
     ways: dict[str, int] = {}
-    for element in _stating(kind, name, value, example.inside):
+    for element, ending in [
+        *((one, "") for one in stating),
+        *((one, AFTER_LABEL) for one in labelled),
+    ]:
         for rank, css in ways_to(element, example.block):
-            ways[css] = min(rank, ways.get(css, rank))
+            ways[css + ending] = min(rank, ways.get(css + ending, rank))
     return ways
 
 
@@ -170,6 +182,17 @@ def _stating(
     else:
         short = (one for one in inside if 0 < len(one.text) <= _SHORT)
         saying = [one for one in short if _says(kind, name, one) == value]
+    return sorted(saying, key=lambda one: (len(one.text), one.place))[:_MOST_STATING]
+
+
+def _labelled(
+    kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[Element]
+) -> list[Element]:
+    """The elements that say the value after a label of their own, where none says it alone."""
+    if kind.field(name).kind is not FieldKind.TEXT or not isinstance(value, str):
+        return []
+    wanted = squeezed(value)
+    saying = [one for one in inside if is_labelled(one.text, wanted)]
     return sorted(saying, key=lambda one: (len(one.text), one.place))[:_MOST_STATING]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.page_elements import Element, squeezed, ways_to
 from ingestion_pipeline.catalogs.entities.record import FieldValue
+from ingestion_pipeline.catalogs.entities.selectors import is_labelled
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -93,13 +94,19 @@ def _block_of(blocks: Sequence[Element], values: Values, required: Sequence[str]
 def _home(elements: Sequence[Element], values: Values, required: Sequence[str]) -> Element | None:
     """The smallest element that states all that is required."""
     words = {squeezed(value) for name in required if isinstance(value := values[name], str)}
-    stating = [[one for one in elements if one.text == word] for word in sorted(words)]
+    stating = [_saying(elements, word) for word in sorted(words)]
     if not stating or not all(stating):
         return None
     rarest = min(stating, key=len)
     homes = [_first_holding(one, stating) for one in rarest]
     whole = [one for one in homes if one is not None]
     return min(whole, key=lambda one: (one.end - one.place, one.place), default=None)
+
+
+def _saying(elements: Sequence[Element], word: str) -> list[Element]:
+    """The elements that say nothing else; for want of them, those that say it after a label."""
+    alone = [one for one in elements if one.text == word]
+    return alone or [one for one in elements if is_labelled(one.text, word)]
 
 
 def _first_holding(anchor: Element, stating: Sequence[Sequence[Element]]) -> Element | None:

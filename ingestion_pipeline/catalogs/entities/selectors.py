@@ -1,6 +1,7 @@
 """Where on a source's pages the parts of a record are, as its `config.selectors` says: CSS.
 
 `record` is the element around one record (the whole page without it); every other key is a field.
+CSS that ends with `::after-label` stands for what follows the first colon: of `Code: X`, X.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 RECORD = "record"
+AFTER_LABEL = "::after-label"
 MAX_RECORDS = 5_000
+_LABEL = re.compile(r"[^:\uff1a\n]{1,40}[:\uff1a]\s*")
 _RANGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:-|\u2013|\u2014|to|or)\s*([0-9]+(?:\.[0-9]+)?)")
 
 
@@ -65,9 +68,9 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
         raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
     problems: list[str] = []
     names = [field.name for field in kind.fields]
-    read = Fields(raw, "selectors", problems)
+    read = Fields({name: _without_label(css) for name, css in raw.items()}, "selectors", problems)
     read.refuse_unknown([RECORD, *names])
-    found = {name: css for name in [RECORD, *names] if (css := read.selector(name))}
+    found = {name: str(raw[name]) for name in [RECORD, *names] if read.selector(name)}
     if lacking := [name for name in kind.required if name not in raw and not _is_given(kind, name)]:
         problems.append(f"selectors: {', '.join(lacking)} is missing, which a {kind.name} requires")
     if problems:
@@ -105,8 +108,21 @@ def found_by_words(kind: EntityType, said: Mapping[str, str]) -> Found:
 
 def texts_at(block: LexborNode, css: str) -> Iterator[str]:
     """The text of each element that matches and has any, one line for each block in it."""
-    texts = (fragment_text(node.html or "") for node in block.css(css))
+    place = css.removesuffix(AFTER_LABEL)
+    texts = (fragment_text(node.html or "") for node in block.css(place))
+    if place != css:
+        texts = (_LABEL.sub("", text, count=1) for text in texts if _LABEL.match(text))
     return (text for text in texts if text)
+
+
+def is_labelled(squeezed: str, wanted: str) -> bool:
+    """Whether a text without blanks is the wanted one after a label: Code:X."""
+    label = squeezed.removesuffix(wanted)
+    return label != squeezed and _LABEL.fullmatch(label) is not None
+
+
+def _without_label(css: object) -> object:
+    return css.removesuffix(AFTER_LABEL) if isinstance(css, str) else css
 
 
 def _is_given(kind: EntityType, name: str) -> bool:

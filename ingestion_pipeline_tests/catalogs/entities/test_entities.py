@@ -209,6 +209,19 @@ def test_given_selectors_read_a_type_of_ones_own(tmp_path: Path, settings: Setti
     assert values(reading, "order") == ["Owls", None]
 
 
+def test_a_given_selector_may_mean_what_follows_a_label(tmp_path: Path, settings: Settings) -> None:
+    kind = bird(tmp_path)
+    given = {"record": "li", "ring": "b::after-label", "order": "i"}
+    html = "<ul><li><b>Ring: R-1</b> <i>Owls</i></li><li><b>R-2</b> <i>Owls</i></li></ul>"
+
+    selectors = selectors_of({"selectors": given}, kind)
+    reading = read_alone(a_page(html), settings, kind=kind, selectors=selectors)
+
+    assert selectors is not None
+    assert selectors.as_config() == given
+    assert values(reading, "ring") == ["R-1"]
+
+
 @pytest.mark.parametrize(
     ("given", "said"),
     [

@@ -95,13 +95,24 @@ def with_hidden(records: Sequence[Mapping[str, Any]]) -> str:
     return in_a_page(by_classes)(records).replace("<main>", f"<main>{hidden}<script>1</script>")
 
 
+def by_labels(one: Mapping[str, Any]) -> str:
+    number, name, text, credit = code(one)
+    return (
+        f'<section class="one"><h2>{name}</h2><p class="ref">Code: {number}</p>'
+        f'<p class="pts">Points: {credit}</p>'
+        f'<p class="about">About the course: {text}</p></section>'
+    )
+
+
 PAGES = {
+    "labels": in_a_page(by_labels),
     "definitions": in_a_page(by_definitions),
     "facts": in_a_page(by_facts),
     "classes": in_a_page(by_classes),
     "hidden": with_hidden,
 }
 LISTS = {
+    "labels": in_a_page(by_labels),
     "rows": by_rows,
     "cards": by_cards,
     "classes": in_a_page(by_classes),
