@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
@@ -55,14 +56,20 @@ def poll(shop: Workshop, web: FakeWeb) -> None:
 
 
 def work(
-    shop: Workshop, port: int, source_ids: Collection[str] | None = None, owner: str | None = None
+    shop: Workshop,
+    port: int,
+    source_ids: Collection[str] | None = None,
+    owner: str | None = None,
+    renderer: Renderer | None = None,
 ) -> Counter[str]:
     """One run over what waits."""
 
     async def run() -> Counter[str]:
         worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds, owner=owner)
         async with a_fetcher(shop.settings, port) as fetcher:
-            return await website_slice(shop, worker, fetcher, source_ids=source_ids)
+            return await website_slice(
+                shop, worker, fetcher, source_ids=source_ids, renderer=renderer
+            )
 
     return asyncio.run(run())
 

@@ -137,7 +137,10 @@ def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
     web.routes["/"] = slowly(SMALL.encode(), 0.1)
     with ScriptedModel(slow_answer(0.2)) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
-        assert_a_kill_loop_loses_nothing(store, web, job, count=24, workers=3, every=0.5, seconds=4)
+        # 15 s on the two databases together
+        assert_a_kill_loop_loses_nothing(
+            store, web, job, count=24, workers=3, every=0.4, seconds=7.5
+        )
 
 
 @pytest.mark.soak
