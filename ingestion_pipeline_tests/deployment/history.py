@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient
+from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -26,40 +28,56 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.deployment.stack import Stack
 from ingestion_pipeline_tests.notices.telling import SECRET
-from ingestion_pipeline_tests.pollers import given_sources, rows
+from ingestion_pipeline_tests.pollers import rows
 
 LONG_AGO = datetime(2026, 1, 1, tzinfo=UTC)
 FOLLOWER = "ann"
 
 
-def given_polls(store: Store, count: int, *, hosts: int, per_series: int = 1) -> None:
-    """So many sources, known for long, each with one chapter that is new."""
-    names = [f"series-{number}" for number in range(count // per_series)]
+def given_polls(
+    store: Store,
+    count: int,
+    *,
+    hosts: int,
+    per_series: int = 1,
+    first: int = 0,
+    is_followed: bool = False,
+) -> None:
+    """So many sources from the `first` on, known for long, each with one chapter that is new."""
+    numbers = range(first, first + count)
+    names = sorted({f"series-{number // per_series}" for number in numbers})
     with store.begin() as connection:
         known = [{"id": name, "title": name, "created_at": LONG_AGO} for name in names]
         connection.execute(insert(series), known)
+        if is_followed:
+            follow(connection, names)
     definitions = [
         a_definition(
             id=f"series:{number}",
             url=f"http://h{number % hosts}.demo.test/feed/{number}",
-            series=names[number // per_series],
+            series=f"series-{number // per_series}",
             tier=Tier.HOT,
         )
-        for number in range(count)
+        for number in numbers
     ]
-    given_sources(store, *definitions)
-    with store.begin() as connection:
-        connection.execute(update(sources).values(synced_at=LONG_AGO))
+    with store.begin() as connection:  # in one: no first poll comes before they are known for long
+        register(connection, definitions, now=store.clock.now(connection))
+        connection.execute(
+            update(sources).where(sources.c.synced_at.is_(None)).values(synced_at=LONG_AGO)
+        )
 
 
 def given_follower(store: Store) -> None:
-    """Somebody who is told of every series."""
+    """Somebody who follows nothing yet."""
     recipient = Recipient(id=FOLLOWER, address="http://hooks.demo.test/ann", mode=Mode.IMMEDIATE)
-    names = [row.id for row in rows(store, series)]
     with store.begin() as connection:
         registry.add(connection, recipient, actor="test", now=LONG_AGO, secret=SECRET)
-        for name in names:
-            registry.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
+
+
+def follow(connection: Connection, names: Sequence[str]) -> None:
+    """The follower is told of these series."""
+    for name in names:
+        registry.follow(connection, FOLLOWER, Follow(series=name), actor="test", now=LONG_AGO)
 
 
 def polled(store: Store) -> int:
