@@ -31,7 +31,9 @@ from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
 
 
 @contextmanager
-def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Workshop]:
+def open_workshop(
+    environment: Mapping[str, str] | None = None, *, run_id: str | None = None
+) -> Generator[Workshop]:
     """Everything a run works with; the store is closed at the end."""
     settings, store = open_from_environment(environment)
     try:
@@ -42,6 +44,7 @@ def open_workshop(environment: Mapping[str, str] | None = None) -> Generator[Wor
             systems=POLLED,
             crawlers=CRAWLED,
             starters=BEGUN,
+            run_id=run_id,
         )
     finally:
         store.close()

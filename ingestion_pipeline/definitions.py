@@ -17,6 +17,7 @@ from ingestion_pipeline.orchestration.checks import (
     WEBSITE_CHECKS,
 )
 from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
+from ingestion_pipeline.orchestration.contracts import CONTRACT_CHECKS
 from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.dead_letters import LETTER_JOBS
 from ingestion_pipeline.orchestration.detection import detect_recipes
@@ -61,6 +62,7 @@ def build_definitions() -> dg.Definitions:
             *CHAPTER_CHECKS,
             *MATCH_CHECKS,
             *NOTICE_CHECKS,
+            *CONTRACT_CHECKS,
         ],
         jobs=[
             *JOBS,

@@ -91,6 +91,7 @@ def _start(
             recipe=dict(raw),
             tracking_id=tracking_id,
             page_count=1,
+            config_version=source.config_version,
             created_at=now,
             updated_at=now,
         )

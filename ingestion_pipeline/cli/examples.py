@@ -35,9 +35,11 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "demo serve": ("ingest demo serve --port 8400",),
     "doctor": ("ingest doctor", "ingest doctor --offline --json"),
     "export": (
-        "ingest export courses --to parquet",
-        "ingest export courses --source catalog:college --to csv --out courses.csv --evidence",
+        "ingest export job_listings --to parquet",
+        "ingest export course --source catalog:college --to csv --out courses.csv --evidence",
+        "ingest export chapters --to jsonl --since-last",
     ),
+    "explain": ("ingest explain chapters:12", "ingest explain job_matches:3 --json"),
     "extractions cancel": ("ingest extractions cancel 3 --reason 'wrong recipe'",),
     "extractions list": ("ingest extractions list --source catalog:college --status COMPLETE",),
     "extractions pages": ("ingest extractions pages 3 --status ERROR",),

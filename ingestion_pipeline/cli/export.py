@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ import click
 
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.options import json_option
-from ingestion_pipeline.cli.output import Refused, say, say_facts, say_json
+from ingestion_pipeline.cli.output import Refused, cell, say, say_facts, say_json
 
 if TYPE_CHECKING:
     from ingestion_pipeline.exports.exporting import Exported
@@ -27,10 +28,7 @@ READERS = {
 }
 
 
-@click.command(
-    epilog="Examples: `ingest export course --source catalog:my-college --to csv --evidence`;"
-    " `ingest export chapters --out chapters.parquet`."
-)
+@click.command()
 @click.argument("name")
 @click.option("--source", "source_id", metavar="ID", help="Rows of this source alone.")
 @click.option("--version", type=click.IntRange(min=1), help="This dataset, published or not.")
@@ -45,6 +43,16 @@ READERS = {
     "--evidence", is_flag=True, help="Columns that say what proves each field, and where."
 )
 @click.option("--with-flagged", is_flag=True, help="Also items that lack proof, and repeats.")
+@click.option(
+    "--since-last",
+    is_flag=True,
+    help="Only what changed since the last time, into a new file in the folder --out.",
+)
+@click.option(
+    "--cursor",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
+    help="The same since a moment (UTC) of your own; nothing is remembered.",
+)
 @json_option
 def export(  # noqa: PLR0913 - one for each option
     *,
@@ -56,15 +64,18 @@ def export(  # noqa: PLR0913 - one for each option
     out: Path | None,
     evidence: bool,
     with_flagged: bool,
+    since_last: bool,
+    cursor: datetime | None,
     as_json: bool,
 ) -> None:
     """Write rows to a file: CSV, JSON lines or Parquet.
 
-    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets), an
-    entity type (course, learning_program, competency, credential, or one of your own), or
-    data_items for the items of all types. Items are those of the newest published dataset of each
-    source, each once, and of their values those that are proved. A file of the same name is
-    replaced when the new one is whole.
+    NAME is a table (sources, series, chapters, chapter_sources, extractions, pages, datasets,
+    companies, job_listings, listing_sources, job_matches, businesses, website_analyses,
+    website_rankings, website_answers), an entity type (course, learning_program, competency,
+    credential, or one of your own), or data_items for the items of all types. Items are those of
+    the newest published dataset of each source, each once, and of their values those that are
+    proved. A file of the same name is replaced when the new one is whole.
     """
     from ingestion_pipeline.catalogs.entities.declared import entity_folder
     from ingestion_pipeline.exports.exporting import export as export_rows
@@ -79,9 +90,13 @@ def export(  # noqa: PLR0913 - one for each option
         dataset_id=dataset_id,
         evidence=evidence,
         with_flagged=with_flagged,
+        since=cursor.replace(tzinfo=UTC) if cursor is not None else None,
     )
     wanted.check()
     chosen = _format(form, out)
+    if since_last or cursor is not None:
+        _export_changes(wanted, chosen, out, since_last=since_last, as_json=as_json)
+        return
     with opened() as (settings, store):
         path = _path(out, settings.home / "exports", wanted, chosen)
         exported = export_rows(store, wanted, chosen, path)
@@ -89,6 +104,31 @@ def export(  # noqa: PLR0913 - one for each option
         say_json(_facts(exported, name))
     else:
         _say(exported)
+
+
+def _export_changes(
+    wanted: Wanted, form: Format, out: Path | None, *, since_last: bool, as_json: bool
+) -> None:
+    from ingestion_pipeline.exports.changes import export_changes
+
+    if since_last and wanted.since is not None:
+        raise Refused("--since-last and --cursor are two ways to say it: use one of them")
+    if wanted.version is not None or wanted.dataset_id is not None:
+        raise Refused("a version is whole: leave --version and --dataset out, or export it whole")
+    if out is not None and not out.is_dir():
+        raise Refused(f"--out {out} is no folder; changes go to new files in one: make it first")
+    with opened() as (settings, store):
+        folder = out or made(settings.home / "exports")
+        done = export_changes(store, wanted, form, folder, since_last=since_last)
+    found = done.exported
+    if as_json:
+        nothing = {"name": wanted.name, "path": None, "format": form.value, "rows": 0}
+        facts = _facts(found, wanted.name) if found else nothing
+        say_json(facts | {"since": done.since, "cursor": done.until})
+    elif found is None:
+        say(f"nothing of {wanted.name} has changed since {cell(done.since)}; no file was written")
+    else:
+        _say(found)
 
 
 def _format(form: str | None, out: Path | None) -> Format:
@@ -105,11 +145,16 @@ def _path(out: Path | None, folder: Path, wanted: Wanted, form: Format) -> Path:
 
     if out is not None:
         return out / file_name(wanted, form) if out.is_dir() else out
+    return made(folder) / file_name(wanted, form)
+
+
+def made(folder: Path) -> Path:
+    """The folder, which is there now."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Refused(f"cannot make the folder {folder}: {error.strerror}; use --out") from error
-    return folder / file_name(wanted, form)
+    return folder
 
 
 def _facts(exported: Exported, name: str) -> dict[str, object]:

@@ -11,6 +11,7 @@ from ingestion_pipeline.cli.dead_letters import dead_letters
 from ingestion_pipeline.cli.demo import demo
 from ingestion_pipeline.cli.doctor import doctor
 from ingestion_pipeline.cli.examples import show_examples
+from ingestion_pipeline.cli.explain import explain as explain_row
 from ingestion_pipeline.cli.export import export
 from ingestion_pipeline.cli.extractions import extractions
 from ingestion_pipeline.cli.init import init
@@ -88,7 +89,8 @@ sources.add_command(update)
 sources.add_command(scrape)
 for command in (
     *(init, sources, extractions, series, companies, recipients, follow, unfollow, notices),
-    *(websites, profile, listings, matches, settings, status, metrics, dead_letters, export, read),
+    *(websites, profile, listings, matches, settings, status, metrics, dead_letters, export),
+    *(explain_row, read),
     *(doctor, demo),
 ):
     main.add_command(command)

@@ -79,6 +79,7 @@ def explain(*, listing_id: int, as_json: bool) -> None:
         say("\nnot judged yet; `ingest dead-letters list` shows whether it failed")
     _say_filter(row["filter_result"] or {})
     _say_match(row["match_result"] or {})
+    say(f"\n`ingest explain job_listings:{listing_id}` shows where it comes from")
 
 
 def _say_filter(result: Mapping[str, Any]) -> None:

@@ -90,7 +90,7 @@ class CompanyCrew:
         self._client: ModelClient | None = None
         self._source_ids = source_ids
         self._is_first = True
-        self._archive = SnapshotArchive(shop.store, shop.content)
+        self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
 
     def use(self, client: ModelClient) -> None:
         """Ask this one for what rules do not find."""

@@ -9,8 +9,8 @@ from decimal import Context, Decimal, InvalidOperation
 from enum import StrEnum
 from typing import Any
 
-from sqlalchemy import Boolean, Float, Integer
-from sqlalchemy import Column as TableColumn
+from sqlalchemy import JSON, Boolean, Float, Integer
+from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.store.types import ExactDecimal, UtcDateTime
 
@@ -43,21 +43,22 @@ class Column:
     holds: Holds = Holds.TEXT
 
 
-def columns_of(selected: Iterable[TableColumn[Any]]) -> list[Column]:
+def columns_of(selected: Iterable[ColumnElement[Any]]) -> list[Column]:
     """The same columns as a table has."""
-    return [Column(name=one.name, holds=_held(one)) for one in selected]
+    return [Column(name=one.key or "", holds=_held(one)) for one in selected]
 
 
-def _held(column: TableColumn[Any]) -> Holds:
+def _held(column: ColumnElement[Any]) -> Holds:
     kinds = (
         (ExactDecimal, Holds.DECIMAL),
         (UtcDateTime, Holds.TIME),
         (Boolean, Holds.FLAG),
         (Integer, Holds.WHOLE),
         (Float, Holds.FLOAT),
+        (JSON, Holds.JSON),
     )
     found = (holds for kind, holds in kinds if isinstance(column.type, kind))
-    return next(found, Holds.JSON if column.type.python_type in (dict, list) else Holds.TEXT)
+    return next(found, Holds.TEXT)
 
 
 def exact(value: object) -> Decimal | None:

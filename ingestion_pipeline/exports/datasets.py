@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, Select, func, select
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from ingestion_pipeline.exports.names import ITEMS, Wanted
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
@@ -50,6 +51,8 @@ def chosen_datasets(connection: Connection, wanted: Wanted) -> list[Dataset]:
         statement = statement.where(datasets.c.version == wanted.version)
     else:
         statement = statement.where(datasets.c.id.in_(newest_published()))
+        if wanted.since is not None:
+            statement = statement.where(*_published_since(wanted.since))
     found = _read(connection, statement)
     if not found:
         raise _nothing(connection, wanted)
@@ -69,6 +72,14 @@ def newest_published() -> Select[Any]:
         .exists()
     )
     return select(datasets.c.id).where(datasets.c.status == PUBLISHED, ~is_outdated)
+
+
+def _published_since(since: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Written since, and not only to say that an extraction found it unchanged."""
+    a_little = since - timedelta(minutes=1)  # by the clock of who did it, which may be behind
+    confirmed, published = datasets.c.confirmed_at, datasets.c.published_at
+    is_news = or_(confirmed.is_(None), confirmed < a_little, published >= a_little)
+    return datasets.c.modified_at >= since, is_news
 
 
 def _of(wanted: Wanted) -> Select[*tuple[Any, ...]]:

@@ -61,7 +61,14 @@ def reading(
         _see_one_state(connection)
         if not wanted.is_items:
             source_id = wanted.source_id
-            rows = table_rows(connection, wanted.name, source_id=source_id, batch_rows=batch_rows)
+            rows = table_rows(
+                connection,
+                wanted.name,
+                source_id=source_id,
+                batch_rows=batch_rows,
+                since=wanted.since,
+                newest=wanted.newest,
+            )
             yield table_columns(wanted.name), (), rows
             return
         datasets = chosen_datasets(connection, wanted)

@@ -17,7 +17,7 @@ from ingestion_pipeline.exports.columns import Batches, Column, Holds
 from ingestion_pipeline.exports.datasets import Dataset
 from ingestion_pipeline.exports.names import ITEMS, Wanted
 from ingestion_pipeline.store.rows import making_rows
-from ingestion_pipeline.store.tables import data_items, pages, snapshots
+from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots
 
 # A row for what several items belong to precedes them, once: the field that names it.
 HEADINGS: Mapping[str, str] = {"competency": "competency_framework"}
@@ -45,6 +45,8 @@ _LINEAGE = (
     Column(name="snapshot_id", holds=Holds.WHOLE),
     Column(name="fetched_at", holds=Holds.TIME),
     Column(name="read_at", holds=Holds.TIME),
+    Column(name="run_id"),
+    Column(name="config_version", holds=Holds.WHOLE),
     Column(name="rung"),
     Column(name="model"),
     Column(name="confidence", holds=Holds.FLOAT),
@@ -111,6 +113,7 @@ def _as_text(rows: list[list[Any]], place: int) -> None:
 
 _SELECTED = (
     *("item_id", "item_key", "page_id", "page_url", "snapshot_id", "fetched_at", "read_at"),
+    *("run_id", "config_version"),
     *("rung", "model", "confidence", "is_flagged", "is_repeat", "data", "grounding"),
 )
 
@@ -135,6 +138,8 @@ def _statement(wanted: Wanted, dataset: Dataset) -> Select[*tuple[Any, ...]]:
             item.snapshot_id,
             func.coalesce(snapshots.c.fetched_at, pages.c.visited_at).label("fetched_at"),
             func.coalesce(pages.c.read_at, item.created_at).label("read_at"),
+            pages.c.run_id,
+            extractions.c.config_version,
             item.rung,
             item.model,
             item.confidence,
@@ -144,6 +149,7 @@ def _statement(wanted: Wanted, dataset: Dataset) -> Select[*tuple[Any, ...]]:
             cast(item.grounding, Text).label("grounding"),
         )
         .join(pages, pages.c.id == item.page_id)
+        .join(extractions, extractions.c.id == pages.c.extraction_id)
         .join(snapshots, snapshots.c.id == item.snapshot_id, isouter=True)
         .where(_kept(wanted, dataset))
         .order_by(*first, item.item_key, item.id)

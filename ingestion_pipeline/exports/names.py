@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
 from ingestion_pipeline.catalogs.entities.entity_type import (
@@ -33,7 +34,9 @@ class Wanted:
 
     Items are those of the newest published dataset of each source, or of one source; `version` or
     `dataset_id` names another, whatever its state. `entities` is the folder of schema files of
-    one's own: items of those types are exported as all others.
+    one's own: items of those types are exported as all others. With `since` only what was written
+    from then on: rows of a table, or whole datasets that were published; with `newest` only so many
+    rows of a table, those that were written last.
     """
 
     name: str
@@ -43,6 +46,8 @@ class Wanted:
     evidence: bool = False
     with_flagged: bool = False
     entities: Path | None = None
+    since: datetime | None = None
+    newest: int | None = None
 
     @property
     def is_items(self) -> bool:

@@ -1,47 +1,111 @@
-"""The tables that are exported as they are, but for what is nobody's business."""
+"""The tables that are exported: their own columns, and what says where each row comes from."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Column as TableColumn
-from sqlalchemy import Connection, Select, Table, select
+from sqlalchemy import Connection, Date, FromClause, Select, String, Table, cast, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.exports.columns import Batches, Column, Holds, columns_of, exact
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store import tables
 
+Origin = Sequence[ColumnElement[Any]]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableExport:
-    """A table, the columns that stay in the house, and how its rows belong to a source."""
+    """A table, the columns that stay in the house, where a row comes from, and whose it is."""
 
     table: Table
     without: frozenset[str] = frozenset()
     source_id: ColumnElement[Any] | None = None
+    rows: FromClause | None = None
+    origin: Origin = ()
 
-    def columns(self) -> list[TableColumn[Any]]:
+    def columns(self) -> list[ColumnElement[Any]]:
         """Those that leave."""
-        return [one for one in self.table.columns if one.name not in self.without]
+        own = [one for one in self.table.columns if one.name not in self.without]
+        return [*(_plain(one) for one in own), *self.origin]
+
+
+def _plain(column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """A day is its text, as ISO 8601 has it, in every format."""
+    is_day = isinstance(column.type, Date)
+    return cast(column, String(10)).label(column.key or "") if is_day else column
 
 
 # A source's configuration may hold what only its reader should see: headers, tokens, cookies.
 _PRIVATE = frozenset({"config", "etag", "last_modified", "reader", "content_hash"})
 _UNTOLD = frozenset(one.name for one in tables.sources.columns if one.name.startswith("untold_"))
 
+_polls = tables.ingestions
+_POLLED: Origin = (
+    _polls.c.snapshots.label("snapshot_ids"),
+    _polls.c.run_id,
+    _polls.c.config_version,
+    _polls.c.fetched_at,
+)
+
+
+def _first_link() -> ColumnElement[Any]:
+    """Of a chapter's sources the one that had it first, of those that have it."""
+    links = tables.chapter_sources
+    return (
+        select(links.c.id)
+        .where(links.c.chapter_id == tables.chapters.c.id)
+        .order_by(links.c.available.desc(), links.c.id)
+        .limit(1)
+        .correlate(tables.chapters)
+        .scalar_subquery()
+    )
+
+
+_link = tables.chapter_sources.alias("first_link")
+_chapters = tables.chapters.outerjoin(_link, _link.c.id == _first_link()).outerjoin(
+    _polls, _polls.c.id == _link.c.ingestion_id
+)
+_matches = tables.job_matches.outerjoin(
+    tables.job_listings, tables.job_listings.c.id == tables.job_matches.c.listing_id
+).outerjoin(_polls, _polls.c.id == tables.job_listings.c.ingestion_id)
+_answers = tables.website_answers.outerjoin(
+    tables.website_analyses,
+    tables.website_analyses.c.id == tables.website_answers.c.analysis_id,
+)
+_rankings = tables.website_rankings.outerjoin(
+    tables.website_analyses,
+    tables.website_analyses.c.id == tables.website_rankings.c.analysis_id,
+)
+_of_analysis: Origin = (
+    tables.website_analyses.c.source_id,
+    tables.website_analyses.c.config_version,
+)
+
+
+def _told_by_poll(table: Table) -> FromClause:
+    return table.outerjoin(_polls, _polls.c.id == table.c.ingestion_id)
+
+
 TABLES: Mapping[str, TableExport] = {
     "sources": TableExport(
         table=tables.sources, without=_PRIVATE | _UNTOLD, source_id=tables.sources.c.id
     ),
     "series": TableExport(table=tables.series),
-    "chapters": TableExport(table=tables.chapters),
+    "chapters": TableExport(
+        table=tables.chapters,
+        rows=_chapters,
+        origin=(_link.c.source_id, _link.c.ingestion_id, *_POLLED),
+    ),
     "chapter_sources": TableExport(
         table=tables.chapter_sources,
         without=frozenset({"fingerprint"}),
         source_id=tables.chapter_sources.c.source_id,
+        rows=_told_by_poll(tables.chapter_sources),
+        origin=_POLLED,
     ),
     "extractions": TableExport(
         table=tables.extractions,
@@ -55,6 +119,49 @@ TABLES: Mapping[str, TableExport] = {
         .scalar_subquery(),
     ),
     "datasets": TableExport(table=tables.datasets, source_id=tables.datasets.c.source_id),
+    "companies": TableExport(table=tables.companies, source_id=tables.companies.c.source_id),
+    "job_listings": TableExport(
+        table=tables.job_listings,
+        without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "judged_as"}),
+        source_id=tables.job_listings.c.source_id,
+        rows=_told_by_poll(tables.job_listings),
+        origin=_POLLED,
+    ),
+    "listing_sources": TableExport(
+        table=tables.listing_sources,
+        without=frozenset({"content_hash", "stated"}),
+        source_id=tables.listing_sources.c.source_id,
+        rows=_told_by_poll(tables.listing_sources),
+        origin=_POLLED,
+    ),
+    "job_matches": TableExport(
+        table=tables.job_matches,
+        without=frozenset({"judged_as"}),
+        source_id=tables.job_matches.c.source_id,
+        rows=_matches,
+        origin=(
+            tables.job_listings.c.snapshot_id,
+            _polls.c.snapshots.label("snapshot_ids"),
+            _polls.c.run_id.label("listing_run_id"),
+            _polls.c.config_version,
+        ),
+    ),
+    "businesses": TableExport(table=tables.businesses, without=frozenset({"url_key"})),
+    "website_analyses": TableExport(
+        table=tables.website_analyses, source_id=tables.website_analyses.c.source_id
+    ),
+    "website_rankings": TableExport(
+        table=tables.website_rankings,
+        source_id=tables.website_analyses.c.source_id,
+        rows=_rankings,
+        origin=_of_analysis,
+    ),
+    "website_answers": TableExport(
+        table=tables.website_answers,
+        source_id=tables.website_analyses.c.source_id,
+        rows=_answers,
+        origin=_of_analysis,
+    ),
 }
 
 
@@ -68,10 +175,25 @@ def table_columns(name: str) -> list[Column]:
 
 
 def table_rows(
-    connection: Connection, name: str, *, source_id: str | None, batch_rows: int
+    connection: Connection,
+    name: str,
+    *,
+    source_id: str | None,
+    batch_rows: int,
+    since: datetime | None = None,
+    newest: int | None = None,
 ) -> Batches:
-    """The rows by their primary key, a batch at a time."""
-    statement = _statement(connection, name, source_id).execution_options(yield_per=batch_rows)
+    """The rows by their primary key, a batch at a time; those written since, if that is given.
+
+    With `newest` only so many, those written last first.
+    """
+    statement = _statement(connection, name, source_id)
+    if since is not None:
+        statement = statement.where(TABLES[name].table.c.modified_at >= since)
+    if newest is not None:
+        last_first = TABLES[name].table.c.modified_at.desc().nulls_last()
+        statement = statement.order_by(None).order_by(last_first).limit(newest)
+    statement = statement.execution_options(yield_per=batch_rows)
     numbers = [place for place, one in enumerate(table_columns(name)) if one.holds is Holds.DECIMAL]
     for batch in connection.execute(statement).partitions():
         yield [_with_numbers(row, numbers) for row in batch] if numbers else list(batch)
@@ -79,7 +201,9 @@ def table_rows(
 
 def _statement(connection: Connection, name: str, source_id: str | None) -> Select[Any]:
     export = TABLES[name]
-    statement = select(*export.columns()).order_by(*export.table.primary_key.columns)
+    rows = export.table if export.rows is None else export.rows
+    statement = select(*export.columns()).select_from(rows)
+    statement = statement.order_by(*export.table.primary_key.columns)
     if source_id is None:
         return statement
     if export.source_id is None:

@@ -6,6 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from ingestion_pipeline.catalogs.recipes.stored import RecipeStatus, detected
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
@@ -47,18 +48,7 @@ class Declaration(dg.Config):
         " the platform and refreshes the row; it does not poll. With approve in its config, a"
         " discovered source that waits for approval is polled from now on."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("id", "string", description="kind:name, the partition key"),
-                dg.TableColumn("url", "string", description="what is polled"),
-                dg.TableColumn("tier", "string", description="hot, warm or cold"),
-                dg.TableColumn("status", "string", description="active, open, disabled"),
-                dg.TableColumn("next_check_at", "timestamp", description="when it is due, UTC"),
-                dg.TableColumn("last_outcome", "string", description="what the last poll came to"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("sources")},
 )
 def sources(
     context: dg.AssetExecutionContext, config: Declaration, workshop: WorkshopResource
@@ -135,18 +125,7 @@ def _begin(shop: Workshop, key: str) -> None:
         "The chapters a series source lists, one partition a source. Materializing polls the"
         " source now, due or not, under the host's lease; unchanged listings write nothing."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("series_id", "string", description="the series"),
-                dg.TableColumn("key", "string", description="canonical number, or the source's id"),
-                dg.TableColumn("number", "decimal", description="null when there is none"),
-                dg.TableColumn("title", "string", description="as a source states it"),
-                dg.TableColumn("published_at", "timestamp", description="by the source, UTC"),
-                dg.TableColumn("first_detected_at", "timestamp", description="by us, UTC"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("chapters")},
 )
 def chapters(sources: None) -> None:
     """Fetch, extract, ingest and report the partitions asked for."""

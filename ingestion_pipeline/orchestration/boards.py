@@ -3,6 +3,7 @@
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS
 
@@ -23,22 +24,7 @@ from ingestion_pipeline.orchestration.partitions import JOB_BOARDS
         "The jobs a board lists, one partition a board. Materializing polls the board now, due or"
         " not, under the host's lease; a posting that several boards list is one row."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("title", "string", description="as the board words it"),
-                dg.TableColumn("company_name", "string", description="as listed"),
-                dg.TableColumn("url", "string", description="where the posting is"),
-                dg.TableColumn("location", "string", description="the first of its places"),
-                dg.TableColumn("remote", "string", description="remote, hybrid, on_site or null"),
-                dg.TableColumn("salary", "json", description="range, currency and period"),
-                dg.TableColumn("posted_at", "timestamp", description="by the board, UTC"),
-                dg.TableColumn("status", "string", description="open, or closed"),
-                dg.TableColumn("verdict", "string", description="filtered, skipped, matched"),
-                dg.TableColumn("first_seen_at", "timestamp", description="by us, UTC"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("job_listings")},
 )
 def job_listings(sources: None) -> None:
     """Fetch, extract, ingest and report the partitions asked for."""

@@ -25,6 +25,7 @@ from ingestion_pipeline.orchestration.checks import (
     TOLD_BY_CRAWLS,
     changed_checks,
 )
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
@@ -178,18 +179,7 @@ def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:
         "The pages of a catalogue, one partition a source. Materializing begins an extraction now,"
         " or goes on with the one under way, and walks until it is done or the run's time is over."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("extraction_id", "integer", description="the walk it belongs to"),
-                dg.TableColumn("url", "string", description="canonical, once in an extraction"),
-                dg.TableColumn("status", "string", description="WAITING to SUCCESS or ERROR"),
-                dg.TableColumn("page_type", "string", description="DETAIL holds records"),
-                dg.TableColumn("snapshot_id", "integer", description="where its content is kept"),
-                dg.TableColumn("failure", "json", description="class, code and message"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("pages")},
 )
 def pages(sources: None) -> None:
     """Crawl the partitions asked for."""

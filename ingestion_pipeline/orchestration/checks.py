@@ -278,7 +278,8 @@ TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
 TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
-def _result(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
+def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
+    """How many there are, and the first of them."""
     return {
         "findings": dg.MetadataValue.int(len(findings)),
         "details": dg.MetadataValue.text(summary(findings)[:2_000] or "nothing to report"),
@@ -293,7 +294,9 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
         with workshop.open() as shop:
             findings = finder(shop)
         return dg.AssetCheckResult(
-            passed=not findings, severity=dg.AssetCheckSeverity.WARN, metadata=_result(findings)
+            passed=not findings,
+            severity=dg.AssetCheckSeverity.WARN,
+            metadata=evaluation_metadata(findings),
         )
 
     return check
@@ -316,8 +319,8 @@ def changed_checks(
     """Evaluations of the checks whose findings differ from what Dagster was last told."""
     for key in keys:
         finder, _ = FINDERS[key]
-        metadata = _result(findings := finder(shop))
-        if _told(instance, key) == metadata["details"].value:
+        metadata = evaluation_metadata(findings := finder(shop))
+        if told_before(instance, key) == metadata["details"].value:
             continue
         yield dg.AssetCheckEvaluation(
             asset_key=key.asset_key,
@@ -328,7 +331,7 @@ def changed_checks(
         )
 
 
-def _told(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
+def told_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
     """What Dagster was told last, and None if the asset was materialized since.
 
     (The UI calls a check that is older than its asset not evaluated.)

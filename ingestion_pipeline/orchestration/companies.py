@@ -17,6 +17,7 @@ from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -171,21 +172,7 @@ def _pass_verdict(
         "What a company's own pages say of it, one partition a company. Materializing looks at its"
         " pages now, however well it is known, and discovers its job boards."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("id", "string", description="as sources and listings name it"),
-                dg.TableColumn("name", "string", description="null until somebody states it"),
-                dg.TableColumn("about", "string", description="what it does, in its words"),
-                dg.TableColumn("tech_stack", "json", description="technologies by group"),
-                dg.TableColumn("boards", "json", description="each with its confidence"),
-                dg.TableColumn("score", "integer", description="points by the settings"),
-                dg.TableColumn("tier", "string", description="S, A, B, C or D"),
-                dg.TableColumn("quality", "json", description="what is missing or thin"),
-                dg.TableColumn("evidence", "json", description="what proves each fact, and where"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("companies")},
 )
 def companies(sources: None) -> None:
     """Analyse the partitions asked for."""

@@ -17,6 +17,7 @@ from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.asked import admit, asked_keys
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.crawled import CrawlWanted
@@ -156,18 +157,7 @@ def _cell(value: object, most: int) -> str:
         " that proves it. Materializing reads what is downloaded and not read yet, without a"
         " request; `crawl_catalogs` and `ingest_catalog` do it after they have fetched."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("version", "integer", description="of the source, from 1"),
-                dg.TableColumn("entity_type", "string", description="what was looked for"),
-                dg.TableColumn("status", "string", description="building, published, quarantined"),
-                dg.TableColumn("item_count", "integer", description="each record once"),
-                dg.TableColumn("flagged_count", "integer", description="kept out of exports"),
-                dg.TableColumn("findings", "json", description="of the quality gates"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("datasets")},
 )
 def datasets(pages: None) -> None:
     """Read the partitions asked for."""

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
+from ingestion_pipeline.orchestration.contracts import changed_contracts
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.health import refreshed
 from ingestion_pipeline.orchestration.heartbeat import whole_run
@@ -75,6 +76,7 @@ def keep(
         forgotten = _forget_runs(context, shop, dry_run=config.dry_run)
         if not config.dry_run:
             yield from changed_checks(context.instance, shop, FINDERS)
+            yield from changed_contracts(context.instance, shop)
             yield refreshed(shop)
     counts = dict(swept.counts) | {"dagster_runs": forgotten}
     context.log.info("%s: %s", "would sweep" if config.dry_run else "swept", counts)

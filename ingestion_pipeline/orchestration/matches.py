@@ -15,6 +15,7 @@ from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_sli
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.datasets import preview_table
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
@@ -124,18 +125,7 @@ def histogram(report: MatchReport) -> bytes:
         " what waits of it now, and anew what was judged by other rules; `process_listings` does"
         " so for all boards as listings come."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("listing_id", "integer", description="once for a listing"),
-                dg.TableColumn("score", "integer", description="0 to 100, adjusted"),
-                dg.TableColumn("priority", "string", description="high, medium, low"),
-                dg.TableColumn("method", "string", description="model or rules"),
-                dg.TableColumn("reason", "string", description="for people"),
-                dg.TableColumn("status", "string", description="new, or withdrawn"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("job_matches")},
 )
 def job_matches(listings: None) -> None:
     """Judge the partitions asked for."""

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 
 import dagster as dg
+from pydantic import PrivateAttr
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
@@ -15,12 +16,15 @@ PARTITION = "dagster/partition"
 class WorkshopResource(dg.ConfigurableResource["WorkshopResource"]):
     """Settings are read once per step; the store is closed when the step ends."""
 
+    _run_id: str | None = PrivateAttr(default=None)
+
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """The instance knows the partition that the run is for.
 
         Before its first step Dagster looks for the key among those it knows, and breaks off without
         it; no sensor may have brought it there yet.
         """
+        self._run_id = context.run.run_id if context.run else None
         key = context.run.tags.get(PARTITION) if context.run else None
         if key is None or context.instance is None:
             return
@@ -32,4 +36,4 @@ class WorkshopResource(dg.ConfigurableResource["WorkshopResource"]):
 
     def open(self) -> AbstractContextManager[Workshop]:
         """Everything a run works with."""
-        return open_workshop()
+        return open_workshop(run_id=self._run_id)

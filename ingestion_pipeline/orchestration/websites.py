@@ -12,6 +12,7 @@ from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.previews import picture, plain
@@ -191,37 +192,6 @@ def visibility_table(report: AnalysisReport) -> str:
     return "\n".join(lines)
 
 
-COLUMNS = {
-    WEBSITE_INFO: {
-        "url": "of the home page",
-        "name": "without article and legal form",
-        "industry": "null where nothing says it",
-        "keywords": "three to five",
-        "competitors": "named on the site, or by the operator",
-        "confidence": "0 to 100",
-        "evidence": "by field, where it stands",
-    },
-    WEBSITE_PROMPTS: {
-        "source_id": "the partition key",
-        "status": "not-started to completed or failed",
-        "prompts": "what providers are asked, in order, and who formed it",
-    },
-    WEBSITE_ANALYSIS: {
-        "day": "one row for a business and a day, UTC",
-        "visibility": "share of answers with a mention",
-        "score": "0 to 100",
-        "by_provider": "the same for each provider",
-        "competitors": "the same for each competitor, on the same answers",
-        "cost_usd": "null where no price is known",
-    },
-}
-
-
-def _columns(name: str) -> dg.TableSchema:
-    said = COLUMNS[name].items()
-    return dg.TableSchema(columns=[dg.TableColumn(one, description=text) for one, text in said])
-
-
 def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetSpec:
     mapping = dg.IdentityPartitionMapping()
     return dg.AssetSpec(
@@ -231,7 +201,7 @@ def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetS
         group_name=GROUP,
         owners=OWNERS,
         kinds=kinds,
-        metadata={"dagster/column_schema": _columns(name)},
+        metadata={"dagster/column_schema": column_schema(name)},
         skippable=True,  # told by events of their own, each with its partition
     )
 

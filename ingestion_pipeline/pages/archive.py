@@ -28,9 +28,10 @@ from ingestion_pipeline.store.tables import snapshots
 class SnapshotArchive:
     """Rows of `snapshots`, and their objects in the content store."""
 
-    def __init__(self, store: Store, content: ContentStore) -> None:
+    def __init__(self, store: Store, content: ContentStore, run_id: str | None = None) -> None:
         self._store = store
         self._content = content
+        self._run_id = run_id
 
     def known(self, connection: Connection, urls: Collection[str]) -> Mapping[str, KnownPage]:
         """What the newest snapshot of each URL left; not those never seen, or lost on disk."""
@@ -38,7 +39,8 @@ class SnapshotArchive:
 
     def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[KeptPage]:
         """Every form of every (source, page) is on disk; the answer is what `keep` takes."""
-        return store_pages(self._content, pages, now=now)
+        kept = store_pages(self._content, pages, now=now)
+        return [replace(one, run_id=self._run_id) for one in kept]
 
     def keep(
         self, connection: Connection, kept: Sequence[KeptPage], *, now: datetime

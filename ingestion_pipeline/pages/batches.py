@@ -13,16 +13,21 @@ import traceback
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
-from sqlalchemy import Connection, RowMapping, String, delete, select, update
+from sqlalchemy import Connection, String, delete, select, update
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.poll_results import PageRef, PollCounts, give_back_batch
+from ingestion_pipeline.pages.batch_item import BatchItem, batch_item, pages_of
+from ingestion_pipeline.pages.ingestions import keep_lineage, polled
+from ingestion_pipeline.pages.poll_results import PollCounts, give_back_batch
 from ingestion_pipeline.pages.quarantined import bury_listing
 from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
-from ingestion_pipeline.pages.system import Ingested, PolledReading, PolledSystem, StoredPage
+from ingestion_pipeline.pages.system import (
+    Ingested,
+    PolledSystem,
+    StoredPage,
+)
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -32,27 +37,12 @@ from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import Fatal, WorkError, classify
-from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
 log = logging.getLogger(__name__)
 
 ROWS_PER_TRANSACTION = 5_000
 REMEMBERED_TOGETHER = 50  # readings; a run that dies in between has read the others for nothing
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchItem:
-    """A changed listing of a batch: still claimed, its pages and later its reading stored."""
-
-    batch_id: str
-    task: Task
-    source: Source
-    content_hash: str
-    reader: str
-    pages: tuple[PageRef, ...]
-    reading: str | None
-    fetched_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +110,7 @@ def _load(shop: Workshop, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
         tasks = claims.tasks_by_id(connection, [row["task_id"] for row in rows])
         sources = sources_by_id(connection, [row["source_id"] for row in rows])
     items = [
-        _item(row, tasks[row["task_id"]], sources[row["source_id"]])
+        batch_item(row, tasks[row["task_id"]], sources[row["source_id"]])
         for row in rows
         # a claim that was lost meanwhile is somebody else's: its listing is fetched again there
         if row["task_id"] in tasks
@@ -131,19 +121,6 @@ def _load(shop: Workshop, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
         with shop.store.begin() as connection:
             _drop_items(connection, batch_id, sorted(lost))
     return items, PollCounts(changed=-len(lost), lost=len(lost))
-
-
-def _item(row: RowMapping, task: Task, source: Source) -> BatchItem:
-    return BatchItem(
-        batch_id=row["batch_id"],
-        task=task,
-        source=source,
-        content_hash=row["fetched"]["content_hash"],
-        reader=row["fetched"]["reader"],
-        pages=tuple(PageRef(**page) for page in row["fetched"]["pages"]),
-        reading=row["reading"],
-        fetched_at=row["fetched_at"],
-    )
 
 
 def _read(shop: Workshop, item: BatchItem) -> str:
@@ -248,31 +225,23 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         now = shop.store.clock.now(connection)
         mine = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
         kept = [item for item in items if item.task.id in mine]
-        results = shop.systems[items[0].source.kind].ingest(
-            connection,
-            [
-                PolledReading(task=item.task, source=item.source, reading=readings[item.source.id])
-                for item in kept
-            ],
-            now=now,
-            settings=shop.settings,
-        )
+        system = shop.systems[items[0].source.kind]
+        read = [polled(item, readings[item.source.id]) for item in kept]
+        results = system.ingest(connection, read, now=now, settings=shop.settings)
         by_source = {result.source_id: result for result in results}
         successes = [_success(item, by_source[item.source.id]) for item in kept]
         outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         telling = [item for item in kept if by_source[item.source.id].says_something]
-        keep_snapshots(connection, _pages(telling), now=now)
+        writing = [item for item in kept if by_source[item.source.id].has_written]
+        by_poll = {one.source.id: (one.ingestion_id, by_source[one.source.id]) for one in read}
+        keep_lineage(connection, shop, writing, by_poll, now=now)
         for item in telling:
             if (result := by_source[item.source.id]).is_buried:
-                bury_listing(connection, item.task, _pages([item]), result.outcome, now=now)
+                bury_listing(connection, shop, item, result.outcome, now=now)
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
     ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=ended)
-
-
-def _pages(items: Iterable[BatchItem]) -> list[tuple[str, PageRef]]:
-    return [(item.source.id, page) for item in items for page in item.pages]
 
 
 def _success(item: BatchItem, result: Ingested) -> PollSuccess:
@@ -325,7 +294,8 @@ def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
         now = shop.store.clock.now(connection)
         mine = claims.held(connection, [(item.task.id, item.task.fence)])
         # what could not be read or written, to be looked at
-        kept = keep_snapshots(connection, _pages([item]), now=now, failure=failure.error.code)
+        code, run_id = failure.error.code, shop.run_id
+        kept = keep_snapshots(connection, pages_of([item]), now=now, failure=code, run_id=run_id)
         failures = [replace(failure, evidence={"snapshots": kept})] if mine else []
         failed = outcomes.fail(
             connection, failures, now=now, settings=shop.settings, random=shop.random

@@ -67,6 +67,7 @@ class KeptPage:
     discovered: Sequence[str] | None = None
     source_id: str | None = None
     failure: str | None = None
+    run_id: str | None = None
 
 
 _TYPES: Mapping[str, TypeEngine[Any]] = {
@@ -161,6 +162,7 @@ def keep_snapshots(
     *,
     now: datetime,
     failure: str | None = None,
+    run_id: str | None = None,
 ) -> list[int]:
     """Each page of a listing has its snapshot, whose id is told; with `failure` it was not read."""
     listed = [
@@ -175,6 +177,7 @@ def keep_snapshots(
             markdown_version=None,
             screenshot_hash=None,
             failure=failure,
+            run_id=run_id,
             **asdict(page),
         )
         for source_id, page in pages

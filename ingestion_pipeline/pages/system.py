@@ -45,6 +45,7 @@ class Ingested:
     needs_full_read: bool = False
     record_count: int = 0
     is_buried: bool = False
+    has_touched: bool = False
 
     @property
     def says_something(self) -> bool:
@@ -52,14 +53,32 @@ class Ingested:
         told = self.new or self.updated or self.withdrawn
         return bool(told) or self.needs_full_read or self.quarantined
 
+    @property
+    def has_written(self) -> bool:
+        """Whether a row may name the poll: it said something, or touched what is nobody's news."""
+        return self.says_something or self.has_touched
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolledReading:
-    """What a poll read of a source, and the poll itself: what it brings is of its lineage."""
+    """What a poll read of a source, and the poll itself: what it brings is of its lineage.
+
+    The rows that state it name `ingestion_id`, the row that tells of the poll.
+    """
 
     task: Task
     source: Source
     reading: bytes
+    ingestion_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placed:
+    """A listing of one page, which is kept."""
+
+    source_id: str
+    ingestion_id: int
+    snapshot_id: int
 
 
 class PolledSystem(Protocol):
@@ -106,6 +125,10 @@ class PolledSystem(Protocol):
         settings: Settings,
     ) -> Sequence[Ingested]:
         """The readings are rows afterwards, in the caller's transaction; one result a source."""
+        ...
+
+    def place(self, connection: Connection, placed: Sequence[Placed]) -> None:
+        """Rows may name the snapshot they were read from, where a listing is one page."""
         ...
 
 

@@ -29,7 +29,8 @@ _BROKEN_STORE = FATAL_ERRNOS | {errno.EEXIST, errno.ENOTDIR, errno.EFBIG}
 class Workshop:
     """Database, settings, content store and systems; `random` only spreads due times.
 
-    `crawlers` are the systems whose sources are walked through page by page, `starters` those
+    `run_id` is the run of Dagster that all this is for; a command has none. `crawlers` are the
+    systems whose sources are walked through page by page, `starters` those
     whose polls begin other work.
     """
 
@@ -40,6 +41,7 @@ class Workshop:
     crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
     starters: Mapping[Kind, BegunSystem] = field(default_factory=dict["Kind", "BegunSystem"])
     random: Random = field(default_factory=Random)
+    run_id: str | None = None
 
     @property
     def begun(self) -> Mapping[Kind, BegunSystem]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy import Connection
 
@@ -190,19 +191,23 @@ def _write_links(
     changed: list[LinkRow] = []
     facts: dict[int, Chapter] = {}
     for plan in plans:
-        source_id, series_id = plan.listing.source.id, plan.series_id
+        series_id, told_by = plan.series_id, _lineage(plan)
         for chapter in plan.new_links:
             chapter_id = chapter_ids[series_id, chapter.key]
-            new.append(LinkRow(chapter_id=chapter_id, source_id=source_id, chapter=chapter))
+            new.append(LinkRow(chapter_id=chapter_id, chapter=chapter, **told_by))
             if created.get((series_id, chapter.key)) is not chapter:
                 facts[chapter_id] = _together(facts.get(chapter_id), chapter)
         for chapter, known in plan.changed_links:
-            row = LinkRow(chapter_id=known.chapter_id, source_id=source_id, chapter=chapter)
-            changed.append(row)
+            changed.append(LinkRow(chapter_id=known.chapter_id, chapter=chapter, **told_by))
             facts[known.chapter_id] = _together(facts.get(known.chapter_id), chapter)
     rows.insert_links(connection, new, now=now)
     rows.update_links(connection, changed)
     rows.improve_chapters(connection, facts)
+
+
+def _lineage(plan: Plan) -> dict[str, Any]:
+    listing = plan.listing
+    return {"source_id": listing.source.id, "ingestion_id": listing.ingestion_id}
 
 
 def _together(before: Chapter | None, chapter: Chapter) -> Chapter:

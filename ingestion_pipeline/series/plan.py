@@ -25,9 +25,12 @@ class SourceListing:
     is_complete: bool
     problems: int
     notes: Sequence[str]
+    ingestion_id: int | None = None
 
     @classmethod
-    def of(cls, source: Source, reading: Reading[Release]) -> SourceListing:
+    def of(
+        cls, source: Source, reading: Reading[Release], *, ingestion_id: int | None = None
+    ) -> SourceListing:
         """The listing a reading states; a part that could not be read makes it incomplete."""
         chapters, problems = chapters_of(reading.records, source_id=source.id)
         is_part_hidden = any(one.hides_record for one in [*problems, *reading.problems])
@@ -37,6 +40,7 @@ class SourceListing:
             is_complete=reading.is_complete and not is_part_hidden,
             problems=len(problems) + len(reading.problems),
             notes=reading.notes,
+            ingestion_id=ingestion_id,
         )
 
 

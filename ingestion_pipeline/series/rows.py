@@ -59,6 +59,7 @@ class LinkRow:
     chapter_id: int
     source_id: str
     chapter: Chapter
+    ingestion_id: int | None = None
 
 
 def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: datetime) -> None:
@@ -227,6 +228,7 @@ _LINK = {
     "scanlation_group": Text(),
     "releases": Json,
     "fingerprint": String(64),
+    "ingestion_id": Id,
 }
 
 
@@ -242,6 +244,7 @@ def _link_values(row: LinkRow) -> tuple[Any, ...]:
         chapter.scanlation_group,
         [release_as_dict(release) for release in chapter.releases],
         fingerprint(chapter),
+        row.ingestion_id,
     )
 
 

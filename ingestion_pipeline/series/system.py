@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.system import Ingested, PolledReading, StoredPage
+from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading, StoredPage
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.platforms import Feed, platform
@@ -68,6 +68,12 @@ class SeriesSystem:
     ) -> Sequence[Ingested]:
         """Chapters, their sources and their outbox rows."""
         listings = [
-            SourceListing.of(one.source, reading_from_bytes(one.reading)) for one in readings
+            SourceListing.of(
+                one.source, reading_from_bytes(one.reading), ingestion_id=one.ingestion_id
+            )
+            for one in readings
         ]
         return ingest_listings(connection, listings, now=now, settings=settings)
+
+    def place(self, connection: Connection, placed: Sequence[Placed]) -> None:
+        """Chapters name their ingestion, which has its snapshots: nothing is to be written."""

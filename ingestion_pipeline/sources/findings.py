@@ -10,10 +10,11 @@ SHOWN = 20  # findings written out; their number tells of the rest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that is not as it should be."""
+    """One thing that is not as it should be; a warning, unless `is_error`."""
 
     subject: str
     message: str
+    is_error: bool = False
 
 
 def summary(findings: Sequence[Finding]) -> str:

@@ -39,7 +39,7 @@ from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, sh
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import chapter_sources, chapters, sources
+from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources
 from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.urls import host_of
 
@@ -98,6 +98,7 @@ def register(
         restart_polls(connection, list(before), now=now)
         updated += _update_changed(connection, rows, now=now)
         added += _insert_missing(connection, rows, now=now)
+        _keep_versions(connection, ids, now=now)
         ensure_polls(connection, ids, now=now)
     return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
 
@@ -223,11 +224,35 @@ def _update_changed(
                 "record_count": case(
                     (is_moved, _links_at_home(given)), else_=sources.c.record_count
                 ),
+                "config_version": case(
+                    (_differs(given, _CONTENT), sources.c.config_version + 1),
+                    else_=sources.c.config_version,
+                ),
                 "updated_at": now,
             }
         )
     )
     return connection.execute(statement).rowcount
+
+
+def _keep_versions(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
+    """What a source is read by can be looked up later, whatever it is changed to."""
+    given = row_source(connection, {"id": String(120)}, [(one,) for one in ids], "given")
+    is_kept = exists().where(
+        source_versions.c.source_id == sources.c.id,
+        source_versions.c.version == sources.c.config_version,
+    )
+    names = [sources.c.id, sources.c.config_version, *(sources.c[name] for name in _CONTENT)]
+    found = (
+        select(*names, literal(now, sources.c.created_at.type))
+        .join(given, given.c.id == sources.c.id)
+        .where(~is_kept)
+    )
+    connection.execute(
+        insert_into(connection, source_versions)
+        .from_select(["source_id", "version", *_CONTENT, "since"], found)
+        .on_conflict_do_nothing(index_elements=["source_id", "version"])
+    )
 
 
 class SourceExists(ValueError):

@@ -109,6 +109,7 @@ class Source:
     checks_per_day: float | None
     tracking_id: str
     created_at: datetime
+    config_version: int = 1
 
     @property
     def ignores_robots(self) -> bool:

@@ -8,8 +8,10 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-from sqlalchemy import BigInteger, DateTime, Dialect, Integer, Numeric, String
+from sqlalchemy import BigInteger, Column, DateTime, Dialect, Integer, Numeric, String
 from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.functions import FunctionElement
 from sqlalchemy.types import JSON, TypeDecorator, TypeEngine, UserDefinedType
 
 
@@ -112,3 +114,35 @@ def json_value(document: str) -> Any:  # noqa: ANN401
 
 Json = JSON().with_variant(JSONB(), "postgresql")
 Id = BigInteger().with_variant(Integer(), "sqlite")
+
+
+class Moment(FunctionElement[datetime]):
+    """The database's own time, as `UtcDateTime` keeps it; on PostgreSQL the transaction's."""
+
+    name = "moment"
+    inherit_cache = True
+    type = UtcDateTime()
+
+
+@compiles(Moment)
+def _moment(element: Moment, compiler: Any, **_: object) -> str:  # noqa: ANN401, ARG001
+    return "now()"
+
+
+@compiles(Moment, "sqlite")
+def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: ANN401, ARG001
+    return "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now')"
+
+
+def modified_at() -> Column[datetime]:
+    """A column that every INSERT and UPDATE stamps by itself, so that no statement can forget it.
+
+    It is what an incremental export goes by. Only a conflict's update has to name it.
+    """
+    return Column(
+        "modified_at",
+        UtcDateTime,
+        default=Moment(),
+        onupdate=Moment(),
+        comment="last INSERT or UPDATE; null: before it was kept",
+    )

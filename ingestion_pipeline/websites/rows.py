@@ -15,7 +15,7 @@ from sqlalchemy import Connection, bindparam, null, select, update
 
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import businesses, website_answers, website_rankings
-from ingestion_pipeline.store.types import Json
+from ingestion_pipeline.store.types import Json, Moment
 from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions
@@ -36,25 +36,31 @@ def upsert_business(connection: Connection, business: Business, *, now: datetime
         url=business.url, url_key=business.key, created_at=now, **facts
     )
     return connection.execute(
-        statement.on_conflict_do_update(index_elements=["url_key"], set_=facts).returning(
-            businesses.c.id
-        )
+        statement.on_conflict_do_update(
+            index_elements=["url_key"], set_=facts | {"modified_at": Moment()}
+        ).returning(businesses.c.id)
     ).scalar_one()
 
 
 def keep_answers(
-    connection: Connection, analysis_id: int, answers: Sequence[ProviderAnswer], *, now: datetime
+    connection: Connection,
+    analysis_id: int,
+    answers: Sequence[ProviderAnswer],
+    *,
+    now: datetime,
+    run_id: str | None = None,
 ) -> None:
     """One row per prompt and provider; an answer stays what it is, a failure may become one."""
     if not answers:
         return
-    rows = [_answer_row(analysis_id, one, now) for one in answers]
+    rows = [_answer_row(analysis_id, one, now) | {"run_id": run_id} for one in answers]
     statement = insert_into(connection, website_answers).values(rows)
     given = statement.excluded
     connection.execute(
         statement.on_conflict_do_update(
             index_elements=["analysis_id", "prompt_index", "provider"],
-            set_={name: given[name] for name in (*_ANSWER_COLUMNS, "created_at")},
+            set_={name: given[name] for name in (*_ANSWER_COLUMNS, "created_at", "run_id")}
+            | {"modified_at": Moment()},
             where=website_answers.c.status == AnswerStatus.FAILED.value,
         )
     )
@@ -160,7 +166,9 @@ def upsert_ranking(
         business_id=ranked.business_id, day=now.astimezone(UTC).date(), created_at=now, **values
     )
     connection.execute(
-        statement.on_conflict_do_update(index_elements=["business_id", "day"], set_=values)
+        statement.on_conflict_do_update(
+            index_elements=["business_id", "day"], set_=values | {"modified_at": Moment()}
+        )
     )
 
 

@@ -30,12 +30,14 @@ from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
 from ingestion_pipeline.demo.names import published_port
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, read_state, state_file
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import notices
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.exports.chains import gaps, ten_of_each
 from ingestion_pipeline_tests.sources.test_status import a_source
 
 INGEST = str(Path(sys.executable).parent / "ingest")
@@ -271,6 +273,15 @@ def check_rankings(database: Path) -> None:
     assert len(days) in {2, 4}
 
 
+def broken_chains(home: Path) -> list[str]:
+    """What `ingest explain` does not know of ten rows of each entity."""
+    url = f"sqlite:///{home / 'ingestion.db'}"
+    with closing(open_store(url)) as store, store.read() as connection:
+        found = ten_of_each(connection, ContentStore(home / "content"))
+    assert [len(chains) >= 5 for chains in found.values()] == [True] * 5
+    return [gap for chains in found.values() for one in chains for gap in gaps(one)]
+
+
 @pytest.mark.slow
 def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     tmp_path: Path,
@@ -333,6 +344,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
         ["ben", "digest", "(en)", "2", "0", "0", "2", "0", "in", "24h"],
         ["cleo", "at", "once", "2", "2", "1", "0", "0", "-"],
     ]
+    assert broken_chains(tmp_path / "home") == []
     assert "took 3 messages, 0 repeats; every signature was valid" in third
     assert "  ann: The Lighthouse Keeper: Chapter 23: " in third
     assert "  ann: The Clockmaker's Map: Chapter 13: " in third

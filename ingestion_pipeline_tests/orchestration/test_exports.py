@@ -50,7 +50,7 @@ def test_every_published_dataset_is_a_file_that_the_metadata_names(
     a_dataset(rows, [a_course("CS 1"), a_course("CS 2")], source_id="catalog:a")
     a_dataset(rows, [a_course("CS 1")], source_id="catalog:b")
 
-    told = metadata(run(instance))
+    told = metadata(run(instance, names=["data_items"]))
 
     assert (told["files"].value, told["rows"].value) == (2, 3)
     paths = [record.data["path"] for record in told["written"].records]
@@ -70,6 +70,32 @@ def test_format_sources_and_evidence_are_told_in_the_launchpad(
     (file,) = (house.home / "exports").iterdir()
     assert file.name == "course.catalog~b.evidence.csv"
     assert "course_id__evidence" in file.read_text().splitlines()[0]
+
+
+def test_as_it_is_every_table_with_rows_is_a_file_and_so_is_every_dataset(
+    house: House, rows: Store, instance: dg.DagsterInstance
+) -> None:
+    a_dataset(rows, [a_course()], source_id="catalog:a")
+
+    assert run(instance, format="jsonl").success
+
+    files = {one.name for one in (house.home / "exports").iterdir()}
+    tables = {f"{name}.jsonl" for name in ("sources", "extractions", "pages", "datasets")}
+    assert files == {*tables, "course.catalog~a.jsonl"}
+
+
+def test_since_the_last_time_only_what_changed_is_in_new_files(
+    house: House, rows: Store, instance: dg.DagsterInstance
+) -> None:
+    a_dataset(rows, [a_course()], source_id="catalog:a")
+    wish = {"names": ["sources", "course"], "since_last": True}
+    first = metadata(run(instance, **wish))
+    quiet = metadata(run(instance, **wish))
+    a_dataset(rows, [a_course()], source_id="catalog:b")
+    third = metadata(run(instance, **wish))
+
+    assert [one["rows"].value for one in (first, quiet, third)] == [2, 0, 2]
+    assert len(list((house.home / "exports").iterdir())) == 4
 
 
 @pytest.mark.parametrize(

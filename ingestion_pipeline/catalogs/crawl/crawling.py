@@ -53,7 +53,7 @@ async def crawl_slice(
         fetcher,
         kind=Kind.CATALOG,
         visitor=PoliteVisitor(fetcher, renderer, clock, shop.settings),
-        archive=SnapshotArchive(shop.store, shop.content),
+        archive=SnapshotArchive(shop.store, shop.content, shop.run_id),
         clock=clock,
         seconds=seconds,
     )

@@ -151,6 +151,7 @@ def _copy_extraction(
         "kind": ExtractionKind.RERUN.value,
         "entity_type": old.entity_type,
         "rerun_of": old.id,
+        "config_version": old.config_version,
         "created_at": now,
         "updated_at": now,
     }

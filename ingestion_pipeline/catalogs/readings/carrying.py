@@ -19,7 +19,7 @@ from ingestion_pipeline.store.tables import datasets, pages
 from ingestion_pipeline.store.types import Id, UtcDateTime
 
 _READ = [PageStatus.SUCCESS.value, PageStatus.EXTRACTED_NO_DATA.value]
-_TAKEN = ("status", "item_count", "rung", "read_as", "failure")
+_TAKEN = ("status", "item_count", "rung", "read_as", "failure", "run_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

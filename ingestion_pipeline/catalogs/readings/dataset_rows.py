@@ -53,11 +53,16 @@ _PAGE_COLUMNS = {
     "read_as": String(64),
     "failure": Json,
     "read_at": UtcDateTime(),
+    "run_id": String(64),
 }
 
 
 def write_pages(
-    connection: Connection, finished: Sequence[FinishedPage], *, now: datetime
+    connection: Connection,
+    finished: Sequence[FinishedPage],
+    *,
+    now: datetime,
+    run_id: str | None = None,
 ) -> set[int]:
     """Each page that still waits to be read says so; the ids of those that did."""
     if not finished:
@@ -71,6 +76,7 @@ def write_pages(
             one.read_as,
             None if one.failure is None else dict(one.failure),
             None if one.read_as is None else now,
+            run_id,
         )
         for one in finished
     ]
@@ -78,7 +84,7 @@ def write_pages(
     was_read = given.c.read_at.is_not(None)  # else the last reading's word stands
     values = {
         name: case((was_read, given.c[name]), else_=pages.c[name])
-        for name in ("item_count", "rung", "read_as", "read_at")
+        for name in ("item_count", "rung", "read_as", "read_at", "run_id")
     }
     statement = (
         update(pages)

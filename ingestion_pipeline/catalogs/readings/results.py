@@ -136,7 +136,7 @@ class _Flush:
         for one in wanted:
             if isinstance(one, ReadFailed):
                 self._decide(one)
-        write_pages(self._connection, self._pages, now=self._now)
+        self._write_pages(self._pages)
         bury(self._connection, self._burials, now=self._now)
         over = [one for one in wanted if isinstance(one, ReadOver)]
         self._moves += [_skipped(one.task, str(one.why)) for one in over]
@@ -155,6 +155,10 @@ class _Flush:
             ended=frozenset((ids - going_on.keys()) | ended),
         )
 
+    def _write_pages(self, finished: Sequence[FinishedPage]) -> set[int]:
+        run_id = self._shop.run_id
+        return write_pages(self._connection, finished, now=self._now, run_id=run_id)
+
     def _write_done(self, done: Sequence[ReadDone], going_on: Mapping[int, GoingOn]) -> ReadCounts:
         """Pages, items and what is explored, of those that nobody else has read meanwhile."""
         names: dict[int, str] = {}
@@ -166,7 +170,7 @@ class _Flush:
                 names[id_] = going_on[id_].read_as(one.wanted, self._shop.settings)
             items = found[one.work.page_id] = items_of(one.wanted.kind, one.reading)
             pages.append(_read_page(one, items, names[id_]))
-        written = write_pages(self._connection, pages, now=self._now)
+        written = self._write_pages(pages)
         fresh = [one for one in done if one.work.page_id in written]
         self._moves += [finished(one.task) for one in fresh]
         self._moves += [

@@ -107,9 +107,8 @@ def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) 
     judged: list[Judging] = []
     reopened: list[tuple[int, Plan]] = []
     for (plan, posting), home in zip(new, homes, strict=True):
-        source = plan.listing.source
         listing_id = home.candidate.id if home.candidate else made[_own_key(home)]
-        links.append(_link(listing_id, source.id, posting))
+        links.append(_link(listing_id, plan.listing, posting))
         if home.posting is not None and home.posting.listing is posting.listing:
             plan.created += 1
             judged.append(_judging(plan, listing_id, home.posting))
@@ -124,15 +123,16 @@ def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) 
     return judged
 
 
-def _link(listing_id: int, source_id: str, posting: Posting) -> tuple[Any, ...]:
+def _link(listing_id: int, listing: BoardListing, posting: Posting) -> tuple[Any, ...]:
     return (
         listing_id,
-        source_id,
+        listing.source.id,
         posting.external_key,
         posting.listing.external_id,
         posting.listing.url,
         posting.content_hash,
         posting.stated,
+        listing.ingestion_id,
     )
 
 
@@ -172,6 +172,7 @@ def _row(key: str, home: Home, listing: BoardListing) -> dict[str, Any]:
         "quality": quality_of(said),
         "content_hash": content_hash(said),
         "tracking_id": listing.task.tracking_id,
+        "ingestion_id": listing.ingestion_id,
     }
 
 
@@ -219,8 +220,11 @@ def _write_changes(
             plan.updated += 1
             judged[link.listing_id] = _judging_of(plan, stored[link.listing_id])
         if after != before:
-            different[link.listing_id] = after
-    links = [(link.id, one.listing.url, one.content_hash, one.stated) for _, one, link in changed]
+            different[link.listing_id] = after | {"ingestion_id": plan.listing.ingestion_id}
+    links = [
+        (link.id, one.listing.url, one.content_hash, one.stated, plan.listing.ingestion_id)
+        for plan, one, link in changed
+    ]
     rows.update_links(connection, links, now=now)
     rows.update_listings(connection, list(different.values()), now=now)
     return list(judged.values())

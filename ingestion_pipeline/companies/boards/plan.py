@@ -25,9 +25,17 @@ class BoardListing:
     is_complete: bool
     problems: int
     notes: Sequence[str]
+    ingestion_id: int | None = None
 
     @classmethod
-    def of(cls, task: Task, source: Source, reading: Reading[Listing]) -> BoardListing:
+    def of(
+        cls,
+        task: Task,
+        source: Source,
+        reading: Reading[Listing],
+        *,
+        ingestion_id: int | None = None,
+    ) -> BoardListing:
         """The listing a reading states; a part that could not be read makes it incomplete."""
         found = [posting_of(one, source) for one in reading.records]
         by_key = {one.external_key: one for one in reversed(found)}
@@ -39,6 +47,7 @@ class BoardListing:
             is_complete=reading.is_complete and not is_part_hidden,
             problems=len(reading.problems),
             notes=reading.notes,
+            ingestion_id=ingestion_id,
         )
 
 
@@ -104,6 +113,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
         published=[one.listing.posted_at for one in plan.new if one.listing.posted_at],
         needs_full_read=bool(plan.missing),
         record_count=source.record_count + len(plan.new) + back - len(plan.gone),
+        has_touched=not plan.is_idle,
     )
 
 

@@ -21,6 +21,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.companies.states import ListingStatus
+from ingestion_pipeline.pages.system import Placed
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources
@@ -145,6 +146,7 @@ _LISTING: dict[str, Any] = {
     "quality": Json,
     "content_hash": String(64),
     "tracking_id": String(36),
+    "ingestion_id": Id,
 }
 
 
@@ -175,6 +177,7 @@ _LINK: dict[str, Any] = {
     "url": Text(),
     "content_hash": String(64),
     "stated": String(8),
+    "ingestion_id": Id,
 }
 
 
@@ -192,24 +195,27 @@ def insert_links(connection: Connection, new: Sequence[tuple[Any, ...]], *, now:
     )
 
 
+_SAID = ("url", "content_hash", "stated", "ingestion_id")
+
+
 def update_links(
-    connection: Connection, changed: Sequence[tuple[int, str | None, str, str]], *, now: datetime
+    connection: Connection,
+    changed: Sequence[tuple[int, str | None, str, str, int | None]],
+    *,
+    now: datetime,
 ) -> None:
-    """The links (id, url, hash, stated) say what their board says now, and are there."""
+    """The links (id, url, hash, stated, by whom) say what their board says now, and are there."""
     if not changed:
         return
-    columns = {"id": Id, "url": Text(), "content_hash": String(64), "stated": String(8)}
-    given = row_source(connection, columns, sorted(changed), "given")
+    columns = {"id": Id} | {name: _LINK[name] for name in _SAID}
+    rows = sorted(changed, key=lambda row: row[0])
+    given = row_source(connection, columns, rows, "given")
     connection.execute(
         update(listing_sources)
         .where(listing_sources.c.id == given.c.id)
         .values(
-            url=given.c.url,
-            content_hash=given.c.content_hash,
-            stated=given.c.stated,
-            missing=0,
-            available=True,
-            last_seen_at=now,
+            {name: given.c[name] for name in _SAID}
+            | {"missing": 0, "available": True, "last_seen_at": now}
         )
     )
 
@@ -260,6 +266,28 @@ def update_listings(
         update(job_listings)
         .where(job_listings.c.id == given.c.id)
         .values({name: given.c[name] for name in _UPDATED} | {"changed_at": now})
+    )
+
+
+def place_listings(connection: Connection, placed: Sequence[Placed]) -> None:
+    """What these ingestions wrote was read from their snapshots."""
+    columns = {"source_id": String(120), "ingestion_id": Id, "snapshot_id": Id}
+    rows = [(one.source_id, one.ingestion_id, one.snapshot_id) for one in placed]
+    given = row_source(connection, columns, rows, "given")
+    # Through the links: they are found by their board, listings are not.
+    written = (
+        select(listing_sources.c.listing_id, given.c.ingestion_id, given.c.snapshot_id)
+        .join(given, given.c.source_id == listing_sources.c.source_id)
+        .where(listing_sources.c.ingestion_id == given.c.ingestion_id)
+        .cte("written")
+    )
+    connection.execute(
+        update(job_listings)
+        .where(
+            job_listings.c.id == written.c.listing_id,
+            job_listings.c.ingestion_id == written.c.ingestion_id,
+        )
+        .values(snapshot_id=written.c.snapshot_id)
     )
 
 

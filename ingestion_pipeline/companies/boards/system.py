@@ -11,9 +11,10 @@ from sqlalchemy import Connection
 from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.boards.readings import MARK, reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.companies.boards.rows import place_listings
 from ingestion_pipeline.companies.platforms import Board, platform
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.system import Ingested, PolledReading, StoredPage
+from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading, StoredPage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 
@@ -65,7 +66,16 @@ class BoardSystem:
     ) -> Sequence[Ingested]:
         """Listings, their links, and the tasks that judge them."""
         listings = [
-            BoardListing.of(one.task, one.source, reading_from_bytes(one.reading))
+            BoardListing.of(
+                one.task,
+                one.source,
+                reading_from_bytes(one.reading),
+                ingestion_id=one.ingestion_id,
+            )
             for one in readings
         ]
         return ingest_boards(connection, listings, now=now, settings=settings)
+
+    def place(self, connection: Connection, placed: Sequence[Placed]) -> None:
+        """Listings know the body that states them."""
+        place_listings(connection, placed)

@@ -197,7 +197,13 @@ class _Flush:
         write_verdicts(self._connection, self._rules, works, found.ids, now=self._now)
         before = {id_ for id_ in verdicts if rows[id_].verdict == Verdict.MATCHED.value}
         new, withdrawn, told = write_matches(
-            self._connection, self._rules, works, found.ids, before=before, now=self._now
+            self._connection,
+            self._rules,
+            works,
+            found.ids,
+            before=before,
+            now=self._now,
+            run_id=self._shop.run_id,
         )
         for work in works:
             move = finished(work.task, status=STATUSES[verdicts[work.id]])

@@ -232,6 +232,7 @@ def write_matches(
     *,
     before: Set[int],
     now: datetime,
+    run_id: str | None = None,
 ) -> tuple[int, int, int]:
     """How many matches are new, were withdrawn, and are told; `before` were matches until now.
 
@@ -241,9 +242,9 @@ def write_matches(
     fitting = [work for work in works if verdict_of(work.state) is Verdict.MATCHED]
     made: set[int] = set()
     if fitting:
-        made = _insert(connection, rules, fitting, company_ids, now=now)
+        made = _insert(connection, rules, fitting, company_ids, now=now, run_id=run_id)
         known = [work for work in fitting if work.id not in made]
-        _update(connection, rules, known, company_ids, now=now)
+        _update(connection, rules, known, company_ids, now=now, run_id=run_id)
     ended = before - {work.id for work in fitting}
     told = [work for work in fitting if work.id in made and not work.is_first_sync]
     payloads = {str(work.id): notice_payload(work) for work in told}
@@ -284,9 +285,10 @@ def _insert(
     company_ids: Mapping[int, str],
     *,
     now: datetime,
+    run_id: str | None,
 ) -> set[int]:
     given = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
-    extra = {"status": NEW, "created_at": now, "updated_at": now}
+    extra = {"status": NEW, "run_id": run_id, "created_at": now, "updated_at": now}
     constant = [literal(value, job_matches.c[name].type) for name, value in extra.items()]
     values = [*given.c, *constant]
     statement = (
@@ -305,6 +307,7 @@ def _update(
     company_ids: Mapping[int, str],
     *,
     now: datetime,
+    run_id: str | None,
 ) -> None:
     """A match that stands, or that was withdrawn and fits again."""
     if not works:
@@ -312,7 +315,8 @@ def _update(
     given = row_source(connection, _MATCH, _rows(rules, works, company_ids), "given")
     values = {name: given.c[name] for name in _MATCH if name != "listing_id"}
     statement = update(job_matches).where(job_matches.c.listing_id == given.c.listing_id)
-    connection.execute(statement.values(values | {"status": NEW, "updated_at": now}))
+    written = {"status": NEW, "run_id": run_id, "updated_at": now}
+    connection.execute(statement.values(values | written))
 
 
 def withdraw(connection: Connection, listing_ids: Collection[int], *, now: datetime) -> int:

@@ -27,6 +27,7 @@ from ingestion_pipeline.store.tables.jobs import (
     job_matches,
     listing_sources,
 )
+from ingestion_pipeline.store.tables.lineage import export_cursors, ingestions, source_versions
 from ingestion_pipeline.store.tables.metadata import metadata
 from ingestion_pipeline.store.tables.operating import (
     audit_log,
@@ -87,9 +88,11 @@ __all__ = [
     "data_items",
     "datasets",
     "dead_letters",
+    "export_cursors",
     "extractions",
     "follows",
     "hosts",
+    "ingestions",
     "job_listings",
     "job_matches",
     "learned_selectors",
@@ -110,6 +113,7 @@ __all__ = [
     "settings",
     "snapshots",
     "source_health",
+    "source_versions",
     "sources",
     "tasks",
     "tunings",

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
 
 # The same words stand in the partial indexes and in the statements that want them: SQLite uses a
 # partial index only if the query repeats its condition literally.
@@ -75,6 +75,8 @@ extractions = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False, comment="last time a page changed"),
     Column("finished_at", UtcDateTime),
+    Column("config_version", Integer, comment="of the source, when it began"),
+    modified_at(),
     Index(None, "source_id", "id"),
     Index(
         "uq_extractions_crawling",
@@ -123,6 +125,8 @@ pages = Table(
     Column("read_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Column("visited_at", UtcDateTime),
+    Column("run_id", String(64), comment="the run that read it last"),
+    modified_at(),
     UniqueConstraint("extraction_id", "key"),
     Index(None, "extraction_id", "status"),
     Index(None, "snapshot_id"),
@@ -144,6 +148,7 @@ datasets = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("published_at", UtcDateTime),
     Column("confirmed_at", UtcDateTime, comment="when an extraction last found it unchanged"),
+    modified_at(),
     UniqueConstraint("source_id", "version"),
     Index(None, "extraction_id"),
 )

@@ -50,6 +50,7 @@ snapshots = Table(
     Column("markdown_version", Text),
     Column("screenshot_hash", String(64), comment="object"),
     Column("failure", String(40), comment="why it could not be read; null: it is good"),
+    Column("run_id", String(64), comment="the run that fetched it last"),
     Index("uq_snapshots_url_key_content_hash", "url_key", "content_hash", unique=True),
     Index(None, "source_id", "fetched_at"),
     Index(None, "content_hash"),

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
 
 # The same words stand in the partial index and in the statements that want it: SQLite uses a
 # partial index only if the query repeats its condition literally.
@@ -56,6 +56,7 @@ companies = Table(
     Column("analyzed_at", UtcDateTime),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    modified_at(),
     Index("uq_companies_website_key", "website_key", unique=True),
     Index(None, "source_id"),
     Index(None, "scored_as"),
@@ -93,12 +94,14 @@ job_listings = Table(
     Column("match_result", Json, comment="score, adjustments, skills; also of what did not fit"),
     Column("snapshot_id", Id, comment="the body that states it"),
     Column("detail_snapshot_id", Id, comment="its own page, if that was read"),
+    Column("ingestion_id", Id, comment="the poll that last wrote what it says"),
     Column("tracking_id", String(36), nullable=False),
     Column("first_seen_at", UtcDateTime, nullable=False),
     Column("changed_at", UtcDateTime, nullable=False),
     Column("judged_at", UtcDateTime),
     Column("closed_at", UtcDateTime),
     Column("closed_reason", Text, comment="why no board lists it"),
+    modified_at(),
     Index("uq_job_listings_url_key", "url_key", unique=True),
     Index("uq_job_listings_origin_key", "origin_key", unique=True),
     Index(None, "fingerprint"),
@@ -131,6 +134,8 @@ listing_sources = Table(
     Column("first_seen_at", UtcDateTime, nullable=False),
     # Written when it goes missing or returns; until then the source's last complete listing.
     Column("last_seen_at", UtcDateTime, nullable=False),
+    Column("ingestion_id", Id, comment="the poll that last wrote what the board says of it"),
+    modified_at(),
     UniqueConstraint("source_id", "external_key"),
     Index(None, "listing_id"),
 )
@@ -154,8 +159,10 @@ job_matches = Table(
     Column("reason", Text, nullable=False, comment="for people"),
     Column("grounding", Json, nullable=False, comment="where the listing's text proves a skill"),
     Column("judged_as", String(64), nullable=False, comment="hash of profile, rules and content"),
+    Column("run_id", String(64), comment="the run that judged it last"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    modified_at(),
     UniqueConstraint("listing_id"),
     Index(None, "source_id", "status"),
     Index(None, "score"),

@@ -16,7 +16,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, modified_at
 
 series = Table(
     "series",
@@ -27,6 +27,7 @@ series = Table(
     Column("last_chapter_at", UtcDateTime),
     Column("merged_into", String(120), comment="whoever names this one means that one"),
     Column("created_at", UtcDateTime, nullable=False),
+    modified_at(),
 )
 
 chapters = Table(
@@ -40,6 +41,7 @@ chapters = Table(
     Column("published_at", UtcDateTime),
     Column("first_detected_at", UtcDateTime, nullable=False),
     Column("rejected_at", UtcDateTime, comment="an operator's word: there is no such chapter"),
+    modified_at(),
     UniqueConstraint("series_id", "key"),
 )
 
@@ -60,6 +62,8 @@ chapter_sources = Table(
     Column("last_seen_at", UtcDateTime, comment="null: in the source's last complete listing"),
     Column("missed_listings", Integer, nullable=False, server_default="0"),
     Column("available", Boolean, nullable=False, server_default=text("true")),
+    Column("ingestion_id", Id, comment="the poll that last wrote what the source says of it"),
+    modified_at(),
     UniqueConstraint("source_id", "chapter_id"),
     Index(None, "chapter_id"),
 )

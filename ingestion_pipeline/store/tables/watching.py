@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime, modified_at
 
 # The same words stand in the partial indexes and in the statements that want them: SQLite uses a
 # partial index only if the query repeats its condition literally.
@@ -80,8 +80,10 @@ sources = Table(
     Column("changes_per_day", Float, comment="the estimate, once it decides the next check"),
     Column("checks_per_day", Float, comment="as often as that estimate has it checked now"),
     Column("tracking_id", String(36), nullable=False),
+    Column("config_version", Integer, nullable=False, server_default="1"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    modified_at(),
     Index(None, "kind"),
     Index(None, "created_at"),
     Index("ix_sources_unreported", "last_changed_at", "reported_at"),

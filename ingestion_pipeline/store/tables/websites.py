@@ -18,7 +18,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
+from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime, modified_at
 
 # The same words stand in the partial index and in the statements that want it: SQLite uses a
 # partial index only if the query repeats its condition literally.
@@ -42,6 +42,7 @@ businesses = Table(
     Column("evidence", Json, comment="by field: page, rung, status, start and end"),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    modified_at(),
     UniqueConstraint("url_key"),
 )
 
@@ -74,6 +75,8 @@ website_analyses = Table(
     Column("updated_at", UtcDateTime, nullable=False),
     Column("started_at", UtcDateTime),
     Column("finished_at", UtcDateTime),
+    Column("config_version", Integer, comment="of the source, when it began"),
+    modified_at(),
     Index(
         "uq_website_analyses_unfinished",
         "source_id",
@@ -103,7 +106,9 @@ website_answers = Table(
     Column("output_tokens", Integer),
     Column("cost_usd", ExactDecimal, comment="null: no price is known"),
     Column("mentions", Json, comment="by name: count, rank, positions; null until scored"),
+    Column("run_id", String(64), comment="the run that asked"),
     Column("created_at", UtcDateTime, nullable=False),
+    modified_at(),
     UniqueConstraint("analysis_id", "prompt_index", "provider"),
 )
 
@@ -123,5 +128,6 @@ website_rankings = Table(
     Column("cost_usd", ExactDecimal),
     Column("created_at", UtcDateTime, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    modified_at(),
     UniqueConstraint("business_id", "day"),
 )

@@ -109,6 +109,7 @@ def _begin(
             tracking_id=tracking_id,
             progress_message="waits",
             phase_times={},
+            config_version=source.config_version,
             created_at=now,
             updated_at=now,
             **flags,

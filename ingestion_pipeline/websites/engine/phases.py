@@ -147,7 +147,8 @@ class PhaseWork:
             now = self._shop.store.clock.now(connection)
             if not claims.held(connection, [(item.task.id, item.task.fence)]):
                 raise LostClaim(f"task {item.task.id} is another worker's now; nothing is kept")
-            keep_answers(connection, item.analysis_id, answers, now=now)
+            run_id = self._shop.run_id
+            keep_answers(connection, item.analysis_id, answers, now=now, run_id=run_id)
 
     def _tell(self, item: ClaimedPhase, done: int, providers: int) -> None:
         with self._shop.store.begin() as connection:

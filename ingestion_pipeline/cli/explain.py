@@ -1,0 +1,61 @@
+"""`ingest explain`: where a row comes from, hop by hop."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+import click
+
+from ingestion_pipeline.cli.opening import opened
+from ingestion_pipeline.cli.options import json_option
+from ingestion_pipeline.cli.output import Column, cell, say, say_json, say_table, shortened
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.exports.lineage import Field, Lineage
+
+SHOWN = 60  # characters of a value
+
+
+@click.command()
+@click.argument("row", metavar="ROW")
+@json_option
+def explain(*, row: str, as_json: bool) -> None:
+    """Show where ROW comes from: its fields, snapshot, fetch, run and configuration.
+
+    ROW is chapters:ID, chapter_sources:ID, job_listings:ID, job_matches:ID or data_items:ID, with
+    the id that exports and lists show (item_id of an item). A hop that is not known says why.
+    """
+    from ingestion_pipeline.exports.explaining import explain_row
+    from ingestion_pipeline.pages.content import ContentStore
+
+    with opened() as (settings, store), store.read() as connection:
+        found = explain_row(connection, ContentStore(settings.home / "content"), row)
+    if as_json:
+        say_json(asdict(found))
+    else:
+        _say(found)
+
+
+def _say(found: Lineage) -> None:
+    facts = ", ".join(f"{name} {cell(value)}" for name, value in found.facts.items())
+    say(f"{found.row}: {shortened(facts, 400)}")
+    if found.fields:
+        columns = [Column("field"), Column("value", is_flexible=True)]
+        columns += [Column("stated at", is_flexible=True), Column("quote", is_flexible=True)]
+        say_table(columns, [_cells(one) for one in found.fields])
+    for hop in found.hops:
+        known = {name: value for name, value in hop.facts.items() if value is not None}
+        said = ", ".join(f"{name} {cell(value)}" for name, value in known.items())
+        mark = "" if hop.is_known else "not known: "
+        say(f"-> {hop.name}: {mark}{hop.said}{f' ({said})' if said else ''}")
+
+
+def _cells(one: Field) -> list[str]:
+    value = shortened(cell(one.value), SHOWN)
+    if one.place is None:
+        return [one.name, value, one.why or "-", "-"]
+    place = one.place
+    span = f"{place['start']}-{place['end']}" if place.get("start") is not None else ""
+    where = " ".join(str(part) for part in (place.get("path"), span, f"of {place['of']}") if part)
+    return [one.name, value, where, shortened(cell(place.get("quote")), SHOWN)]

@@ -1,0 +1,280 @@
+"""`ingest explain ROW`: the lineage of a chapter, a listing, a match or an item of a dataset."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, RowMapping, select
+
+from ingestion_pipeline.companies.matching.terms import Text
+from ingestion_pipeline.exports.lineage import (
+    BEFORE,
+    Field,
+    Hop,
+    Lineage,
+    Traced,
+    hops_of,
+    row_of,
+    snapshot_row,
+    traced_by_poll,
+)
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.reading.grounding import PROVED
+from ingestion_pipeline.reading.locating import QUOTED, Body, Place, body_of, locate
+from ingestion_pipeline.store import tables
+
+_ROW = re.compile(r"([a-z_]+):([0-9]{1,18})")
+_DERIVED = "the body words it otherwise: it was put together or converted"
+_NOT_FOUND = "the stored body does not state it"
+
+
+class BadRow(ValueError):
+    """What is to be explained is not named as rows are."""
+
+
+class UnknownRow(LookupError):
+    """There is no such row."""
+
+
+def explain_row(connection: Connection, content: ContentStore, name: str) -> Lineage:
+    """The lineage of the row that `name` names, such as `chapters:12`.
+
+    Raises:
+        BadRow, UnknownRow: there is no such thing; the message says what there is.
+    """
+    found = _ROW.fullmatch(name.strip())
+    known = ", ".join(f"{one}:ID" for one in EXPLAINED)
+    if found is None or found[1] not in EXPLAINED:
+        shown = name if len(name) <= QUOTED else f"{name[:QUOTED]}..."
+        raise BadRow(f"{shown!r} names no row that can be explained; there are: {known}")
+    return EXPLAINED[found[1]](connection, content, int(found[2]))
+
+
+def _missing(table: str, row_id: int) -> UnknownRow:
+    listed = "`ingest matches list`" if table == "job_matches" else f"`ingest export {table}`"
+    return UnknownRow(f"there is no row {table}:{row_id}; {listed} shows the ids there are")
+
+
+def _chapter(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
+    row = row_of(connection, tables.chapters, row_id)
+    if row is None:
+        raise _missing("chapters", row_id)
+    links = tables.chapter_sources
+    query = select(links.c.id).where(links.c.chapter_id == row_id)
+    order = (links.c.available.desc(), links.c.ingestion_id.is_(None), links.c.id)
+    link_id = connection.execute(query.order_by(*order).limit(1)).scalar_one_or_none()
+    facts = {name: row[name] for name in ("series_id", "key", "number", "title", "published_at")}
+    if link_id is None:
+        nobody = Hop(name="source", is_known=False, said="no source has it any more")
+        return Lineage(row=f"chapters:{row_id}", facts=facts, fields=(), hops=[nobody])
+    told = _chapter_source(connection, content, link_id)
+    return replace(told, row=f"chapters:{row_id}", facts=facts | told.facts)
+
+
+def _chapter_source(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
+    row = row_of(connection, tables.chapter_sources, row_id)
+    if row is None:
+        raise _missing("chapter_sources", row_id)
+    chapter = row_of(connection, tables.chapters, row["chapter_id"])
+    releases: Sequence[Mapping[str, Any]] = row["releases"] or [{}]
+    first = releases[0]
+    values: dict[str, Any] = {
+        "number": chapter["number"] if chapter else None,
+        "title": first.get("title"),
+        "url": row["url"],
+        "source_chapter_id": row["source_chapter_id"],
+        "language": row["language"],
+        "scanlation_group": row["scanlation_group"],
+        "published_at": _moment(first.get("published_at")),
+    }
+    anchors = [one for one in (row["source_chapter_id"], row["url"], first.get("title")) if one]
+    traced = traced_by_poll(connection, row["source_id"], row["ingestion_id"])
+    facts = {"source_id": row["source_id"], "link": row_id, "available": row["available"]}
+    return _told_by_body(
+        connection, content, f"chapter_sources:{row_id}", facts, traced, anchors, values
+    )
+
+
+def _listing(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
+    row = row_of(connection, tables.job_listings, row_id)
+    if row is None:
+        raise _missing("job_listings", row_id)
+    links = tables.listing_sources
+    query = select(links.c.external_id).where(
+        links.c.listing_id == row_id, links.c.source_id == row["source_id"]
+    )
+    own = [one for one in connection.execute(query).scalars() if one]
+    names = ("title", "url", "location", "department", "employment_type", "posted_at")
+    values = {name: row[name] for name in (*names, "company_name", "description")}
+    traced = traced_by_poll(connection, row["source_id"], row["ingestion_id"])
+    if row["snapshot_id"] is not None:
+        traced = replace(traced, snapshot_ids=[row["snapshot_id"]])
+    facts = {"source_id": row["source_id"], "status": row["status"], "verdict": row["verdict"]}
+    anchors = [*own, *(one for one in (row["url"], row["title"]) if one)]
+    name = f"job_listings:{row_id}"
+    return _told_by_body(connection, content, name, facts, traced, anchors, values)
+
+
+def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
+    row = row_of(connection, tables.job_matches, row_id)
+    if row is None:
+        raise _missing("job_matches", row_id)
+    told = _listing(connection, content, row["listing_id"])
+    judged = Hop(
+        name="judgement",
+        is_known=True,
+        said=f"{row['score']} of 100 by {row['model'] or row['method']}: {row['reason']}",
+        facts={"listing": f"job_listings:{row['listing_id']}", "run": row["run_id"] or BEFORE},
+    )
+    facts = {name: row[name] for name in ("listing_id", "status", "score", "priority", "method")}
+    listing = row_of(connection, tables.job_listings, row["listing_id"]) or {}
+    text = Text.of(listing.get("title"), listing.get("description")).text
+    skills = [_skill(name, said, text) for name, said in dict(row["grounding"] or {}).items()]
+    return Lineage(
+        row=f"job_matches:{row_id}",
+        facts=facts,
+        fields=[*skills, *told.fields],
+        hops=[judged, *told.hops],
+    )
+
+
+def _skill(name: str, said: Mapping[str, Any], text: str) -> Field:
+    """Where the listing's own text, its title and description, names it."""
+    quote = text[said["start"] : said["end"]][:QUOTED]
+    return Field(name=f"skill {name}", value=name, place={**said, "of": "listing", "quote": quote})
+
+
+def _item(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
+    row = row_of(connection, tables.data_items, row_id)
+    if row is None:
+        raise _missing("data_items", row_id)
+    page = row_of(connection, tables.pages, row["page_id"])
+    extraction = row_of(connection, tables.extractions, page["extraction_id"]) if page else None
+    dataset = row_of(connection, tables.datasets, row["dataset_id"])
+    if page is None or extraction is None or dataset is None:
+        raise _missing("data_items", row_id)
+    traced = Traced(
+        source_id=extraction["source_id"],
+        snapshot_ids=[one for one in [row["snapshot_id"] or page["snapshot_id"]] if one],
+        run_id=page["run_id"],
+        config_version=extraction["config_version"],
+        is_kept=extraction["config_version"] is not None,
+        steps=[_page_hop(page, extraction, row)],
+    )
+    facts = {name: row[name] for name in ("entity_type", "item_key", "rung", "model", "confidence")}
+    facts |= {"dataset": dataset["id"], "version": dataset["version"], "state": dataset["status"]}
+    snapshot_id = traced.snapshot_ids[0] if traced.snapshot_ids else None
+    return Lineage(
+        row=f"data_items:{row_id}",
+        facts=facts,
+        fields=_item_fields(connection, content, row, snapshot_id),
+        hops=hops_of(connection, content, traced, snapshot_id),
+    )
+
+
+def _page_hop(page: RowMapping, extraction: RowMapping, row: RowMapping) -> Hop:
+    facts = {"id": page["id"], "url": page["url"], "extraction": extraction["id"]}
+    facts |= {"read_at": page["read_at"], "carried_from": page["carried_from"]}
+    read = "unchanged, and taken over" if page["carried_from"] else "read"
+    return Hop(name="page", is_known=True, said=f"{read} by {row['rung']}", facts=facts)
+
+
+def _item_fields(
+    connection: Connection, content: ContentStore, row: RowMapping, snapshot_id: int | None
+) -> list[Field]:
+    kept = snapshot_row(connection, snapshot_id) if snapshot_id is not None else None
+    text = _text(content, kept, "text_hash")
+    body = _body(content, kept)
+    stated = {name: value for name, value in row["data"].items() if value is not None}
+    # Its texts name the record; a number alone may be anybody's.
+    anchors = [value for value in stated.values() if isinstance(value, str)]
+    found = locate(body, anchors, stated) if body is not None else {}
+    return [
+        _grounded(name, value, row["grounding"].get(name) or {}, text, found.get(name))
+        for name, value in stated.items()
+    ]
+
+
+def _grounded(
+    name: str, value: object, evidence: Mapping[str, Any], text: str | None, found: Place | None
+) -> Field:
+    status = str(evidence.get("status", "none"))
+    start, end = evidence.get("start"), evidence.get("end")
+    if text is not None and start is not None and end is not None and end <= len(text):
+        place = {"of": "text", "start": start, "end": end, "quote": text[start:end][:QUOTED]}
+        return Field(name=name, value=value, place={"evidence": status, **place})
+    if found is not None and status in {str(one) for one in PROVED}:
+        return Field(name=name, value=value, place={"evidence": status, **_told(found)})
+    return Field(name=name, value=value, why=f"evidence: {status}")
+
+
+def _told_by_body(
+    connection: Connection,
+    content: ContentStore,
+    name: str,
+    facts: Mapping[str, Any],
+    traced: Traced,
+    anchors: Sequence[str],
+    values: Mapping[str, Any],
+) -> Lineage:
+    """The page of the listing that states the record, and where it states each of its values."""
+    stated = {key: value for key, value in values.items() if value is not None}
+    chosen = traced.snapshot_ids[0] if traced.snapshot_ids else None
+    places: dict[str, Place | None] = dict.fromkeys(stated)
+    for snapshot_id in traced.snapshot_ids:  # a listing may have pages: the one that says most
+        body = _body(content, snapshot_row(connection, snapshot_id))
+        found = locate(body, anchors, stated) if body is not None else {}
+        if _count(found) > _count(places):
+            chosen, places = snapshot_id, found
+        if _count(places) == len(stated):
+            break
+    why = _DERIVED if any(places.values()) else _NOT_FOUND
+    fields = [_field(key, value, places[key], why) for key, value in stated.items()]
+    hops = hops_of(connection, content, traced, chosen)
+    return Lineage(row=name, facts=facts, fields=fields, hops=hops)
+
+
+def _count(places: Mapping[str, Place | None]) -> int:
+    return sum(place is not None for place in places.values())
+
+
+def _field(name: str, value: object, place: Place | None, why: str) -> Field:
+    if place is None:
+        return Field(name=name, value=value, why=why)
+    return Field(name=name, value=value, place=_told(place))
+
+
+def _told(place: Place) -> dict[str, Any]:
+    return {key: value for key, value in asdict(place).items() if value is not None}
+
+
+def _body(content: ContentStore, row: RowMapping | None) -> Body | None:
+    if row is None or not row["body_hash"] or not content.has(row["body_hash"]):
+        return None
+    return body_of(content.get(row["body_hash"]), row["content_type"])
+
+
+def _text(content: ContentStore, row: RowMapping | None, name: str) -> str | None:
+    if row is None or not row[name] or not content.has(row[name]):
+        return None
+    return content.get(row[name]).decode()
+
+
+def _moment(text: str | None) -> datetime | None:
+    with suppress(ValueError, TypeError):
+        return datetime.fromisoformat(text or "")
+    return None
+
+
+EXPLAINED: Mapping[str, Callable[[Connection, ContentStore, int], Lineage]] = {
+    "chapters": _chapter,
+    "chapter_sources": _chapter_source,
+    "job_listings": _listing,
+    "job_matches": _match,
+    "data_items": _item,
+}

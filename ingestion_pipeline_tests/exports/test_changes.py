@@ -1,0 +1,159 @@
+"""An export of changes misses none, whoever commits when, and replaces no file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, insert, select, update
+
+from ingestion_pipeline.exports.changes import Changes, export_changes, watermark
+from ingestion_pipeline.exports.columns import Holds
+from ingestion_pipeline.exports.formats import Format
+from ingestion_pipeline.exports.names import Wanted
+from ingestion_pipeline.exports.tables import TABLES, table_columns
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, series
+from ingestion_pipeline.store.types import Moment
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
+
+CHAPTERS = Wanted(name="chapters")
+
+
+@pytest.fixture(autouse=True)
+def a_series(store: Store) -> None:
+    with store.begin() as connection:
+        connection.execute(insert(series).values(id="solo", title="Solo", created_at=NOON))
+
+
+def a_chapter(number: int) -> dict[str, Any]:
+    facts = {"series_id": "solo", "key": str(number), "number": number}
+    return facts | {"first_detected_at": NOON}
+
+
+def add(store: Store, *numbers: int) -> None:
+    with store.begin() as connection:
+        connection.execute(insert(chapters), [a_chapter(number) for number in numbers])
+
+
+def numbers_in(done: Changes) -> list[int]:
+    if done.exported is None:
+        return []
+    lines = done.exported.path.read_text().splitlines()
+    return [int(json.loads(line)["number"]) for line in lines]
+
+
+def changes(store: Store, folder: Path, wanted: Wanted = CHAPTERS) -> Changes:
+    return export_changes(store, wanted, Format.JSONL, folder)
+
+
+def told(store: Store, folder: Path, times: int) -> Sequence[list[int]]:
+    return [numbers_in(changes(store, folder)) for _ in range(times)]
+
+
+def test_the_first_export_has_everything_the_next_only_what_came_or_changed(
+    store: Store, tmp_path: Path
+) -> None:
+    add(store, 1, 2)
+    assert told(store, tmp_path, 2) == [[1, 2], []]
+
+    add(store, 3)
+    with store.begin() as connection:
+        connection.execute(update(chapters).where(chapters.c.key == "1").values(title="One"))
+
+    assert told(store, tmp_path, 2) == [[1, 3], []]
+    assert len(list(tmp_path.glob("chapters.*.jsonl"))) == 2
+
+
+def test_each_folder_and_each_format_has_a_cursor_of_its_own(store: Store, tmp_path: Path) -> None:
+    add(store, 1)
+    (tmp_path / "other").mkdir()
+
+    assert told(store, tmp_path, 1) == told(store, tmp_path / "other", 1) == [[1]]
+    assert export_changes(store, CHAPTERS, Format.CSV, tmp_path).exported is not None
+    with store.read() as connection:
+        assert len(connection.execute(select(export_cursors)).all()) == 3
+
+
+@pytest.mark.parametrize("database", ["postgres"], indirect=True)
+def test_what_is_committed_late_is_in_the_next_export(store: Store, tmp_path: Path) -> None:
+    add(store, 1)
+    with store.begin() as late:
+        late.execute(insert(chapters).values(a_chapter(2)))
+        before = numbers_in(changes(store, tmp_path))
+        add(store, 3)
+
+    assert before == [1]
+    assert {2, 3} <= set(numbers_in(changes(store, tmp_path)))
+
+
+@pytest.mark.parametrize("database", ["sqlite"], indirect=True)
+def test_on_sqlite_the_cursor_waits_for_whoever_writes(store: Store, database_url: str) -> None:
+    other = open_store(database_url)
+    with store.begin() as connection:
+        connection.execute(insert(chapters).values(a_chapter(1)))
+        stamped = connection.execute(select(chapters.c.modified_at)).scalar_one()
+    try:
+        assert watermark(other) >= stamped
+    finally:
+        other.close()
+
+
+def test_a_moment_of_ones_own_moves_no_cursor(store: Store, tmp_path: Path) -> None:
+    add(store, 1)
+    since = watermark(store) + timedelta(days=1)
+    wanted = Wanted(name="chapters", since=since)
+
+    done = export_changes(store, wanted, Format.JSONL, tmp_path, since_last=False)
+
+    assert (done.exported, done.since) == (None, since)
+    assert told(store, tmp_path, 1) == [[1]]
+
+
+def test_a_dataset_is_told_again_when_it_is_published_and_not_when_it_is_confirmed(
+    store: Store, tmp_path: Path
+) -> None:
+    a_dataset(store, [a_course("CS 1")], source_id="catalog:a")
+    courses = Wanted(name="course")
+    first = changes(store, tmp_path, courses)
+
+    assert first.exported is not None
+    assert changes(store, tmp_path, courses).exported is None
+    with store.begin() as connection:
+        connection.execute(update(datasets).values(confirmed_at=moment_of(connection)))
+    assert changes(store, tmp_path, courses).exported is None
+
+
+def moment_of(connection: Connection) -> datetime:
+    return connection.execute(select(Moment())).scalar_one()
+
+
+def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(
+    store: Store, tmp_path: Path
+) -> None:
+    """They were taken for texts, and a Parquet file of links, listings or companies failed."""
+    held = {one.name: one.holds for one in table_columns("job_listings")}
+    a_dataset(store, [a_course()], source_id="catalog:a")
+    with store.begin() as connection:
+        connection.execute(update(datasets).values(findings=[{"gate": "drop"}]))
+
+    done = export_changes(store, Wanted(name="datasets"), Format.PARQUET, tmp_path)
+
+    assert {held[name] for name in ("salary", "quality", "snapshot_ids")} == {Holds.JSON}
+    assert done.exported is not None
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_every_table_can_be_exported_whole_and_by_changes(
+    store: Store, tmp_path: Path, name: str
+) -> None:
+    columns = [one.name for one in table_columns(name)]
+
+    assert len(columns) == len(set(columns))
+    assert "modified_at" in columns
+    assert changes(store, tmp_path, Wanted(name=name)).since is None
