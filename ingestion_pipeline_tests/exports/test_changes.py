@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, func, insert, select, update
 
 from ingestion_pipeline.exports.changes import Changes, export_changes, watermark
 from ingestion_pipeline.exports.columns import Holds
@@ -39,6 +39,15 @@ def a_chapter(number: int) -> dict[str, Any]:
 def add(store: Store, *numbers: int) -> None:
     with store.begin() as connection:
         connection.execute(insert(chapters), [a_chapter(number) for number in numbers])
+    settle(store)
+
+
+def settle(store: Store) -> None:
+    """The next cursor is later than what was written: SQLite's time has milliseconds."""
+    with store.read() as connection:
+        newest = connection.execute(select(func.max(chapters.c.modified_at))).scalar_one()
+    while watermark(store) <= newest:
+        pass
 
 
 def numbers_in(done: Changes) -> list[int]:
@@ -65,6 +74,7 @@ def test_the_first_export_has_everything_the_next_only_what_came_or_changed(
     add(store, 3)
     with store.begin() as connection:
         connection.execute(update(chapters).where(chapters.c.key == "1").values(title="One"))
+    settle(store)
 
     assert told(store, tmp_path, 2) == [[1, 3], []]
     assert len(list(tmp_path.glob("chapters.*.jsonl"))) == 2

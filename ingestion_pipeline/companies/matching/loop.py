@@ -97,7 +97,7 @@ class ListingSlice:
         self._asker = asker
         self._clock = clock
         self._visitor = PoliteVisitor(fetcher, None, clock, shop.settings)
-        self._archive = SnapshotArchive(shop.store, shop.content)
+        self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
         self._ends = time.monotonic() + limit
