@@ -46,7 +46,8 @@ def settle(store: Store) -> None:
     """The next cursor is later than what was written: SQLite's time has milliseconds."""
     with store.read() as connection:
         newest = connection.execute(select(func.max(chapters.c.modified_at))).scalar_one()
-    while watermark(store) <= newest:
+        is_fine = connection.dialect.name == "postgresql"
+    while not is_fine and watermark(store) <= newest:
         pass
 
 
