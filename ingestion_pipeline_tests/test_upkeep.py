@@ -326,7 +326,8 @@ def test_what_many_follow_is_heated_and_never_cools(shop: Workshop) -> None:
         with shop.store.begin() as connection:
             registry.register(connection, [registered], now=month_ago)
         given_readers(shop, name, readers)
-    settings = load_settings({"INGESTION_TIERS__HOT_READERS": "2"})
+    patient = {"INGESTION_POLLING__AGED_SECONDS": str(60 * DAY // SECOND)}
+    settings = load_settings({"INGESTION_TIERS__HOT_READERS": "2"} | patient)
 
     for _ in range(2):
         maintain(Workshop(store=shop.store, settings=settings, content=shop.content, systems={}))

@@ -23,7 +23,9 @@ class Polling(Group):
         default=60, ge=1, le=800, description="how long a run should last: so many shards are made"
     )
     aged_seconds: int = Field(
-        default=2 * HOUR, ge=60, description="a poll due for this long moves up a tier"
+        default=2 * HOUR,
+        ge=60,
+        description="a poll moves up a tier each time it has been due for this long",
     )
     backlog_limit: int = Field(
         default=50_000,

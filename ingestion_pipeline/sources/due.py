@@ -39,15 +39,19 @@ def due_counts(connection: Connection, tier: Tier, *, now: datetime) -> dict[int
 
 
 def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Polls that have been due for long move up a tier; how many. None waits for ever."""
-    before = now - timedelta(seconds=settings.polling.aged_seconds)
+    """Polls that have been due for long are served like WARM, then like HOT ones; how many moved.
+
+    None waits for ever. However often it is asked, a poll moves up once for each such time.
+    """
+    patience = timedelta(seconds=settings.polling.aged_seconds)
+    is_cold = and_(tasks.c.priority == Tier.COLD.priority, tasks.c.not_before < now - patience)
+    is_warm = and_(tasks.c.priority == Tier.WARM.priority, tasks.c.not_before < now - 2 * patience)
     statement = (
         update(tasks)
         .where(
             ACTIVE,
             tasks.c.kind == POLL,
-            tasks.c.priority.in_([Tier.WARM.priority, Tier.COLD.priority]),
-            tasks.c.not_before < before,
+            or_(is_cold, is_warm),
             tasks.c.status == TaskStatus.PENDING.value,
         )
         .values(priority=tasks.c.priority - 1)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import bindparam, event, text, update
+from sqlalchemy import bindparam, event, select, text, update
 
+from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import due, registry
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
@@ -96,6 +97,20 @@ def test_what_was_given_back_or_asked_for_does_not_wait_for_a_tick(store: Store)
         found = due.unscheduled_shards(connection, now=NOON, shards=SHARDS)
 
     assert found == [(Tier.HOT, asked), (Tier.COLD, busy)]
+
+
+def test_a_poll_that_is_due_for_long_moves_up_once_for_each_such_time(store: Store) -> None:
+    settings = load_settings({"INGESTION_POLLING__AGED_SECONDS": "3600"})
+    for name, waited in (("fresh", 0.9), ("long", 1.1), ("longest", 2.1)):
+        given_source(store, name, tier=Tier.COLD, not_before=NOON - waited * HOUR)
+
+    for _ in range(3):
+        with store.begin() as connection:
+            due.age_polls(connection, settings, NOON)
+
+    with store.read() as connection:
+        found = dict(connection.execute(select(tasks.c.source_id, tasks.c.priority)).tuples())
+    assert found == {"series:fresh": 3, "series:long": 2, "series:longest": 1}
 
 
 def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
