@@ -109,8 +109,12 @@ def test_a_poll_that_is_due_for_long_moves_up_once_for_each_such_time(store: Sto
             due.age_polls(connection, settings, NOON)
 
     with store.read() as connection:
-        found = dict(connection.execute(select(tasks.c.source_id, tasks.c.priority)).tuples())
-    assert found == {"series:fresh": 3, "series:long": 2, "series:longest": 1}
+        rows = connection.execute(select(tasks.c.source_id, tasks.c.priority)).all()
+    assert {row.source_id: row.priority for row in rows} == {
+        "series:fresh": 3,
+        "series:long": 2,
+        "series:longest": 1,
+    }
 
 
 def test_new_sources_are_those_that_were_never_checked(store: Store) -> None:
