@@ -68,8 +68,8 @@ def test_text_is_left_to_whoever_collects_it(
     capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     configure("INFO", "json")
-    configure("WARNING", "text")
-    log_successes([(a_task(), True)])
+    configure("INFO", "text")
+    log_successes([(a_task(), False)])
     log_failures([(a_task(), Transient("no", code="timeout"))])
 
     assert caplog.messages == ["the poll of series:solo failed (timeout)"]

@@ -25,7 +25,7 @@ class Polling(Group):
     aged_seconds: int = Field(
         default=2 * HOUR,
         ge=60,
-        description="a poll moves up a tier each time it has been due for this long",
+        description="after so long, and again, a due poll moves up a tier",
     )
     backlog_limit: int = Field(
         default=50_000,

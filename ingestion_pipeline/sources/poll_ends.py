@@ -22,9 +22,12 @@ def log_successes(polls: Iterable[tuple[Task, bool]]) -> None:
 
 
 def log_failures(polls: Iterable[tuple[Task, WorkError]]) -> None:
-    """A line for each, with class and code: never what a page or a server said."""
+    """A line for each, with class and code: never what a page or a server said.
+
+    No warning: sources fail every day, and whether anybody has to look is for their health to say.
+    """
     for task, error in polls:
-        _log(task, logging.WARNING, "failed", error)
+        _log(task, logging.INFO, "failed", error)
 
 
 def _log(task: Task, level: int, how: str, error: WorkError | None) -> None:
