@@ -18,7 +18,9 @@ from ingestion_pipeline.store.tables import (
     chapter_sources,
     chapters,
     dead_letters,
+    ingestions,
     outbox,
+    source_versions,
     sources,
     tasks,
 )
@@ -68,7 +70,15 @@ def poll_until_done(shop: Workshop, web: FakeWeb, clock: GoingClock) -> None:
 
 def forget(store: Store) -> None:
     with store.begin() as connection:
-        for table in (outbox, chapter_sources, chapters, tasks, sources):
+        for table in (
+            outbox,
+            chapter_sources,
+            chapters,
+            ingestions,
+            tasks,
+            source_versions,
+            sources,
+        ):
             connection.execute(table.delete())
 
 

@@ -21,7 +21,7 @@ SHOWN = 60  # characters of a value
 @click.argument("row", metavar="ROW")
 @json_option
 def explain(*, row: str, as_json: bool) -> None:
-    """Show where ROW comes from: its fields, snapshot, fetch, run and configuration.
+    """Show where ROW comes from, hop by hop.
 
     ROW is chapters:ID, chapter_sources:ID, job_listings:ID, job_matches:ID or data_items:ID, with
     the id that exports and lists show (item_id of an item). A hop that is not known says why.

@@ -46,8 +46,9 @@ def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
     active = [(t.kind, t.dedupe_key) for t in model.tasks.values() if t.status.is_active]
     if (new.kind, new.dedupe_key) in active:
         return None
+    known = {one.name for one in fields(NewTask)} - {"tracking_id"}
     task = Task(
-        **{one.name: getattr(new, one.name) for one in fields(NewTask)},
+        **{name: getattr(new, name) for name in known},
         id=len(model.tasks) + 1,
         status=TaskStatus.PENDING,
         stage=None,
@@ -56,7 +57,7 @@ def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
         lease_owner=None,
         lease_until=None,
         fence=0,
-        tracking_id="",
+        tracking_id=new.tracking_id or "",
         parent_id=None,
         ancestry=(),
         spawn_depth=0,

@@ -87,7 +87,7 @@ def test_every_demo_source_and_follower_stays_under_the_reserved_name() -> None:
     hosts = [urlsplit(url).hostname or "" for url in urls]
 
     assert [host for host in hosts if not is_demo_name(host)] == []
-    assert len(hosts) == 19
+    assert len(hosts) == 21
 
 
 def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: int) -> None:

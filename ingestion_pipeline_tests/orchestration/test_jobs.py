@@ -283,7 +283,7 @@ def test_maintain_keeps_house_and_tells_every_check(
     names |= {"extractions_complete", "not_quarantined", "values_proved"}
     names |= {"no_drop", "no_lost_fields", "boards_fresh", "enough_data", "companies_fresh"}
     names |= {"not_all_filtered", "profile_readable", "information_sure", "providers_answer"}
-    names |= {"asked_without_the_name", "no_visibility_drop"}
+    names |= {"asked_without_the_name", "no_visibility_drop", "contract"}
     assert first.success
     assert checked(first) == dict.fromkeys(names, True)
     assert checked(second) == {}

@@ -200,7 +200,7 @@ def test_sources_checks_the_declaration_and_does_not_poll(
         "records": 0,
         "failures_in_a_row": 0,
     }
-    assert checked(result) == {"files_readable": True}
+    assert checked(result) == {"files_readable": True, "contract": True}
     assert not site.requests
 
 

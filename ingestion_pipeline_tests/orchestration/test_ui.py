@@ -208,7 +208,7 @@ def test_one_partition_is_materialized_by_hand_and_shows_numbers_and_chapters(ui
 
     ui.button("Close").click()
     ui.page.get_by_role("tab", name="Overview").click()
-    ui.sees("ingest_series", "ingestion", "null when there is none")
+    ui.sees("ingest_series", "ingestion", "the bodies that it was read from")
     ui.button("Plots").click()
     ui.sees("polled", "changed", "new", "latest_chapter")
     ui.picture("plots")

@@ -9,20 +9,19 @@ from random import Random
 from typing import Any
 
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import update
 
 from benchmarks.polling.comparison import compare
 from benchmarks.polling.families import FAMILIES, synthetic
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import polling, price, registry
 from ingestion_pipeline.sources.change_rate import Rhythm, learned
-from ingestion_pipeline.sources.due import age_polls
 from ingestion_pipeline.sources.expectation import expectation
 from ingestion_pipeline.sources.polling import Habits, after_success, is_stale
 from ingestion_pipeline.sources.price import Market, adjusted, first_price, market, prior_rate
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import sources, tasks
+from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.sources.test_polling import DEFAULTS, EXACT, a_source
 
@@ -155,21 +154,6 @@ def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_ot
     assert now.prior_rate(Kind.SERIES, "rss") == pytest.approx(2 / 86_400)
     assert now.prior_rate(Kind.SERIES, "json") == prior_rate(Kind.SERIES, DEFAULTS)
     assert now.price(Kind.CATALOG) == first_price(Kind.CATALOG, DEFAULTS)
-
-
-def test_a_cold_poll_that_nobody_gets_to_moves_up(store: Store) -> None:
-    cold = [a_definition(id=f"series:{one}", tier=Tier.COLD) for one in ("old", "new")]
-    with store.begin() as connection:
-        registry.register(connection, cold, now=NOON)
-        old = update(tasks).where(tasks.c.source_id == "series:old")
-        connection.execute(old.values(not_before=NOON - 3 * HOUR))
-        assert age_polls(connection, DEFAULTS, NOON) == 1
-        rows = connection.execute(select(tasks.c.source_id, tasks.c.priority))
-        found = {source_id: priority for source_id, priority in rows}  # noqa: C416
-        assert age_polls(connection, DEFAULTS, NOON) == 1
-        assert age_polls(connection, DEFAULTS, NOON) == 0
-
-    assert found == {"series:old": 2, "series:new": 3}
 
 
 def simulated(days: float, per_tier: dict[Tier, int]) -> tuple[Counter[int], Counter[Tier]]:
