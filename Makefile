@@ -16,7 +16,7 @@ help: ## show this list
 install: .venv/installed ## the environment in .venv
 
 .venv/installed: pyproject.toml constraints.txt
-	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && $(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]' && touch $@
+	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && $(BIN)/pip install -q --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]' && { $(BIN)/python -m compileall -qq -j 0 .venv/lib || true; } && touch $@
 
 system: ## Debian packages for the tests: installed when root, named when not
 	@sh .ci/system

@@ -73,7 +73,7 @@ def _chapter(connection: Connection, content: ContentStore, row_id: int) -> Line
         nobody = Hop(name="source", is_known=False, said="no source has it any more")
         return Lineage(row=f"chapters:{row_id}", facts=facts, fields=(), hops=[nobody])
     told = _chapter_source(connection, content, link_id)
-    return replace(told, row=f"chapters:{row_id}", facts=facts | told.facts)
+    return replace(told, row=f"chapters:{row_id}", facts={**facts, **told.facts})
 
 
 def _chapter_source(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
@@ -132,8 +132,8 @@ def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineag
         facts={"listing": f"job_listings:{row['listing_id']}", "run": row["run_id"] or BEFORE},
     )
     facts = {name: row[name] for name in ("listing_id", "status", "score", "priority", "method")}
-    listing = row_of(connection, tables.job_listings, row["listing_id"]) or {}
-    text = Text.of(listing.get("title"), listing.get("description")).text
+    listing = row_of(connection, tables.job_listings, row["listing_id"])
+    text = "" if listing is None else Text.of(listing["title"], listing["description"]).text
     skills = [_skill(name, said, text) for name, said in dict(row["grounding"] or {}).items()]
     return Lineage(
         row=f"job_matches:{row_id}",

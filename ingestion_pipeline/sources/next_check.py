@@ -65,7 +65,7 @@ class _Calendar:
     def __init__(self, ahead: Outlook) -> None:
         self._ahead = ahead
         self._week = ahead.week or ()
-        self._sums = (0.0, *accumulate(ahead.week)) if ahead.week else ()
+        self._sums: list[float] = [0.0, *accumulate(ahead.week)] if ahead.week else []
         self._means: dict[int, float] = {}
 
     def rate(self, at: float) -> tuple[float, float]:

@@ -133,8 +133,8 @@ def _answers(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
 
 
 def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  # noqa: ANN401
-    rows = connection.execute(query)
-    return {row[0]: Coverage(int(row[1]), int(row[2]), of) for row in rows}
+    rows: Sequence[Any] = connection.execute(query).all()
+    return {source_id: Coverage(int(had), int(all_), of) for source_id, had, all_ in rows}
 
 
 def change_rates(

@@ -83,7 +83,7 @@ def test_a_listing_names_its_place_snapshot_run_and_configuration(polled: Worksh
     (first, *_) = rows(polled.store, job_listings)
     chain = the_chain(polled, f"job_listings:{first.id}")
 
-    fields = {one.name: one.place for one in chain.fields}
+    fields = {one.name: one.place or {} for one in chain.fields}
     assert fields["title"]["path"] == "$.jobs[0].title"
     assert fields["location"]["path"] == "$.jobs[0].location.name"
     told = hops(chain)

@@ -85,7 +85,7 @@ def test_a_source_that_finds_its_own_time_is_checked_when_a_change_is_expected()
     ],
 )
 def test_the_tier_decides_where_nothing_can_be_expected(changes: dict[str, Any]) -> None:
-    given = {"rhythm": weekly()} | changes
+    given: dict[str, Any] = {"rhythm": weekly()} | changes
     standing = checked(given.pop("rhythm"), **given)
 
     assert (standing.urgency, standing.checks_per_day) == (None, None)

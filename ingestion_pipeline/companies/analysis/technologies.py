@@ -43,7 +43,7 @@ def technologies_in(text: str) -> dict[str, list[str]]:
     _add_words(text, spans)
     found: dict[str, list[str]] = {}
     for name, technology in STACK.items():
-        if spans[name]:
+        if spans[name] and technology.group is not None:
             found.setdefault(technology.group, []).append(name)
     return found
 
