@@ -172,7 +172,7 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
         begun(store, web, job, "acme", config=own)
         sleeper = Child(work_job, job, 1)  # looks no more once it goes on
         try:
-            assert is_asked.wait(30)
+            assert is_asked.wait(120)
             os.kill(sleeper._pid, signal.SIGSTOP)  # it waits for the answer, in no transaction
             end_leases(store)
             assert Child(work_job, job).result() == 1
