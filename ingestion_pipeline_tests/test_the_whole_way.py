@@ -130,8 +130,9 @@ def test_jobs_with_a_dagster_home_are_remembered_and_pickle_nothing(
         (("ingest_series", "--tags", json.dumps({"dagster/partition": SALT})), 0, ""),
         (("ingest_series", "--tags", json.dumps({"dagster/partition": BROKEN})), 1, BROKEN),
         (("ingest_series",), 1, "dagster/partition"),
+        (("paint_the_house",), 2, "paint_the_house"),
     ],
-    ids=["one source", "a failing source", "no source"],
+    ids=["one source", "a failing source", "no source", "an unknown job"],
 )
 def test_a_job_of_one_source_says_by_its_exit_code_how_it_went(
     house: House, site: DemoSite, desk: Path, arguments: tuple[str, ...], code: int, said: str
