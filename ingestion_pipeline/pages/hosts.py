@@ -67,7 +67,7 @@ def lease_hosts(
     missing = select(given.c.host).where(~exists().where(hosts.c.host == given.c.host))
     row = insert_into(connection, hosts).from_select(["host"], missing.order_by(given.c.host))
     connection.execute(row.on_conflict_do_nothing(index_elements=["host"]))
-    _lock(connection, wanted)
+    lock_hosts(connection, wanted)
     is_free = or_(
         hosts.c.lease_owner.is_(None), hosts.c.lease_until <= now, hosts.c.lease_owner == owner
     )
@@ -97,8 +97,14 @@ def _queue_up(connection: Connection, taken: Collection[str], *, now: datetime) 
     return {host: Busy(until=until) for host, until in rows}
 
 
-def _lock(connection: Connection, wanted: Collection[str]) -> None:
-    """Rows are always locked in one order: two runs that want the same hosts cannot deadlock."""
+def lock_hosts(connection: Connection, wanted: Collection[str]) -> None:
+    """Rows are always locked in one order: two runs that want the same hosts cannot deadlock.
+
+    A transaction that takes several steps locks all its hosts before the first of them: what a
+    later step adds would come out of order.
+    """
+    if not wanted:
+        return
     query = select(hosts.c.host).where(hosts.c.host.in_(list(wanted))).order_by(hosts.c.host)
     connection.execute(query.with_for_update()).all()
 
@@ -114,7 +120,7 @@ def renew_hosts(
     """The owner's hosts last a lease longer; those others wait for, with when they were leased."""
     if not next_allowed:
         return {}
-    _lock(connection, next_allowed.keys())
+    lock_hosts(connection, next_allowed.keys())
     given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
     statement = (
         update(hosts)
@@ -132,7 +138,7 @@ def release_hosts(
     """The hosts are free; whoever comes next to one waits until the given time."""
     if not next_allowed:
         return
-    _lock(connection, next_allowed.keys())
+    lock_hosts(connection, next_allowed.keys())
     given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
     connection.execute(
         update(hosts)
@@ -154,7 +160,7 @@ def keep_robots(
     """What robots.txt says at each host the owner still has, and the delay it asks for."""
     if not told:
         return
-    _lock(connection, told.keys())
+    lock_hosts(connection, told.keys())
     rows = [(host, robots, delay_seconds) for host, (robots, delay_seconds) in told.items()]
     given = row_source(connection, _ROBOTS, rows, "given")
     connection.execute(
@@ -172,7 +178,7 @@ def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
     """A dead worker's hosts are free; the spacing it last wrote still holds."""
     query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
     held = list(connection.execute(query).scalars())
-    _lock(connection, held)
+    lock_hosts(connection, held)
     statement = (
         update(hosts)
         .where(hosts.c.host.in_(held), hosts.c.lease_owner == owner)

@@ -144,6 +144,7 @@ class LeasedHosts:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
             next_allowed = next_allowed_at(mine, now)
+            hosts.lock_hosts(connection, mine)
             self._keep_robots(connection, mine, now=now)
             wanted = hosts.renew_hosts(
                 connection,
@@ -167,6 +168,7 @@ class LeasedHosts:
         now: datetime,
     ) -> None:
         """The hosts are free; whoever comes next knows what we know."""
+        hosts.lock_hosts(connection, left)
         self._keep_robots(connection, left, now=now)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import datetime
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
+from ingestion_pipeline.pages.hosts import lock_hosts
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
@@ -24,7 +26,11 @@ from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import a_fetcher, changed, given_robots, given_sources, rows
 
 DELAY = 0.3
+HOSTS = ("a.test", "b.test")
 THERE = "http://b.test/there"
+ON_POSTGRES = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
+)
 
 
 class Run:
@@ -45,6 +51,12 @@ class Run:
         assert borrowed is not None
         return borrowed
 
+    def renew(self) -> None:
+        self.hosts.renew()
+
+    def release_all(self) -> None:
+        self._release({host: known for host in HOSTS if (known := self.hosts.known(host))})
+
     async def flush(self, meanwhile: asyncio.Event | None = None) -> set[str]:
         """The hosts that were left are free; before that `meanwhile` is waited for."""
         async with self.hosts.letting_go() as left:
@@ -60,10 +72,12 @@ class Run:
 
 
 @asynccontextmanager
-async def a_run(shop: Workshop, web: FakeWeb, now: datetime) -> AsyncGenerator[Run]:
+async def a_run(
+    shop: Workshop, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS
+) -> AsyncGenerator[Run]:
     shop = changed(shop, hosts__delay_seconds=str(DELAY))
     given_sources(shop.store, a_definition(id="series:one", url="http://a.test/one"))
-    given_robots(shop.store, "a.test", "b.test")
+    given_robots(shop.store, *robots_of)
     with shop.store.read() as connection:
         source = sources_by_id(connection, ["series:one"])["series:one"]
     worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
@@ -133,3 +147,36 @@ def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
                 return time.monotonic() - asked_at
 
     assert asyncio.run(story()) >= DELAY - 0.01
+
+
+@ON_POSTGRES
+@pytest.mark.parametrize("step", [Run.renew, Run.release_all], ids=["renew", "release"])
+def test_hosts_are_locked_in_one_order_whichever_has_news(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime, step: Callable[[Run], None]
+) -> None:
+    """What robots.txt says is new of the second host alone: the first is locked before it."""
+
+    async def story() -> None:
+        async with a_run(shop, web, now, robots_of=["a.test"]) as run, AsyncExitStack() as until:
+            await run.follow(until)
+            with store.begin() as another:
+                lock_hosts(another, ["b.test"])
+                writing = asyncio.create_task(asyncio.to_thread(step, run))
+                await until_true(lambda: "a.test" not in free_to_lock(store))
+            await writing
+            assert row_of(store).robots is not None
+
+    asyncio.run(story())
+
+
+async def until_true(is_so: Callable[[], bool], patience_seconds: float = 5.0) -> None:
+    ends = time.monotonic() + patience_seconds
+    while not is_so():
+        assert time.monotonic() < ends, "it waits for the second host and has not got the first"
+        await asyncio.sleep(0.01)
+
+
+def free_to_lock(store: Store) -> set[str]:
+    with store.begin() as connection:
+        query = select(hosts.c.host).with_for_update(skip_locked=True)
+        return set(connection.execute(query).scalars())
