@@ -35,10 +35,10 @@ PATIENCE_SECONDS = 900
 
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is crawled; with Markdown less, since Crawl4AI takes its time."""
+    """How much is crawled."""
 
     pages: int = 2_000
-    pages_with_markdown: int = 400
+    pages_with_markdown: int = 2_000
     hosts: int = 10
     rounds: int = 3
     small_pages: tuple[int, ...] = (2_000, 20_000)

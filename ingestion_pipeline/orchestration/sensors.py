@@ -46,6 +46,9 @@ from ingestion_pipeline.work.runs import silent_runs
 # Dagster warns about a parameter that nobody passed.
 warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
 RUNNING = dg.DefaultSensorStatus.RUNNING
+# The daemon looks at its sensors every five seconds. One that asks for just these five is passed
+# over whenever a look comes a moment early, and waits ten.
+AT_EVERY_LOOK_SECONDS = 3
 # Counts do not tell everything (one enabled and one removed between two ticks, a key that was added
 # by hand): as often as this the partitions are compared in any case.
 MIRROR_MINUTES = 5
@@ -57,7 +60,7 @@ MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
 @dg.sensor(
     name="new_sources",
     jobs=[*POLL_JOBS.values(), analyze_websites],
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
     default_status=RUNNING,
     description="Rows and source files become partitions, and are polled for the first time.",
 )
@@ -172,7 +175,7 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
 @dg.sensor(
     name="pending_work",
     jobs=[*POLL_JOBS.values(), *DRAINED, crawl_catalogs, deliver_notices],
-    minimum_interval_seconds=5,
+    minimum_interval_seconds=AT_EVERY_LOOK_SECONDS,
     default_status=RUNNING,
     description=(
         "Claimable work no schedule will remember soon: retries, what dead runs held, recipes and"

@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 import yaml
+from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
@@ -122,10 +123,11 @@ def test_the_sensors_run_by_themselves() -> None:
     assert found == dict.fromkeys(names, dg.DefaultSensorStatus.RUNNING)
 
 
-def test_news_and_retries_are_looked_for_every_five_seconds() -> None:
+def test_news_and_retries_are_looked_for_whenever_the_daemon_looks() -> None:
     seconds = {one.name: one.minimum_interval_seconds for one in REPOSITORY.sensor_defs}
 
-    assert seconds["new_sources"] == seconds["pending_work"] == 5
+    # Not "at most": one that comes a moment early would be passed over, and wait twice as long.
+    assert max(seconds["new_sources"] or 0, seconds["pending_work"] or 0) < MIN_INTERVAL_LOOP_TIME
     assert seconds["stale_runs"] == 30
 
 
