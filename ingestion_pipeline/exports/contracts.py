@@ -1,27 +1,27 @@
 """What each asset publishes, column by column: one declaration for the catalogue and for the check.
 
 A contract never stops what it describes: rows that break it are named, with the cure. Bad readings
-are held back elsewhere, before they are rows.
+are held back elsewhere, before they are rows. Whether rows keep it is found out in `holding`, what
+columns mean stands in `meanings`.
 """
-
-# pandera has no types of its own that this project's strictness could use.
-# pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false
-# pyright: reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from decimal import Decimal
 
-from ingestion_pipeline.exports.columns import Column
-from ingestion_pipeline.exports.frames import frame_of
-from ingestion_pipeline.exports.names import Wanted
-from ingestion_pipeline.exports.tables import TABLES, table_columns
-from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
+from ingestion_pipeline.companies.states import CompanyStatus, ListingStatus, Priority, Verdict
+from ingestion_pipeline.exports.columns import Column, Holds
+from ingestion_pipeline.exports.meanings import meaning
+from ingestion_pipeline.exports.tables import table_columns
+from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
+from ingestion_pipeline.websites.states import AnalysisStatus
 
-NAMED = 20  # rows that a finding names
 _URL = r"https?://.+"
 
 
@@ -37,6 +37,29 @@ class Rule:
     is_required: bool = False
     is_warning: bool = False
 
+    @property
+    def pattern(self) -> str:
+        """What a whole text matches."""
+        return rf"^(?:{self.matches})$"
+
+    def holds(self, value: object) -> bool:
+        """Whether it does of this value; of a missing one all does that does not require it."""
+        if value is None:
+            return not self.is_required
+        if self.matches is not None:
+            return re.match(self.pattern, str(value)) is not None
+        if self.between is not None:
+            low, high = self.between
+            return isinstance(value, int | float | Decimal) and low <= value <= high
+        return not self.among or value in self.among
+
+
+KEY = Rule(
+    said="unique and never missing",
+    cure="the database would not take it: `ingest doctor` looks at its integrity",
+    is_required=True,
+)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
@@ -46,25 +69,21 @@ class Contract:
     export: str
     rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict[str, Sequence[Rule]])
 
+    own: Sequence[Column] = ()
+
     def columns(self) -> list[Column]:
-        """As the export has them: what is not exported is no part of it."""
-        return table_columns(self.export)
+        """As the export has them, or its own: what is not published is no part of it."""
+        return list(self.own) or table_columns(self.export)
 
     def describe(self, column: str) -> str:
-        """What the table says of the column, and what holds of it."""
-        own = TABLES[self.export].table.columns.get(column)
-        said = (own.comment if own is not None else None) or _ORIGIN.get(column, "")
-        told = filter(None, [said, *(one.said for one in self.rules.get(column, ()))])
-        return "; ".join(told) or column.replace("_", " ")
+        """What the column means, and what holds of it."""
+        told = [meaning(self.export, column), *(one.said for one in self.rules.get(column, ()))]
+        return "; ".join(told)
 
-
-_ORIGIN = {
-    "snapshot_ids": "the bodies that it was read from",
-    "run_id": "the run that wrote it",
-    "config_version": "of the source, when it was read",
-    "fetched_at": "when its body was fetched, UTC",
-    "source_id": "the source, which is the partition",
-}
+    def all_rules(self) -> dict[str, Sequence[Rule]]:
+        """By column; ids are unique besides."""
+        has_id = any(one.name == "id" for one in self.columns())
+        return {**({"id": [KEY]} if has_id else {}), **self.rules}
 
 
 def _needed(cure: str) -> Rule:
@@ -82,6 +101,28 @@ _ADDRESS = Rule(
     matches=_URL,
     is_warning=True,
 )
+_LOOK = "`ingest sources show ID` has what it was made of"
+_COUNT = Rule(said="0 and up", cure=_LOOK, between=(0, float("inf")))
+_HEALTH_HOLDS = {
+    Holds.TIME: ("last_checked_at", "last_success_at", "next_check_at"),
+    Holds.WHOLE: ("failure_count", "record_count"),
+    Holds.FLOAT: ("changes_per_day", "change_confidence"),
+    Holds.DECIMAL: ("cost_30d_usd",),
+    Holds.JSON: ("failures", "coverage"),
+}
+_HEALTH_NAMES = (
+    *("id", "kind", "tier", "status", "health", "health_reason", "why", "last_outcome"),
+    *("last_checked_at", "last_success_at", "next_check_at", "failure_count", "record_count"),
+    *("error_class", "breaker", "failures", "coverage", "cost_30d_usd", "changes_per_day"),
+    "change_confidence",
+)
+_HEALTH = tuple(
+    Column(
+        name=name,
+        holds=next((one for one, some in _HEALTH_HOLDS.items() if name in some), Holds.TEXT),
+    )
+    for name in _HEALTH_NAMES
+)
 _ANEW = "analyse the website anew: materialize its partition"
 _TITLE = _needed("`ingest explain` shows the body; the reader's selector may have moved")
 
@@ -93,8 +134,8 @@ CONTRACTS: Mapping[str, Contract] = {
             export="sources",
             rules={
                 "url": [_ADDRESS],
-                "tier": [_among("hot", "warm", "cold")],
-                "status": [_among("active", "pending_validation", "open", "disabled")],
+                "tier": [_among(*Tier)],
+                "status": [_among(*SourceStatus)],
             },
         ),
         Contract(
@@ -105,7 +146,11 @@ CONTRACTS: Mapping[str, Contract] = {
                 "url": [_ADDRESS],
             },
         ),
-        Contract(asset="pages", export="pages", rules={"url": [_ADDRESS]}),
+        Contract(
+            asset="pages",
+            export="pages",
+            rules={"url": [_ADDRESS], "status": [_among(*PageStatus)]},
+        ),
         Contract(
             asset="datasets",
             export="datasets",
@@ -113,13 +158,8 @@ CONTRACTS: Mapping[str, Contract] = {
                 "version": [
                     Rule(said="from 1 on", cure="delete the dataset", between=(1, float("inf")))
                 ],
-                "status": [
-                    Rule(
-                        said="never empty",
-                        cure="`ingest extractions list` shows what builds it",
-                        matches=r"[a-z]+",
-                    )
-                ],
+                "status": [_among(*DatasetStatus)],
+                "item_count": [_COUNT],
             },
         ),
         Contract(
@@ -127,6 +167,7 @@ CONTRACTS: Mapping[str, Contract] = {
             export="companies",
             rules={
                 "website": [_ADDRESS],
+                "status": [_among(*CompanyStatus)],
                 "tier": [_among("S", "A", "B", "C", "D")],
             },
         ),
@@ -137,8 +178,8 @@ CONTRACTS: Mapping[str, Contract] = {
                 "title": [_TITLE],
                 "url": [_ADDRESS],
                 "remote": [_among("remote", "hybrid", "on_site")],
-                "status": [_among("open", "closed")],
-                "verdict": [_among("filtered", "skipped", "matched")],
+                "status": [_among(*ListingStatus)],
+                "verdict": [_among(*Verdict)],
             },
         ),
         Contract(
@@ -148,12 +189,20 @@ CONTRACTS: Mapping[str, Contract] = {
                 "score": [
                     Rule(said="0 to 100", cure="judge it anew: touch the profile", between=(0, 100))
                 ],
-                "priority": [_among("high", "medium", "low")],
+                "priority": [_among(*Priority)],
                 "reason": [_needed("judge it anew: touch the profile")],
             },
         ),
-        Contract(asset="website_info", export="website_analyses", rules={"url": [_ADDRESS]}),
-        Contract(asset="website_prompts", export="website_analyses"),
+        Contract(
+            asset="website_info",
+            export="website_analyses",
+            rules={"url": [_ADDRESS], "status": [_among(*AnalysisStatus)]},
+        ),
+        Contract(
+            asset="website_prompts",
+            export="website_analyses",
+            rules={"progress_percent": [Rule(said="0 to 100", cure=_ANEW, between=(0, 100))]},
+        ),
         Contract(
             asset="website_analysis",
             export="website_rankings",
@@ -162,98 +211,33 @@ CONTRACTS: Mapping[str, Contract] = {
                 "score": [Rule(said="0 to 100", cure=_ANEW, between=(0, 100))],
             },
         ),
+        Contract(
+            asset="notices",
+            export="notices",
+            rules={
+                "recipient": [_needed("`ingest recipients list` shows who there is")],
+                "status": [_among("pending", "sent", "failed", "muted")],
+                "mode": [_among(*Mode)],
+            },
+        ),
+        Contract(
+            asset="source_health",
+            export="source_health",
+            rules={
+                "kind": [_among(*Kind)],
+                "tier": [_among(*Tier)],
+                "status": [_among(*SourceStatus)],
+                "health": [_among(*Health)],
+                "health_reason": [_needed(_LOOK)],
+                "why": [_needed(_LOOK)],
+                "breaker": [_among("open", "closed")],
+                "failure_count": [_COUNT],
+                "record_count": [_COUNT],
+                "changes_per_day": [_COUNT],
+                "change_confidence": [Rule(said="0 to 1", cure=_LOOK, between=(0, 1))],
+                "cost_30d_usd": [_COUNT],
+            },
+            own=_HEALTH,
+        ),
     )
 }
-
-
-def broken(
-    store: Store, contract: Contract, source_ids: Sequence[str] | None = None, *, most: int
-) -> list[Finding]:
-    """What does not hold of the rows of these sources, or of all; of at most so many rows."""
-    names = source_ids if source_ids is not None else [None]
-    found: list[Finding] = []
-    for source_id in names:
-        wanted = Wanted(name=contract.export, source_id=source_id, newest=most)
-        found += broken_in(frame_of(store, wanted), contract)
-    return found
-
-
-def broken_in(frame: Any, contract: Contract) -> list[Finding]:  # noqa: ANN401 - a DataFrame
-    """What does not hold of the rows: a finding for each rule, with its rows and the cure."""
-    from pandera.errors import SchemaErrors
-
-    try:
-        schema_of(contract).validate(frame, lazy=True)
-    except SchemaErrors as error:
-        return _findings(contract, frame, error.failure_cases)
-    return []
-
-
-def schema_of(contract: Contract) -> Any:  # noqa: ANN401 - a DataFrameSchema
-    """The contract as pandera has it."""
-    import pandera.pandas as pa
-
-    return pa.DataFrameSchema(
-        {one.name: _column(one, contract.rules.get(one.name, ())) for one in contract.columns()},
-        strict=True,
-        name=contract.asset,
-    )
-
-
-def _column(column: Column, rules: Sequence[Rule]) -> Any:  # noqa: ANN401 - a pandera Column
-    import pandera.pandas as pa
-
-    is_key = column.name == "id"
-    is_required = is_key or any(rule.is_required for rule in rules)
-    checks = [_check(rule) for rule in rules if not rule.is_required]
-    description = f"{column.holds.value}, {'never missing' if is_required else 'may be missing'}"
-    return pa.Column(
-        checks=checks, nullable=not is_required, unique=is_key, description=description
-    )
-
-
-def _check(rule: Rule) -> Any:  # noqa: ANN401 - a pandera Check
-    import pandera.pandas as pa
-
-    if rule.matches is not None:
-        return pa.Check.str_matches(rf"^(?:{rule.matches})$")
-    if rule.between is not None:
-        return pa.Check.in_range(*rule.between)
-    return pa.Check.isin(rule.among)
-
-
-def _findings(contract: Contract, frame: Any, cases: Any) -> list[Finding]:  # noqa: ANN401
-    groups: dict[tuple[str, str], list[Any]] = {}
-    for case in cases.to_dict("records"):
-        groups.setdefault((str(case["column"]), str(case["check"])), []).append(case)
-    return [_finding(contract, frame, *key, some) for key, some in groups.items()]
-
-
-def _finding(
-    contract: Contract,
-    frame: Any,  # noqa: ANN401
-    column: str,
-    check: str,
-    cases: Sequence[Mapping[str, Any]],
-) -> Finding:
-    rule = _rule(contract, column, cases[0]["check_number"])
-    rows = [_row(frame, one["index"]) for one in cases if one["index"] is not None]
-    more = f" and {len(rows) - NAMED} more" if len(rows) > NAMED else ""
-    values = sorted({str(one["failure_case"])[:40] for one in cases})[:3]
-    said, cure = (rule.said, rule.cure) if rule else (check, "`ingest doctor` names versions")
-    named = ", ".join(rows[:NAMED])
-    message = f"{column} is to be {said}, not {', '.join(values)}: rows {named}{more}; {cure}"
-    is_error = rule is None or not rule.is_warning
-    return Finding(subject=f"{contract.export}.{column}", message=message, is_error=is_error)
-
-
-def _rule(contract: Contract, column: str, number: object) -> Rule | None:
-    """The rule of pandera's check; without a number it is about what is missing or there twice."""
-    rules = contract.rules.get(column, ())
-    if isinstance(number, int | float) and number == number:  # noqa: PLR0124 - no NaN
-        return [one for one in rules if not one.is_required][int(number)]
-    return next((one for one in rules if one.is_required), None)
-
-
-def _row(frame: Any, index: int) -> str:  # noqa: ANN401 - a DataFrame
-    return str(frame.at[index, "id"]) if "id" in frame.columns else str(index)

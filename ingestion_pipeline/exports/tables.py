@@ -164,14 +164,20 @@ TABLES: Mapping[str, TableExport] = {
     ),
 }
 
+# What an asset publishes and nobody exports: whom we told of what stays in the house.
+PUBLISHED: Mapping[str, TableExport] = {
+    **TABLES,
+    "notices": TableExport(table=tables.notices, without=frozenset({"payload"})),
+}
+
 
 class NoSourceOfRows(ValueError):
     """The rows belong to no single source."""
 
 
 def table_columns(name: str) -> list[Column]:
-    """The columns of the export."""
-    return columns_of(TABLES[name].columns())
+    """The columns of the export, or of what an asset publishes."""
+    return columns_of(PUBLISHED[name].columns())
 
 
 def table_rows(
@@ -191,16 +197,22 @@ def table_rows(
     if since is not None:
         statement = statement.where(TABLES[name].table.c.modified_at >= since)
     if newest is not None:
-        last_first = TABLES[name].table.c.modified_at.desc().nulls_last()
-        statement = statement.order_by(None).order_by(last_first).limit(newest)
+        statement = statement.order_by(None).order_by(*_last_first(name)).limit(newest)
     statement = statement.execution_options(yield_per=batch_rows)
     numbers = [place for place, one in enumerate(table_columns(name)) if one.holds is Holds.DECIMAL]
     for batch in connection.execute(statement).partitions():
         yield [_with_numbers(row, numbers) for row in batch] if numbers else list(batch)
 
 
+def _last_first(name: str) -> list[ColumnElement[Any]]:
+    table = PUBLISHED[name].table
+    if "modified_at" in table.columns:
+        return [table.c.modified_at.desc().nulls_last()]
+    return [one.desc() for one in table.primary_key.columns]
+
+
 def _statement(connection: Connection, name: str, source_id: str | None) -> Select[Any]:
-    export = TABLES[name]
+    export = PUBLISHED[name]
     rows = export.table if export.rows is None else export.rows
     statement = select(*export.columns()).select_from(rows)
     statement = statement.order_by(*export.table.primary_key.columns)

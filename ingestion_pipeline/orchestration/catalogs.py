@@ -25,7 +25,7 @@ from ingestion_pipeline.orchestration.checks import (
     TOLD_BY_CRAWLS,
     changed_checks,
 )
-from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
@@ -74,6 +74,8 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
             yield dataset_materialization(dataset)
         told_checks = [*TOLD_BY_CRAWLS, *(TOLD_BY_COMPLETION if datasets else ())]
         yield from changed_checks(context.instance, shop, told_checks)
+        ids = [one.source_id for one in reports]
+        yield from written_contracts(context.instance, shop, ["pages"], ids)
         _pass_verdict(reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)

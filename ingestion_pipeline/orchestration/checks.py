@@ -1,6 +1,6 @@
 """Checks of the assets: run from the UI, and told by runs of ours when their findings change."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import dagster as dg
 
@@ -10,12 +10,13 @@ from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.companies.boards import checks as board_checks
 from ingestion_pipeline.companies.matching.slices import profile_findings
 from ingestion_pipeline.notices.status import undelivered
+from ingestion_pipeline.orchestration.evaluations import evaluation_metadata, told_before
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.files import read_folder
-from ingestion_pipeline.sources.findings import Finding, summary
+from ingestion_pipeline.sources.findings import Finding
 from ingestion_pipeline.systems import definition_check
 from ingestion_pipeline.websites import checks as website_checks
 
@@ -278,14 +279,6 @@ TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
 TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
-def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
-    """How many there are, and the first of them."""
-    return {
-        "findings": dg.MetadataValue.int(len(findings)),
-        "details": dg.MetadataValue.text(summary(findings)[:2_000] or "nothing to report"),
-    }
-
-
 def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
     finder, description = FINDERS[key]
 
@@ -329,19 +322,3 @@ def changed_checks(
             severity=dg.AssetCheckSeverity.WARN,
             metadata=metadata,
         )
-
-
-def told_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
-    """What Dagster was told last, and None if the asset was materialized since.
-
-    (The UI calls a check that is older than its asset not evaluated.)
-    """
-    record = instance.get_latest_asset_check_evaluation_record(key)
-    event = record.event.dagster_event if record and record.event else None
-    if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
-        return None  # never told, or only planned, as by a run of the asset itself
-    latest = instance.get_latest_materialization_event(key.asset_key)
-    if latest and record and record.event and latest.timestamp > record.event.timestamp:
-        return None
-    details = event.asset_check_evaluation_data.metadata.get("details")
-    return details.value if details else None

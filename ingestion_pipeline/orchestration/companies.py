@@ -17,7 +17,7 @@ from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
-from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -54,6 +54,7 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
         for report in reports:
             yield _materialization(report)
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPANIES)
+        yield from written_contracts(context.instance, shop, ["companies"], told)
         _pass_verdict(context, shop, reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)

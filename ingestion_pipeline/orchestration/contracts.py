@@ -1,23 +1,36 @@
 """Contracts of the assets: their columns in the catalogue, and checks of what was published.
 
-Run from the UI they look at the partitions of the run, else at the newest rows; `maintain` tells of
-them when their findings change. (A poll does not: pandas alone costs more than most polls.)
+Run from the UI a check looks at the partitions of the run, else at the newest rows; `maintain`
+looks at the newest rows of every asset. A run of ours that writes rows holds these, and no others,
+against the contract, row by row: pandas alone costs more than most polls.
 """
 
 from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
+from ingestion_pipeline.catalogs.entities.declared import entity_folder
 from ingestion_pipeline.exports.columns import Holds
-from ingestion_pipeline.exports.contracts import CONTRACTS, Contract, broken
-from ingestion_pipeline.orchestration.checks import evaluation_metadata, told_before
+from ingestion_pipeline.exports.contracts import CONTRACTS, Contract
+from ingestion_pipeline.exports.holding import broken, cases_of, findings
+from ingestion_pipeline.exports.items_contract import broken_items
+from ingestion_pipeline.exports.tables import table_rows
+from ingestion_pipeline.exports.written import written_rows
+from ingestion_pipeline.orchestration.evaluations import (
+    evaluation_metadata,
+    last_evaluation,
+    told_before,
+)
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.upkeep.report import Reported, as_row, reported
+from ingestion_pipeline.upkeep.standing import standings
 
 NAME = "contract"
 ROWS = 5_000  # the newest that are looked at; a run's own partitions are looked at whole
-ALL_OF_A_PARTITION = 1_000_000
+ITEMS = 20_000  # of datasets, the same; each takes some 20 microseconds
+HEALTH = "source_health"
 
 _TYPES = {
     Holds.TEXT: "string",
@@ -37,7 +50,7 @@ def column_schema(asset: str) -> dg.TableSchema:
         dg.TableColumn(
             one.name,
             _TYPES[one.holds],
-            description=contract.describe(one.name) or None,
+            description=contract.describe(one.name),
             constraints=dg.TableColumnConstraints(unique=one.name == "id"),
         )
         for one in contract.columns()
@@ -45,8 +58,8 @@ def column_schema(asset: str) -> dg.TableSchema:
     return dg.TableSchema(columns=columns)
 
 
-def _severity(findings: Sequence[Finding]) -> dg.AssetCheckSeverity:
-    is_error = any(one.is_error for one in findings)
+def _severity(found: Sequence[Finding]) -> dg.AssetCheckSeverity:
+    is_error = any(one.is_error for one in found)
     return dg.AssetCheckSeverity.ERROR if is_error else dg.AssetCheckSeverity.WARN
 
 
@@ -59,14 +72,10 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
     def check(
         context: dg.AssetCheckExecutionContext, workshop: WorkshopResource
     ) -> dg.AssetCheckResult:
-        keys = _keys(context)
-        most = ROWS if keys is None else ALL_OF_A_PARTITION
         with workshop.open() as shop:
-            findings = broken(shop.store, contract, keys, most=most)
+            found = _broken(shop, contract, _keys(context))
         return dg.AssetCheckResult(
-            passed=not findings,
-            severity=_severity(findings),
-            metadata=evaluation_metadata(findings),
+            passed=not found, severity=_severity(found), metadata=evaluation_metadata(found)
         )
 
     return check
@@ -79,23 +88,103 @@ def _keys(context: dg.AssetCheckExecutionContext) -> list[str] | None:
     return None
 
 
+def _broken(shop: Workshop, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
+    """Of these partitions all rows, else the newest of the asset's."""
+    match contract.asset:
+        case "source_health":
+            return broken_health(_worst(shop))
+        case "notices":  # with every delivery: without pandas
+            return _broken_notices(shop, contract)
+        case "datasets":
+            of_rows = broken(shop.store, contract, keys, most=ROWS if keys is None else None)
+            return [*of_rows, *_broken_items(shop, keys)]
+        case _:
+            return broken(shop.store, contract, keys, most=ROWS if keys is None else None)
+
+
+def _broken_items(shop: Workshop, keys: Sequence[str] | None) -> list[Finding]:
+    with shop.store.read() as connection:
+        return broken_items(
+            connection,
+            keys,
+            most=ITEMS if keys is None else None,
+            entities=entity_folder(shop.settings),
+        )
+
+
+def _broken_notices(shop: Workshop, contract: Contract) -> list[Finding]:
+    names = [one.name for one in contract.columns()]
+    with shop.store.read() as connection:
+        batches = table_rows(
+            connection, contract.export, source_id=None, batch_rows=ROWS, newest=ROWS
+        )
+        rows = (dict(zip(names, row, strict=True)) for batch in batches for row in batch)
+        return findings(contract, cases_of(rows, contract))
+
+
+def _worst(shop: Workshop) -> list[Reported]:
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        found = standings(connection, shop.settings, now=now)[: shop.settings.health.shown]
+        return reported(connection, found, shop.settings, now=now)
+
+
+def broken_health(shown: Sequence[Reported]) -> list[Finding]:
+    """What does not hold of the sources that `source_health` shows."""
+    contract = CONTRACTS[HEALTH]
+    return findings(contract, cases_of(map(as_row, shown), contract))
+
+
 CONTRACT_CHECKS = [_check(one) for one in CONTRACTS.values()]
 
 
 def changed_contracts(
     instance: dg.DagsterInstance, shop: Workshop
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """Evaluations of the contracts whose findings differ from what Dagster was last told."""
+    """Evaluations of the contracts whose findings differ from what Dagster was last told.
+
+    Not that of `source_health`: who refreshes the asset has its rows, and tells of them.
+    """
     for contract in CONTRACTS.values():
-        key = dg.AssetCheckKey(dg.AssetKey(contract.asset), NAME)
-        findings = broken(shop.store, contract, most=ROWS)
-        metadata = evaluation_metadata(findings)
-        if told_before(instance, key) == metadata["details"].value:
-            continue
-        yield dg.AssetCheckEvaluation(
-            asset_key=key.asset_key,
-            check_name=key.name,
-            passed=not findings,
-            severity=_severity(findings),
-            metadata=metadata,
-        )
+        if contract.asset != HEALTH:
+            yield from changed(instance, contract.asset, _broken(shop, contract, None))
+
+
+def changed(
+    instance: dg.DagsterInstance, asset: str, found: Sequence[Finding]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The evaluation of the asset's contract, unless Dagster was told just that."""
+    key = dg.AssetCheckKey(dg.AssetKey(asset), NAME)
+    metadata = evaluation_metadata(found)
+    if told_before(instance, key) == metadata["details"].value:
+        return
+    yield dg.AssetCheckEvaluation(
+        asset_key=key.asset_key,
+        check_name=key.name,
+        passed=not found,
+        severity=_severity(found),
+        metadata=metadata,
+    )
+
+
+def written_contracts(
+    instance: dg.DagsterInstance, shop: Workshop, assets: Sequence[str], source_ids: Sequence[str]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What the rows that this run has written say of the contracts of these assets.
+
+    A run whose rows are right confirms a contract that held. One that is broken stays so: other
+    rows broke it, and `maintain`, which looks at all of the newest, says when they are mended.
+    """
+    for asset in assets if source_ids else ():
+        found = _broken_by_run(shop, CONTRACTS[asset], source_ids)
+        last = last_evaluation(instance, dg.AssetCheckKey(dg.AssetKey(asset), NAME))
+        if found or last is None or last.passed:
+            yield from changed(instance, asset, found)
+
+
+def _broken_by_run(shop: Workshop, contract: Contract, source_ids: Sequence[str]) -> list[Finding]:
+    if contract.asset == "datasets":
+        return _broken_items(shop, source_ids)
+    with shop.store.read() as connection:
+        rows = written_rows(connection, contract, source_ids, run_id=shop.run_id)
+        return findings(contract, cases_of(rows, contract))

@@ -17,7 +17,7 @@ from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.asked import admit, asked_keys
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
-from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.crawled import CrawlWanted
@@ -43,6 +43,7 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
         for report in found:
             yield dataset_materialization(report)
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
+        yield from written_contracts(context.instance, shop, ["datasets"], keys)
     if not found:
         raise dg.Failure(
             f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",

@@ -14,6 +14,7 @@ from ingestion_pipeline.catalogs.operating import accepting, control
 from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
+from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
@@ -34,6 +35,8 @@ def complete(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iter
         done = update_completions(shop)
         yield from told(context, shop, done.ended)
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
+        ids = [one.source_id for one in done.ended if one.dataset is not None]
+        yield from written_contracts(context.instance, shop, ["datasets"], ids)
     numbers = {"running": done.running, "changed": done.changed, "ended": len(done.ended)}
     context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
     yield dg.Output(None, metadata=numbers)

@@ -1,11 +1,13 @@
 """The asset `source_health`: how every source does, refreshed by `maintain` and by hand."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
 
 from ingestion_pipeline.orchestration.assets import OWNERS
+from ingestion_pipeline.orchestration.contracts import broken_health, changed, column_schema
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.previews import moment, picture, plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -20,24 +22,6 @@ from ingestion_pipeline.upkeep.telling import note_health
 NAME = "source_health"
 REASON_CHARS = 160
 
-_COLUMNS = [
-    dg.TableColumn("id", "string", description="the source"),
-    dg.TableColumn("tier", "string", description="hot, warm or cold"),
-    dg.TableColumn(
-        "health",
-        "string",
-        description="open, disabled, degraded, late, unsteady, waiting, healthy, off",
-    ),
-    dg.TableColumn("why", "string", description="why it was or was not polled"),
-    dg.TableColumn("last_success_at", "timestamp", description="of its last good poll, UTC"),
-    dg.TableColumn("next_check_at", "timestamp", description="when it is polled next, UTC"),
-    dg.TableColumn("changes_per_day", "float", description="news by day, of 30 days"),
-    dg.TableColumn("coverage", "string", description="what was got of what there is"),
-    dg.TableColumn("failures", "string", description="open dead letters by class"),
-    dg.TableColumn("cost_30d_usd", "decimal", description="what models took in 30 days"),
-    dg.TableColumn("breaker", "string", description="open or closed"),
-]
-
 
 @dg.asset(
     name=NAME,
@@ -50,7 +34,7 @@ _COLUMNS = [
         " numbers of queues, polls, money and phases as plots. Refreshed by maintain every five"
         " minutes; what changed is told."
     ),
-    metadata={"dagster/column_schema": dg.TableSchema(columns=_COLUMNS)},
+    metadata={"dagster/column_schema": column_schema("source_health")},
 )
 def source_health(
     context: dg.AssetExecutionContext, workshop: WorkshopResource
@@ -60,27 +44,48 @@ def source_health(
     with workshop.open() as shop, whole_run(shop, run_id=run.run_id, job=run.job_name):
         with shop.store.begin() as connection:
             note_health(connection, shop.settings, shop.store.clock.now(connection))
-        return dg.MaterializeResult(metadata=health_metadata(shop))
+        return dg.MaterializeResult(metadata=health_metadata(look(shop)))
 
 
-def refreshed(shop: Workshop) -> dg.AssetMaterialization:
-    """The asset as it stands now; `maintain` logs it."""
-    return dg.AssetMaterialization(NAME, metadata=health_metadata(shop))
+def refreshed(
+    instance: dg.DagsterInstance, shop: Workshop
+) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
+    """The asset as it stands now, and whether it keeps its contract; `maintain` logs both."""
+    seen = look(shop)
+    yield dg.AssetMaterialization(NAME, metadata=health_metadata(seen))
+    yield from changed(instance, NAME, broken_health(seen.shown))
 
 
-def health_metadata(shop: Workshop) -> dict[str, Any]:
-    """Numbers, table and picture of this moment; a few statements, however many sources."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """How all sources do at one moment: the worst with all that is known, the rest in numbers."""
+
+    sources: int
+    shown: Sequence[Reported]
+    numbers: Numbers
+    grid: Grid
+
+
+def look(shop: Workshop) -> Look:
+    """All of it by a few statements, however many sources."""
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         found = standings(connection, shop.settings, now=now)
-        shown = reported(connection, found[: shop.settings.health.shown], shop.settings, now=now)
-        counted = numbers(connection, shop.settings, found, now=now)
-        grid = freshness(found, now=now)
-    metadata: dict[str, Any] = {"dagster/row_count": len(found)}
-    metadata["worst"] = dg.MetadataValue.md(health_table(shown, of=len(found)))
-    if grid.names and (drawn := _picture(grid)) is not None:
+        return Look(
+            sources=len(found),
+            shown=reported(connection, found[: shop.settings.health.shown], shop.settings, now=now),
+            numbers=numbers(connection, shop.settings, found, now=now),
+            grid=freshness(found, now=now),
+        )
+
+
+def health_metadata(seen: Look) -> dict[str, Any]:
+    """Numbers, table and picture of this moment."""
+    metadata: dict[str, Any] = {"dagster/row_count": seen.sources}
+    metadata["worst"] = dg.MetadataValue.md(health_table(seen.shown, of=seen.sources))
+    if seen.grid.names and (drawn := _picture(seen.grid)) is not None:
         metadata["freshness"] = dg.MetadataValue.md(drawn)
-    return metadata | _numbers(counted)
+    return metadata | _numbers(seen.numbers)
 
 
 def _picture(grid: Grid) -> str | None:

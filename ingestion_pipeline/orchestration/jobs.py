@@ -77,7 +77,7 @@ def keep(
         if not config.dry_run:
             yield from changed_checks(context.instance, shop, FINDERS)
             yield from changed_contracts(context.instance, shop)
-            yield refreshed(shop)
+            yield from refreshed(context.instance, shop)
     counts = dict(swept.counts) | {"dagster_runs": forgotten}
     context.log.info("%s: %s", "would sweep" if config.dry_run else "swept", counts)
     if swept.errors:

@@ -15,7 +15,7 @@ from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_sli
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
-from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.datasets import preview_table
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
@@ -50,6 +50,8 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         reports = _reports(shop, told[: shop.settings.polling.reported_events])
         register_keys(context.instance, JOB_BOARDS.name or "", [one.source_id for one in reports])
         yield from map(_materialization, reports)
+        ids = [one.source_id for one in reports]
+        yield from written_contracts(context.instance, shop, ["job_matches"], ids)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
 

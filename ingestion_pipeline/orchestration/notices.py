@@ -10,6 +10,7 @@ from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.assets import OWNERS
+from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work.worker import Worker
@@ -25,20 +26,7 @@ from ingestion_pipeline.work.worker import Worker
         "Who was told what, once for ever. Materializing turns new chapters into notices and"
         " delivers what is due: by webhook, mail or your own services, within everybody's limits."
     ),
-    metadata={
-        "dagster/column_schema": dg.TableSchema(
-            columns=[
-                dg.TableColumn("recipient", "string", description="who is told"),
-                dg.TableColumn("subject_kind", "string", description="of what: a chapter"),
-                dg.TableColumn("subject_id", "string", description="of which one"),
-                dg.TableColumn("status", "string", description="pending, sent, failed or muted"),
-                dg.TableColumn("mode", "string", description="immediate, digest or muted"),
-                dg.TableColumn("delivery_id", "string", description="the message it went in"),
-                dg.TableColumn("sent_at", "timestamp", description="when it was taken, UTC"),
-                dg.TableColumn("error", "string", description="why it was not"),
-            ]
-        )
-    },
+    metadata={"dagster/column_schema": column_schema("notices")},
 )
 def notices(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:
     """Expand and deliver; a recipient that cannot be reached does not fail the run."""

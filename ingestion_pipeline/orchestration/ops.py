@@ -17,7 +17,8 @@ from sqlalchemy import Connection
 from ingestion_pipeline.assembly import open_fetcher
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
-from ingestion_pipeline.orchestration.checks import changed_checks, told_by
+from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, told_by
+from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.events import (
     is_fresh,
     run_numbers,
@@ -70,6 +71,7 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
         "keys": keys,
         "started_at": started_at,
         "new": 0,
+        "written": [],
         "requests": requests,
     }
 
@@ -96,12 +98,14 @@ def ingest(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Ba
     """Commit the readings, fenced: rows, source, task and outbox in one transaction."""
     counts = PollCounts(**batch["counts"])
     new = 0
+    written: set[str] = set()
     with workshop.open() as shop, _working(context, shop, batch) as worker:
         for batch_id in batch["batch_ids"]:
             ingestion = ingest_batch(shop, worker, batch_id)
             counts += ingestion.counts
             new += sum(one.new for one in ingestion.ingested)
-    return {**batch, "counts": asdict(counts), "new": new}
+            written |= {one.source_id for one in ingestion.ingested if one.has_written}
+    return {**batch, "counts": asdict(counts), "new": new, "written": sorted(written)}
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
@@ -113,10 +117,20 @@ def report(
         with _working(context, shop, batch):
             yield from _materializations(context, shop, batch)
             yield from changed_checks(context.instance, shop, told_by(batch["keys"]))
+            yield from _contracts(context, shop, batch["written"])
         _remember_pace(context, shop, batch)
         heartbeat.end(shop.store, run_id=context.run_id)
         yield from _numbers(context, batch)
         _pass_verdict(shop, batch)
+
+
+def _contracts(
+    context: dg.OpExecutionContext, shop: Workshop, source_ids: Sequence[str]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """What the rows of this run say of their contracts, by the kind of their sources."""
+    for kind, ids in polled_events(source_ids):
+        asset = POLLED_ASSETS[kind.value].to_user_string()
+        yield from written_contracts(context.instance, shop, [asset], ids)
 
 
 def _remember_pace(context: dg.OpExecutionContext, shop: Workshop, batch: Batch) -> None:

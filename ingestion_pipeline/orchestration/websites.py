@@ -12,7 +12,7 @@ from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
-from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.previews import picture, plain
@@ -30,6 +30,7 @@ from ingestion_pipeline.work.worker import Worker
 
 WEBSITES_SHARD = "websites"  # one run at a time: it goes on with what comes while it works
 GROUP = "websites"
+CONTRACTED = ("website_info", "website_prompts", "website_analysis")
 
 
 def _run(
@@ -55,6 +56,8 @@ def _run(
         for report in reports:
             yield from materializations(report)
         yield from changed_checks(context.instance, shop, TOLD_BY_WEBSITES)
+        told = [one.source_id for one in reports]
+        yield from written_contracts(context.instance, shop, CONTRACTED, told)
         if keys is None:
             yield dg.Output(None, metadata=_numbers(shop, counts))
         else:

@@ -82,6 +82,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "share_of_failures": True,
         "no_empty_shells": True,
         "no_drop_against_history": True,
+        "contract": True,
         # its dataset was told of as well, and a check that is older than its asset counts for none
         "extractions_complete": True,
         "not_quarantined": True,

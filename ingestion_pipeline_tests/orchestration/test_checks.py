@@ -18,6 +18,11 @@ from ingestion_pipeline_tests.orchestration.house import (
     told,
 )
 
+BY_POLLS = [
+    *("not_empty_after_full", "sources_fresh"),
+    *("no_drop", "no_lost_fields", "boards_fresh"),
+]
+
 
 def last_word(instance: dg.DagsterInstance, asset: str, name: str) -> str:
     """What Dagster was last told of the check."""
@@ -42,10 +47,7 @@ def test_an_empty_listing_turns_its_check_red_and_a_full_one_green_again(
         results.append(checked(run_job("poll_warm", instance)))
 
     assert results == [
-        dict.fromkeys(
-            ["not_empty_after_full", "sources_fresh", "no_drop", "no_lost_fields", "boards_fresh"],
-            True,
-        ),
+        dict.fromkeys([*BY_POLLS, "contract"], True),
         {"not_empty_after_full": False},
         {},
         {"not_empty_after_full": True},
@@ -98,7 +100,7 @@ def test_a_bad_source_file_turns_its_check_red_until_it_is_mended(
 
     assert red["files_readable"] is False
     assert said.startswith("mine.yaml:6: tier: 'tepid' is no tier")
-    assert green == {"files_readable": True}
+    assert green == {"files_readable": True, "contract": True}  # that of `source_health`
 
 
 def test_a_gap_in_the_numbers_is_told_by_the_maintenance(

@@ -61,7 +61,11 @@ def test_a_company_in_a_file_is_polled_then_analysed_by_the_job_that_the_sensor_
     assert "high" in seen["boards"]
     assert seen["facts_by_text"] >= 3
     assert (seen["tier"], seen["cost_usd"]) == ("D", 0)
-    assert checked(done) == {"enough_data": True, "companies_fresh": True}
+    assert checked(done) == {
+        "enough_data": True,
+        "companies_fresh": True,
+        "contract": True,
+    }
     assert house.source(BOARD).company_id == "acme"
     again = tick_sensor("pending_work", instance).run_requests
     assert "process_companies" not in [one.job_name for one in again]

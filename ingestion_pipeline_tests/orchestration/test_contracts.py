@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import dagster as dg
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, update
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.orchestration.contracts import NAME, changed_contracts
-from ingestion_pipeline.store.tables import sources
-from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline.orchestration.contracts import (
+    NAME,
+    changed_contracts,
+    written_contracts,
+)
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store.tables import (
+    chapter_sources,
+    chapters,
+    ingestions,
+    series,
+    sources,
+)
+from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.orchestration.house import House
 from ingestion_pipeline_tests.pollers import given_sources
 
@@ -34,7 +47,51 @@ def test_a_broken_contract_is_told_once_with_its_severity(
         told = {one.asset_key.to_user_string(): one for one in changed_contracts(instance, shop)}
 
     assert {one.check_name for one in told.values()} == {NAME}
-    assert told.keys() == CONTRACTS.keys()
+    assert told.keys() == CONTRACTS.keys() - {"source_health"}  # its refresh tells of it
     assert [name for name, one in told.items() if not one.passed] == ["sources"]
     assert told["sources"].severity is dg.AssetCheckSeverity.WARN
     assert "rows series:solo" in str(told["sources"].metadata["details"].value)
+
+
+def a_chapter(shop: Workshop, number: int, url: str, *, run: str) -> None:
+    """A chapter as the poll of that run has left it."""
+    poll = {"source_id": "series:solo", "config_version": 1, "reader": "rss:1", "snapshots": []}
+    poll |= {"outcome": "1 new", "tracking_id": "t", "fetched_at": NOON, "ingested_at": NOON}
+    with shop.store.begin() as connection:
+        connection.execute(insert(ingestions).values(id=number, run_id=run, **poll))
+        if number == 1:
+            connection.execute(insert(series).values(id="solo", title="Solo", created_at=NOON))
+        row = {"id": number, "series_id": "solo", "key": str(number), "first_detected_at": NOON}
+        connection.execute(insert(chapters).values(row))
+        link = {"chapter_id": number, "source_id": "series:solo", "releases": [], "url": url}
+        link |= {"fingerprint": "f", "detected_at": NOON, "ingestion_id": number}
+        connection.execute(insert(chapter_sources).values(link))
+
+
+def told_by_run(instance: dg.DagsterInstance, shop: Workshop, run: str) -> list[bool]:
+    """What the run tells of `chapters`, and Dagster keeps."""
+    of_run = replace(shop, run_id=run)
+    found = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))
+    for one in found:
+        instance.report_runless_asset_event(one)
+    return [one.passed for one in found]
+
+
+def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_others(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    with house.open() as shop:
+        given_sources(shop.store, a_definition())
+        a_chapter(shop, 1, "https://a.test/1", run="first")
+        a_chapter(shop, 2, "ftp://a.test/2", run="second")
+        a_chapter(shop, 3, "https://a.test/3", run="third")
+
+        assert told_by_run(instance, shop, "first") == [True]
+        assert told_by_run(instance, shop, "first") == []  # told, and nothing came since
+        assert told_by_run(instance, shop, "second") == [False]
+        assert told_by_run(instance, shop, "third") == []  # right, but others' rows are broken
+        with shop.store.begin() as connection:
+            connection.execute(update(chapter_sources).values(url="https://a.test/"))
+        mended = [one for one in changed_contracts(instance, shop) if one.passed]
+
+    assert "chapters" in {one.asset_key.to_user_string() for one in mended}

@@ -81,6 +81,7 @@ def test_a_website_in_a_file_is_analysed_by_the_job_that_the_sensor_asks_for(
         "asked_without_the_name": True,
         "providers_answer": True,
         "no_visibility_drop": True,
+        "contract": True,
     }
     assert not tick_sensor("pending_work", instance).run_requests
     assert not tick_sensor("new_sources", instance).run_requests

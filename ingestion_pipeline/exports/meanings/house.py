@@ -1,0 +1,86 @@
+"""Sources and how they do; who was told what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_NEVER = "null: never"
+
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "sources": {
+        "id": "kind and name, such as series:solo: the partition key, for ever",
+        "kind": "what it lists: catalog, website, company, job_board or series",
+        "url": "address that is polled",
+        "name": "what people call it; null: nobody named it",
+        "platform": "reader of its answers, such as rss; null: its kind needs none",
+        "series_id": "the series that its chapters go to; null: it is of another kind",
+        "assigned_series_id": "the series that an operator gave it, which beats its file's; null:"
+        " the file's holds",
+        "company_id": "the company that the file names; null: it belongs to none",
+        "origin": "file that declares it, or `row` if a command added it",
+        "host": "server that is asked, under whose lease and delay it is polled",
+        "shard": "hash of the host; modulo the number of shards it names the run that polls it",
+        "tier": "how often it is checked",
+        "tier_pinned": "whether the tier was set by somebody and does not move by itself",
+        "status": "whether it is polled; open: its breaker is, one probe at the next check",
+        "status_reason": "why it is not active, for people; null: it is, or nobody said",
+        "failure_count": "failed polls in a row; 0 after a success",
+        "next_check_at": "when it is due by its rhythm, UTC; null: not planned yet",
+        "last_checked_at": f"when a poll of it last ended, UTC; {_NEVER}",
+        "last_success_at": f"when a poll of it last succeeded, UTC; {_NEVER}",
+        "last_changed_at": f"when a poll last found it changed, UTC; {_NEVER}",
+        "last_new_at": f"when it last had a new record, UTC: what warms it; {_NEVER}",
+        "reported_at": f"changes up to here are events in Dagster, UTC; {_NEVER}",
+        "poll_count": "polls that ended since it was added",
+        "change_count": "polls that found news since it was added",
+        "strike_count": "polls that failed since it was added",
+        "synced_at": "when its first poll succeeded, UTC; nobody is told of what is older; null:"
+        " none did",
+        "last_outcome": "what its last poll came to, for people; null: never polled",
+        "last_error_class": "class of the last poll's error, such as transient; null: it had none",
+        "needs_full_read": "whether the next poll must read all pages, not only what is new",
+        "accepts_drop": "whether the next poll may lose most records: an operator said so",
+        "record_count": "records that its last complete listing had",
+        "rhythm": "as JSON: how long it was quiet between changes, on which days and at which hours"
+        " they came; null: no change is known",
+        "changes_per_day": "changes a day that are expected; null: the tier decides, not this",
+        "checks_per_day": "checks a day that this leads to now; null: the tier decides",
+        "config_version": "how often its address, platform or configuration was another, from 1",
+        "created_at": "when it was added, UTC",
+    },
+    "notices": {
+        "recipient": "who is told (`recipients.id`); kept when the recipient is gone",
+        "subject_kind": "what it is about: chapter, job_match, or a kind of alert",
+        "subject_id": "which one; with recipient and kind it occurs once, for ever",
+        "status": "whether it waits, was taken, was given up or is not wanted",
+        "mode": "how the recipient wanted it when it was written",
+        "series_id": "the series of the chapter; null: it is about something else",
+        "delivery_id": "UUID of the message it goes in, the idempotency key; null: in none so far",
+        "created_at": "when it was written, UTC",
+        "sent_at": "when the recipient's server took it, UTC; null: it did not",
+        "error": "what the last attempt failed of; null: it did not fail",
+    },
+    "source_health": {
+        "id": "the source that the row is about (`sources.id`)",
+        "kind": "what it lists: catalog, website, company, job_board or series",
+        "tier": "how often it is checked",
+        "status": "whether it is polled; open: its breaker is",
+        "health": "how it does in a word; the worst comes first",
+        "health_reason": "why that word, for people",
+        "why": "why it was or was not polled, for people",
+        "last_outcome": "what its last poll came to, for people; null: never polled",
+        "last_checked_at": f"when a poll of it last ended, UTC; {_NEVER}",
+        "last_success_at": f"when a poll of it last succeeded, UTC; {_NEVER}",
+        "next_check_at": "when it is polled next, UTC; null: it is not",
+        "failure_count": "failed polls in a row; 0 after a success",
+        "record_count": "records that its last complete listing had",
+        "error_class": "class of the last poll's error; null: it had none",
+        "breaker": "open while it is left alone after five failures, else closed",
+        "failures": "open dead letters as JSON: how many of each class of error",
+        "coverage": "as JSON: how much was got of what there is, and of what; null: not countable",
+        "changes_per_day": "changes a day that are expected, or were counted where nothing is"
+        " estimated; null: neither is known",
+        "change_confidence": "how sure the estimate is, 0 to 1; null: it was counted",
+        "cost_30d_usd": "US dollars that models took for it in 30 days",
+    },
+}

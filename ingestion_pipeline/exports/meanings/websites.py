@@ -1,0 +1,72 @@
+"""Businesses, the analyses of their sites, what models answered, rankings by day."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+MEANINGS: Mapping[str, Mapping[str, str]] = {
+    "businesses": {
+        "url": "canonical address of its home page",
+        "name": "what it is called, without article and legal form",
+        "aliases": "further names it is known by, as JSON",
+        "description": "what it offers, in words of its site; null: not stated",
+        "location": "place it is at, as its site words it; null: not stated",
+        "keywords": "words it wants to be found by, as JSON",
+        "competitors": "rivals that the site or the operator names, as JSON",
+        "confidence": "how sure all this is, 0 to 100",
+    },
+    "website_analyses": {
+        "business_id": "the business it is about (`businesses.id`); null until the first phase has"
+        " ended",
+        "url": "address that was analysed",
+        "status": "how far it is",
+        "current_step": "the phase that the status is of",
+        "priority": "order in which it was begun; a higher number goes first",
+        "info": "as JSON: what the first phase found or the operator gave; null until then",
+        "prompts": "questions that models are asked, as JSON in order; null until they are formed",
+        "analysis": "as JSON: scores by provider and in all, competitors, failures; null until it"
+        " is scored",
+        "progress_percent": "share that is done, in percent",
+        "progress_message": "what it does just now, for people; null: nothing yet",
+        "is_recurring": "whether the schedule asked for it again",
+        "is_manual": "whether an operator asked for it",
+        "tracking_id": "UUID that all its tasks have in logs",
+        "phase_times": "as JSON by phase: began, ended (UTC), attempts",
+        "started_at": "when its first phase began, UTC; null: it waits",
+        "finished_at": "when it ended, well or badly, UTC; null: it goes on",
+    },
+    "website_rankings": {
+        "business_id": "the business that was looked for (`businesses.id`)",
+        "day": "calendar day of the ranking, UTC, as text YYYY-MM-DD; one row for each",
+        "analysis_id": "last analysis of the day (`website_analyses.id`)",
+        "visibility": "share of the answers that mention the business, 0 to 1",
+        "score": "points for being mentioned, and how early, 0 to 100",
+        "mentions": "answers that mention the business",
+        "prompts": "questions that were answered",
+        "by_provider": "the same figures as JSON by provider",
+        "competitors": "how often and how early rivals are mentioned, as JSON",
+        "cost_usd": "US dollars that the answers of the day took; null: no price is known",
+        "source_id": "the website that was analysed; null: the analysis was cleared away",
+        "config_version": "version of the source's configuration, counted from 1; null: the"
+        " analysis was cleared away, or is older than versions",
+    },
+    "website_answers": {
+        "analysis_id": "the analysis it was asked for (`website_analyses.id`)",
+        "prompt_index": "place of the question among the analysis's, counted from 0",
+        "prompt": "question as it was asked, word for word",
+        "provider": "whom it was asked, by the name in the settings",
+        "model": "name of the model that was asked for",
+        "model_version": "what the provider says has answered; null: it does not say, or failed",
+        "status": "answered or failed",
+        "answer": "words of the model; null: it failed",
+        "error": "why there is no answer, for people; null: there is one",
+        "input_tokens": "tokens of the question; null: the provider does not say",
+        "output_tokens": "tokens of the answer; null: the provider does not say",
+        "cost_usd": "US dollars that it took; null: no price is known",
+        "mentions": "as JSON by name: count, rank, positions in the answer; null until scored",
+        "run_id": "the Dagster run that asked; null: a command did, or it is older than lineage",
+        "source_id": "the website that was analysed; null: the analysis was cleared away",
+        "config_version": "version of the source's configuration, counted from 1; null: the"
+        " analysis was cleared away, or is older than versions",
+    },
+}

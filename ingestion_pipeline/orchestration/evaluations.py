@@ -1,0 +1,42 @@
+"""Evaluations of checks: what is told with one, and what Dagster was told last."""
+
+from collections.abc import Sequence
+
+import dagster as dg
+
+from ingestion_pipeline.sources.findings import Finding, summary
+
+
+def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
+    """How many there are, and the first of them."""
+    return {
+        "findings": dg.MetadataValue.int(len(findings)),
+        "details": dg.MetadataValue.text(summary(findings)[:2_000] or "nothing to report"),
+    }
+
+
+def told_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
+    """What Dagster was told last, and None if the asset was materialized since.
+
+    (The UI calls a check that is older than its asset not evaluated.)
+    """
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    told = last_evaluation(instance, key)
+    if told is None:
+        return None
+    latest = instance.get_latest_materialization_event(key.asset_key)
+    if latest and record and record.event and latest.timestamp > record.event.timestamp:
+        return None
+    details = told.metadata.get("details")
+    return details.value if details else None
+
+
+def last_evaluation(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey
+) -> dg.AssetCheckEvaluation | None:
+    """What Dagster was told last; None if never, or only planned, as by a run of the asset."""
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    event = record.event.dagster_event if record and record.event else None
+    if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+        return None
+    return event.asset_check_evaluation_data

@@ -1,0 +1,110 @@
+"""The items that are published are as their type says, and what is not is named."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import pytest
+from sqlalchemy import update
+
+from ingestion_pipeline.exports.items_contract import broken_items
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import data_items, datasets
+from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset
+
+
+@pytest.fixture
+def database() -> str:
+    """The statements are those of exports, which both databases have."""
+    return "sqlite"
+
+
+def found_in(store: Store, **wanted: Any) -> list[tuple[str, str]]:
+    with store.read() as connection:
+        found = broken_items(connection, **wanted)
+    assert all(one.is_error for one in found)
+    return [(one.subject, one.message.split(";")[0]) for one in found]
+
+
+def test_items_as_their_type_has_them_are_not_mentioned(store: Store) -> None:
+    a_dataset(
+        store,
+        [a_course(course_credits_max="3.5", course_non_credit=False), a_course("CS 102")],
+    )
+
+    assert found_in(store) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "said"),
+    [
+        ({"course_name": None}, "course_name", "stated and proved: the type requires it, not noth"),
+        ({"grounding": {"course_name": ABSENT}}, "course_name", "stated and proved"),
+        ({"course_credits_max": "three"}, "course_credits_max", "of its field's kind, not 'three'"),
+        ({"course_non_credit": "no"}, "course_non_credit", "of its field's kind"),
+        ({"course_name": ["x"]}, "course_name", "of its field's kind"),
+        ({"course_credits_type": "Doubloons"}, "course_credits_type", "of its field's kind"),
+        (
+            {"course_prerequisites": "CS 1", "grounding": {"course_prerequisites": None}},
+            "course_prerequisites",
+            "stated with its evidence, not none",
+        ),
+    ],
+)
+def test_an_item_that_breaks_its_type_is_named(
+    store: Store, changes: dict[str, Any], field: str, said: str
+) -> None:
+    a_dataset(store, [a_course("CS 100"), a_course("CS 101", **changes)])
+
+    [(subject, message)] = found_in(store)
+
+    assert subject == f"data_items.{field}"
+    assert message.startswith(f"{field} is to be {said}")
+    assert message.endswith("rows 2")
+
+
+def test_what_is_not_published_is_not_looked_at(store: Store) -> None:
+    bad = a_course("CS 102", course_name=None)
+    a_dataset(store, [a_course(), {**bad, "is_flagged": True}, {**bad, "is_repeat": True}])
+    a_dataset(store, [bad], version=2, status="quarantined")
+
+    assert found_in(store) == []
+    assert found_in(store, source_ids=["catalog:other"]) == []
+
+
+def test_a_type_that_is_gone_is_named_with_its_source(store: Store) -> None:
+    a_dataset(store, [a_course()])
+    with store.begin() as connection:
+        connection.execute(update(datasets).values(entity_type="sonnet"))
+
+    [(subject, message)] = found_in(store)
+
+    assert subject == "data_items.entity_type"
+    assert f"not sonnet: rows {COLLEGE}" in message
+
+
+def test_a_key_that_two_pages_state_is_no_key(store: Store) -> None:
+    a_dataset(store, [a_course("CS 1"), a_course("CS 2")])
+    a_dataset(store, [], source_id="catalog:other")  # for its page
+    with store.begin() as connection:
+        connection.execute(
+            update(data_items).values(item_key="cs", page_id=data_items.c.id)  # 1 and 2
+        )
+
+    assert found_in(store) == [
+        ("data_items.item_key", "item_key is to be unique in its dataset, not cs: rows 1")
+    ]
+
+
+def test_a_dataset_is_looked_at_in_bounded_memory(store: Store) -> None:
+    text = "x" * 10_000
+    a_dataset(store, [a_course(f"CS {n}", course_description=text) for n in range(1_200)])
+
+    tracemalloc.start()
+    found = found_in(store)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert found == []
+    assert peak < 10_000_000  # of twelve million characters, which are there twice: read and parsed
