@@ -34,12 +34,12 @@ from ingestion_pipeline.pages.crawled import (
 from ingestion_pipeline.pages.elsewhere import asked_pause
 from ingestion_pipeline.pages.garbage import garbage_seldom
 from ingestion_pipeline.pages.host_visits import HostVisits
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
 from ingestion_pipeline.pages.page import NewPage, PageAnswer
 from ingestion_pipeline.pages.page_visits import LARGE_BYTES
 from ingestion_pipeline.pages.page_writing import PageWriter
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
@@ -91,24 +91,22 @@ class CrawlSlice:
         self._clock = clock
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._ends = time.monotonic() + limit
+        self._time = SliceTime(worker, clock, seconds=limit)
         self._claim_at = self._flush_at = time.monotonic()
         self._refill_at = 0  # pages held
         self._counts = CrawlCounts()
         self._results: list[PageResult] = []
         self._unwritten_bytes = 0
         self._open: dict[int, PageWork] = {}
-        self._again_at: set[datetime] = set()
         self._held: dict[str, datetime] = {}
         self._walled: set[str] = set()
-        self._fatal: Fatal | None = None
         self._writer = PageWriter(shop, self._system, archive, self._hosts)
         self._visits: HostVisits[PageWork] = HostVisits(
             self._hosts,
             concurrency=shop.settings.polling.concurrency,
             serve=self._visit,
             leave=self._leave,
-            reason_to_stop=self._reason_to_stop,
+            reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self, wanted: CrawlWanted) -> Crawled:
@@ -121,10 +119,11 @@ class CrawlSlice:
             alive.cancel()
             await self._stop_visits()
             await self._flush()
-        if self._fatal is not None:
-            raise self._fatal
-        is_over = time.monotonic() >= self._ends
-        return Crawled(owner=self._worker.owner, counts=self._counts, is_time_over=is_over)
+        if self._time.fatal is not None:
+            raise self._time.fatal
+        return Crawled(
+            owner=self._worker.owner, counts=self._counts, is_time_over=self._time.is_over
+        )
 
     async def _drain(self, wanted: CrawlWanted) -> None:
         while True:
@@ -132,41 +131,21 @@ class CrawlSlice:
             await self._visits.wait(timeout_seconds=1.0)
             if not self._visits or self._has_much() or time.monotonic() >= self._flush_at:
                 claimed += await self._flush()  # what was written may lead further
-            if not self._visits and not claimed and not await self._rest():
+            if not self._visits and not claimed and not await self._time.rest():
                 return
-
-    async def _rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
-        now = self._clock.now()
-        ahead = {at for at in (*self._again_at, *self._held.values()) if at > now}
-        self._again_at &= ahead
-        if not ahead or not self._has_time() or min(ahead) - now > LONGEST_WAIT:
-            return False
-        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
-        return True
 
     async def _stop_visits(self) -> None:
         """Nobody is asked any more; what was not reached is given back, the hosts are left."""
         await self._visits.stop()
-        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        stopped = self._time.stopped()
         for work in list(self._open.values()):
             self._leave(work, stopped)
-
-    def _has_time(self) -> bool:
-        is_early = time.monotonic() < self._ends
-        return self._fatal is None and is_early and self._worker.may_start()
-
-    def _reason_to_stop(self) -> WorkError | None:
-        if self._has_time():
-            return None
-        over = "the run's time was over"
-        return Resource(over, until=self._clock.now(), code="slice_over")
 
     def _may_claim(self) -> bool:
         """When half of what was held is done, or after a second; not if there is no room."""
         is_soon = len(self._open) > self._refill_at and time.monotonic() < self._claim_at
         has_room = len(self._open) < self._shop.settings.crawl.batch_size
-        return has_room and not (self._visits and is_soon) and self._has_time()
+        return has_room and not (self._visits and is_soon) and self._time.is_left()
 
     async def _claim_more(self, wanted: CrawlWanted) -> int:
         """More pages, each in its host's queue; dead and unwanted ones are dealt with at once."""
@@ -280,7 +259,7 @@ class CrawlSlice:
         self._unwritten_bytes += result.size_bytes if isinstance(result, PageDone) else 0
         error = result.error if isinstance(result, PageFailed) else None
         if isinstance(error, Fatal):
-            self._fatal = error
+            self._time.fatal = error
         if error is not None and error.code == BOT_WALL:
             self._walled.add(result.work.source.id)
             self._flush_at = time.monotonic()  # its crawl ends now
@@ -288,6 +267,7 @@ class CrawlSlice:
         if isinstance(error, Resource) and error.code in _OF_THE_HOST:
             host = host_of(result.work.visit.url)
             self._held[host] = max(error.until, self._held.get(host, error.until))
+            self._time.expect([self._held[host]])
         if self._has_much() or self._may_claim():
             self._visits.nudge()
 
@@ -304,9 +284,9 @@ class CrawlSlice:
             if not results and not left:
                 return 0
             written = await asyncio.to_thread(self._writer.write, results, left)
-        self._fatal = written.fatal or self._fatal
+        self._time.fatal = written.fatal or self._time.fatal
         self._counts += written.counts
-        self._again_at.update(written.again_at)
+        self._time.expect(written.again_at)
         return len(results)
 
 

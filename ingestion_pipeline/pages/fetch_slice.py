@@ -33,6 +33,7 @@ from ingestion_pipeline.pages.poll_results import (
     worker_lost,
     write_results,
 )
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -42,7 +43,7 @@ from ingestion_pipeline.sources.tuning import tuned
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError
+from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
@@ -64,7 +65,7 @@ class FetchSlice:
         self._clock = SteadyClock(shop.store.now())
         self._hosts = LeasedHosts(shop, worker, fetcher, self._clock)
         self._batch_size = self._claim_size()
-        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._time = SliceTime(worker, self._clock, seconds=shop.settings.polling.slice_seconds)
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
         self._batches = {str(uuid4()): 0}  # how many changed listings each holds
@@ -79,7 +80,6 @@ class FetchSlice:
             reason_to_stop=self._reason_to_stop,
         )
         self._retry_at: dict[str, datetime] = {}
-        self._fatal: Fatal | None = None
 
     def _claim_size(self) -> int:
         with self._shop.store.read() as connection:
@@ -95,9 +95,9 @@ class FetchSlice:
             alive.cancel()
             await self._stop_visits()
             await self._flush()
-        if self._fatal is not None:
-            await asyncio.to_thread(self._give_back_batches, self._fatal)
-            raise self._fatal
+        if self._time.fatal is not None:
+            await asyncio.to_thread(self._give_back_batches, self._time.fatal)
+            raise self._time.fatal
         filled = [batch_id for batch_id, listings in self._batches.items() if listings]
         return Fetching(owner=self._worker.owner, batch_ids=filled, counts=self._counts)
 
@@ -124,14 +124,12 @@ class FetchSlice:
     async def _stop_visits(self) -> None:
         """Nobody is asked any more; what was not reached is given back, the hosts are left."""
         await self._visits.stop()
-        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        stopped = self._time.stopped()
         for one in list(self._open.values()):
             self._settle(failure_of(one, stopped))
 
     def _has_time(self) -> bool:
-        if self._fatal is not None or sum(self._batches.values()) >= self._most_changed:
-            return False
-        return time.monotonic() < self._ends and self._worker.may_start()
+        return sum(self._batches.values()) < self._most_changed and self._time.is_left()
 
     @property
     def _most_changed(self) -> int:
@@ -205,16 +203,13 @@ class FetchSlice:
         self._settle(failure_of(item[0], why))
 
     def _reason_to_stop(self) -> WorkError | None:
-        if self._has_time():
-            return None
-        over = "the run's time was over"
-        return Resource(over, until=self._clock.now(), code="slice_over")
+        return None if self._has_time() else self._time.over()
 
     def _settle(self, result: PollResult) -> None:
         self._open.pop(result.task.id, None)
         self._results.append(result)
         if isinstance(result, PollFailure) and isinstance(result.error, Fatal):
-            self._fatal = result.error
+            self._time.fatal = result.error
 
     async def _flush(self) -> None:
         """Write what has come in, and free the hosts that were left."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -17,14 +16,14 @@ from typing import Generic, Protocol, TypeVar
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.host_visits import HostVisits
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.claims import LostClaim
-from ingestion_pipeline.work.errors import Fatal, Resource, WorkError, classify
+from ingestion_pipeline.work.errors import Fatal, WorkError, classify
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
@@ -96,36 +95,33 @@ class HostWork(Generic[Item, Ended]):
         self._clock = clock
         self._crew = crew
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._time = SliceTime(worker, clock, seconds=shop.settings.polling.slice_seconds)
         self._ended: list[Ended] = []
-        self._again_at: list[datetime] = []
-        self._fatal: Fatal | None = None
         self._open: dict[int, Item] = {}
         self._visits: HostVisits[Item] = HostVisits(
             self._hosts,
             concurrency=concurrency,
             serve=self._serve,
             leave=self._leave,
-            reason_to_stop=self._reason_to_stop,
+            reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self) -> None:
         """Work as long as there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
-            while self._has_time():
+            while self._time.is_left():
                 done = await self._round()
-                if not done and not await self._rest():
+                if not done and not await self._time.rest():
                     break
         finally:
             alive.cancel()
             await self._visits.stop()
-            stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
             for item in list(self._open.values()):
-                self._leave(item, stopped)
+                self._leave(item, self._time.stopped())
             await self._flush()
-        if self._fatal is not None:
-            raise self._fatal
+        if self._time.fatal is not None:
+            raise self._time.fatal
 
     async def _round(self) -> int:
         """Claim a few, serve them side by side, write; how many that were."""
@@ -142,27 +138,6 @@ class HostWork(Generic[Item, Ended]):
         await self._flush()
         return len(items) + len(ended)
 
-    async def _rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
-        now = self._clock.now()
-        ahead = [at for at in self._again_at if at > now]
-        is_due, self._again_at = len(ahead) < len(self._again_at), ahead
-        if is_due:
-            return True
-        if not ahead or min(ahead) - now > LONGEST_WAIT:
-            return False
-        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
-        return True
-
-    def _has_time(self) -> bool:
-        is_early = time.monotonic() < self._ends
-        return self._fatal is None and is_early and self._worker.may_start()
-
-    def _reason_to_stop(self) -> WorkError | None:
-        if self._has_time():
-            return None
-        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
-
     async def _serve(self, item: Item, host: Visited) -> None:
         try:
             ended = await self._crew.serve(item, host)
@@ -178,7 +153,7 @@ class HostWork(Generic[Item, Ended]):
         self._open.pop(item.task.id, None)
         self._ended.append(self._crew.failed(item, why, stack))
         if isinstance(why, Fatal):
-            self._fatal = why
+            self._time.fatal = why
 
     async def _flush(self) -> None:
         ended, self._ended = self._ended, []
@@ -206,4 +181,4 @@ class HostWork(Generic[Item, Ended]):
             now = self._shop.store.clock.now(connection)
             again_at = self._crew.write(connection, ended, now=now)
             if again_at is not None:
-                self._again_at.append(again_at)
+                self._time.expect([again_at])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import time
 import traceback
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,12 +32,12 @@ from ingestion_pipeline.catalogs.recipes.stored import (
     mark,
 )
 from ingestion_pipeline.pages.host_visits import HostVisits
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
 from ingestion_pipeline.pages.page import NewPage, PageVisit
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.models import ModelClient
@@ -150,18 +149,16 @@ class DetectionSlice:
         self._client = client
         self._visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._time = SliceTime(worker, clock, seconds=shop.settings.polling.slice_seconds)
         self._results: list[Result] = []
-        self._again_at: list[datetime] = []
         self._counts = DetectionCounts()
-        self._fatal: Fatal | None = None
         self._open: dict[int, _Item] = {}
         self._visits: HostVisits[_Item] = HostVisits(
             self._hosts,
             concurrency=shop.settings.polling.concurrency,
             serve=self._serve,
             leave=self._leave,
-            reason_to_stop=self._reason_to_stop,
+            reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self, source_ids: Collection[str] | None = None) -> DetectionCounts:
@@ -169,20 +166,19 @@ class DetectionSlice:
         wanted = Wanted(kind=DETECT, source_ids=source_ids)
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
-            while self._has_time():
+            while self._time.is_left():
                 done = await self._round(wanted)
                 # Asked for by hand, a task is claimed due or not: once, and when it is due again.
-                if (source_ids is not None or not done) and not await self._rest():
+                if (source_ids is not None or not done) and not await self._time.rest():
                     break
         finally:
             alive.cancel()
             await self._visits.stop()
-            stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
             for item in list(self._open.values()):
-                self._leave(item, stopped)
+                self._leave(item, self._time.stopped())
             await self._flush()
-        if self._fatal is not None:
-            raise self._fatal
+        if self._time.fatal is not None:
+            raise self._time.fatal
         return self._counts
 
     async def _round(self, wanted: Wanted) -> int:
@@ -206,18 +202,6 @@ class DetectionSlice:
         await self._flush()
         return len(items)
 
-    async def _rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
-        now = self._clock.now()
-        ahead = [at for at in self._again_at if at > now]
-        is_due, self._again_at = len(ahead) < len(self._again_at), ahead
-        if is_due:
-            return True
-        if not ahead or min(ahead) - now > LONGEST_WAIT:
-            return False
-        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
-        return True
-
     def _claim(self, wanted: Wanted) -> list[_Item]:
         tasks = self._worker.claim(wanted, limit=CLAIMED_AT_ONCE)
         with self._shop.store.begin() as connection:
@@ -229,15 +213,6 @@ class DetectionSlice:
             for task in tasks
             if task.source_id in known
         ]
-
-    def _has_time(self) -> bool:
-        is_early = time.monotonic() < self._ends
-        return self._fatal is None and is_early and self._worker.may_start()
-
-    def _reason_to_stop(self) -> WorkError | None:
-        if self._has_time():
-            return None
-        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
 
     async def _serve(self, item: _Item, host: Visited) -> None:
         try:
@@ -273,7 +248,7 @@ class DetectionSlice:
         self._open.pop(item.task.id, None)
         self._results.append(Failed(task=item.task, source=item.source, error=why, stack=stack))
         if isinstance(why, Fatal):
-            self._fatal = why
+            self._time.fatal = why
 
     async def _flush(self) -> None:
         results, self._results = self._results, []
@@ -281,7 +256,7 @@ class DetectionSlice:
             if results or left:
                 counts, again_at = await asyncio.to_thread(self._write, results, left)
                 self._counts += DetectionCounts(**counts)
-                self._again_at += again_at
+                self._time.expect(again_at)
 
     def _write(
         self, results: Sequence[Result], left: Mapping[str, Visited]

@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawl.worth_following import links_on
@@ -34,12 +33,12 @@ from ingestion_pipeline.catalogs.readings.work import (
 )
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.reading.models import Billing, OverBudget
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
@@ -74,7 +73,7 @@ class ReadingSlice:
         self._reader = reader
         self._clock = clock
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._ends = time.monotonic() + limit
+        self._time = SliceTime(worker, clock, seconds=limit)
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         self._turns = asyncio.Semaphore(shop.settings.extraction.concurrency)
         self._nudge = asyncio.Event()
@@ -84,9 +83,7 @@ class ReadingSlice:
         self._ended: set[int] = set()
         self._declared: dict[int, Declared] = {}
         self._student = Student(shop)
-        self._again_at: set[datetime] = set()
         self._counts = ReadCounts()
-        self._fatal: Fatal | None = None
 
     async def run(self, wanted: CrawlWanted) -> ReadPages:
         """Read on as long as there is work and time; a fatal error is raised at the end."""
@@ -97,9 +94,9 @@ class ReadingSlice:
             alive.cancel()
             await self._stop()
             await self._flush()
-        if self._fatal is not None:
-            raise self._fatal
-        return ReadPages(counts=self._counts, is_time_over=time.monotonic() >= self._ends)
+        if self._time.fatal is not None:
+            raise self._time.fatal
+        return ReadPages(counts=self._counts, is_time_over=self._time.is_over)
 
     async def _drain(self, wanted: CrawlWanted) -> None:
         while True:
@@ -107,7 +104,7 @@ class ReadingSlice:
             await self._wait()
             if not self._running or self._has_much() or time.monotonic() >= self._flush_at:
                 claimed += await self._flush()
-            if not self._running and not claimed and not await self._rest():
+            if not self._running and not claimed and not await self._time.rest():
                 return
 
     async def _wait(self) -> None:
@@ -116,37 +113,19 @@ class ReadingSlice:
                 await asyncio.wait_for(self._nudge.wait(), FLUSH_SECONDS)
         self._nudge.clear()
 
-    async def _rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
-        now = self._clock.now()
-        waiting = {at for at in self._again_at if at > now}
-        is_due = len(waiting) < len(self._again_at)  # since the last claim
-        self._again_at = waiting
-        if is_due or not waiting or not self._has_time():
-            return is_due and self._has_time()
-        first = min(waiting)
-        if first - now > LONGEST_WAIT:
-            return False
-        await asyncio.sleep((first - now).total_seconds() + 0.01)
-        return True
-
     async def _stop(self) -> None:
         """Nothing is read any more; what was not finished is given back."""
         for one in self._running:
             one.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        stopped = self._time.stopped()
         for work in list(self._open.values()):
             self._settle(ReadFailed(work=work, error=stopped))
-
-    def _has_time(self) -> bool:
-        is_early = time.monotonic() < self._ends
-        return self._fatal is None and is_early and self._worker.may_start()
 
     def _may_claim(self) -> bool:
         """When half of what a run may hold is done."""
         has_room = len(self._open) * 2 <= self._shop.settings.extraction.batch_size
-        return has_room and self._has_time()
+        return has_room and self._time.is_left()
 
     def _has_much(self) -> bool:
         return len(self._results) * 2 >= self._shop.settings.extraction.batch_size
@@ -196,10 +175,7 @@ class ReadingSlice:
         async with self._turns:
             if work.extraction_id in self._ended:
                 self._settle(PageGone(task=work.task, why="its extraction has ended"))
-            elif not self._has_time():
-                over = Resource(
-                    "the run's time was over", until=self._clock.now(), code="slice_over"
-                )
+            elif (over := self._time.reason_to_stop()) is not None:
                 self._settle(ReadFailed(work=work, error=over))
             else:
                 self._settle(await self._result(work))
@@ -255,7 +231,7 @@ class ReadingSlice:
         self._open.pop(result.task.id, None)
         self._results.append(result)
         if isinstance(result, ReadFailed) and isinstance(result.error, Fatal):
-            self._fatal = result.error
+            self._time.fatal = result.error
 
     async def _flush(self) -> int:
         """Write what has come in; how many results that was."""
@@ -267,7 +243,7 @@ class ReadingSlice:
         written = await asyncio.to_thread(write_readings, self._shop, results)
         await asyncio.to_thread(self._student.study, results)
         self._counts += written.counts
-        self._again_at.update(written.again_at)
+        self._time.expect(written.again_at)
         self._ended |= written.ended
         return len(results)
 

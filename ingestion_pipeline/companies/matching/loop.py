@@ -8,11 +8,9 @@ back.
 from __future__ import annotations
 
 import asyncio
-import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 
 from ingestion_pipeline.companies.matching.analysing import Analyst
 from ingestion_pipeline.companies.matching.detail_asking import DetailAsker
@@ -40,11 +38,11 @@ from ingestion_pipeline.companies.matching.work import (
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.host_visits import HostVisits
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
 from ingestion_pipeline.pages.page import NewPage
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -54,7 +52,6 @@ from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import (
     Fatal,
     Permanent,
-    Resource,
     Transient,
     WorkError,
     classify,
@@ -100,20 +97,18 @@ class ListingSlice:
         self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._ends = time.monotonic() + limit
+        self._time = SliceTime(worker, clock, seconds=limit)
         self._turns = asyncio.Semaphore(shop.settings.match.concurrency)
         self._open: dict[int, ListingWork] = {}
         self._results: list[Result] = []
-        self._again_at: list[datetime] = []
         self._counts = MatchCounts()
         self.boards: set[str] = set()  # of which listings were judged
-        self._fatal: Fatal | None = None
         self._visits: HostVisits[_Item] = HostVisits(
             self._hosts,
             concurrency=shop.settings.polling.concurrency,
             serve=self._serve,
             leave=lambda item, why: self._leave(item.work, why),
-            reason_to_stop=self._reason_to_stop,
+            reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self, source_ids: Sequence[str] | None = None) -> MatchCounts:
@@ -124,36 +119,23 @@ class ListingSlice:
         finally:
             alive.cancel()
             await self._visits.stop()
-            stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
             for work in list(self._open.values()):
-                self._leave(work, stopped)
+                self._leave(work, self._time.stopped())
             await self._flush()
-        if self._fatal is not None:
-            raise self._fatal
+        if self._time.fatal is not None:
+            raise self._time.fatal
         return self._counts
 
     async def _drain(self, source_ids: Sequence[str] | None) -> None:
-        while self._has_time():
+        while self._time.is_left():
             claimed = await self._claim(source_ids)
             if self._visits:
                 await self._visits.wait(timeout_seconds=0 if claimed else WAIT_SECONDS)
             await self._flush()
-            if not claimed and not self._visits and not await self._rest():
+            if not claimed and not self._visits and not await self._time.rest():
                 return
         while self._visits:  # they leave by themselves, since the time is over
             await self._visits.wait(timeout_seconds=WAIT_SECONDS)
-
-    async def _rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
-        now = self._clock.now()
-        ahead = [at for at in self._again_at if at > now]
-        is_due, self._again_at = len(ahead) < len(self._again_at), ahead
-        if is_due:
-            return True
-        if not ahead or min(ahead) - now > LONGEST_WAIT:
-            return False
-        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
-        return True
 
     async def _claim(self, source_ids: Sequence[str] | None) -> int:
         """Claim a batch and judge it; what needs its page waits for its host."""
@@ -198,7 +180,7 @@ class ListingSlice:
 
     async def _judge(self, work: ListingWork) -> None:
         async with self._turns:
-            if (why := self._reason_to_stop()) is not None:
+            if (why := self._time.reason_to_stop()) is not None:
                 self._leave(work, why)
                 return
             self._settle(await self._analyst.analysed(work))
@@ -268,15 +250,6 @@ class ListingSlice:
         else:
             self._leave(item.work, error, stack=stack)
 
-    def _has_time(self) -> bool:
-        is_early = time.monotonic() < self._ends
-        return self._fatal is None and is_early and self._worker.may_start()
-
-    def _reason_to_stop(self) -> WorkError | None:
-        if self._has_time():
-            return None
-        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
-
     def _leave(self, work: ListingWork, why: WorkError, *, stack: str | None = None) -> None:
         self._settle(NotJudged(work=work, error=why, stack=stack))
 
@@ -286,7 +259,7 @@ class ListingSlice:
         if isinstance(result, Judged):
             self.boards.add(result.work.source_id)
         elif isinstance(result.error, Fatal):
-            self._fatal = result.error
+            self._time.fatal = result.error
 
     async def _flush(self) -> None:
         results, self._results = self._results, []
@@ -294,7 +267,7 @@ class ListingSlice:
             if results:
                 written = await asyncio.to_thread(write_results, self._shop, self._rules, results)
                 self._counts += written.counts
-                self._again_at += written.again_at
+                self._time.expect(written.again_at)
             if left:
                 await asyncio.to_thread(self._release, left)
 

@@ -14,17 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 import traceback
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 
 from ingestion_pipeline.pages.host_visits import HostVisits
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.websites.engine.beginning import queue_sizes
@@ -41,7 +39,7 @@ from ingestion_pipeline.websites.engine.phases import PhaseWork
 from ingestion_pipeline.websites.engine.results import Written, write_result
 from ingestion_pipeline.websites.states import BY_STATUS, PHASES
 from ingestion_pipeline.work.claims import LostClaim, Wanted
-from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -69,19 +67,17 @@ class AnalysisSlice:
         self._clock = clock
         self._source_ids = source_ids
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._ends = time.monotonic() + shop.settings.polling.slice_seconds
+        self._time = SliceTime(worker, clock, seconds=shop.settings.polling.slice_seconds)
         self._open: dict[int, ClaimedPhase] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
-        self._again_at: set[datetime] = set()
         self._is_alone = False  # until nothing is at work
-        self._fatal: Fatal | None = None
         self._visits: HostVisits[ClaimedPhase] = HostVisits(
             self._hosts,
             concurrency=shop.settings.website.slots,
             serve=self._serve,
             leave=self._leave,
-            reason_to_stop=self._reason_to_stop,
+            reason_to_stop=self._time.reason_to_stop,
         )
 
     async def run(self) -> Counter[str]:
@@ -92,8 +88,8 @@ class AnalysisSlice:
         finally:
             alive.cancel()
             await self._stop()
-        if self._fatal is not None:
-            raise self._fatal
+        if self._time.fatal is not None:
+            raise self._time.fatal
         return self.counts
 
     async def _drain(self) -> None:
@@ -104,7 +100,7 @@ class AnalysisSlice:
                 continue  # another cycle: slots are free, or what ended meanwhile has a next phase
             if self._open or self._running or self._visits:
                 await self._wait()
-            elif not await self._rest():
+            elif not await self._time.rest():
                 return
 
     async def _wait(self) -> None:
@@ -116,39 +112,16 @@ class AnalysisSlice:
                 await asyncio.wait_for(self._ended.wait(), WAIT_SECONDS)
         await self._release_hosts()
 
-    async def _rest(self) -> bool:
-        """Whether something of this run is due again soon; then it is, when this returns."""
-        now = self._clock.now()
-        waiting = {at for at in self._again_at if at > now}
-        is_due = len(waiting) < len(self._again_at)  # since the last claim
-        self._again_at = waiting
-        if is_due or not waiting or not self._has_time():
-            return is_due and self._has_time()
-        first = min(waiting)
-        if first - now > LONGEST_WAIT:
-            return False
-        await asyncio.sleep((first - now).total_seconds() + 0.01)
-        return True
-
     async def _stop(self) -> None:
         """Nothing is asked any more; what was not finished is given back, the hosts are left."""
         await self._visits.stop()
         for one in self._running:
             one.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
-        stopped = Resource("the run was stopped", until=self._clock.now(), code="stopped")
+        stopped = self._time.stopped()
         for item in list(self._open.values()):
             await self._end(PhaseNotDone(item=item, error=stopped))
         await self._release_hosts()
-
-    def _has_time(self) -> bool:
-        is_early = time.monotonic() < self._ends
-        return self._fatal is None and is_early and self._worker.may_start()
-
-    def _reason_to_stop(self) -> WorkError | None:
-        if self._has_time():
-            return None
-        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
 
     # --- claiming
 
@@ -193,7 +166,7 @@ class AnalysisSlice:
 
     def _may_claim(self) -> bool:
         self._is_alone = self._is_alone and bool(self._open)
-        return self._has_time() and not self._is_alone
+        return self._time.is_left() and not self._is_alone
 
     def _free_slots(self) -> dict[str, int]:
         limits = self._shop.settings.website
@@ -253,7 +226,7 @@ class AnalysisSlice:
     async def _end(self, result: PhaseResult) -> None:
         """Written, and its slot is free."""
         if isinstance(result, PhaseNotDone) and isinstance(result.error, Fatal):
-            self._fatal = result.error
+            self._time.fatal = result.error
         try:
             written = await asyncio.to_thread(self._write, result)
         except LostClaim:
@@ -268,7 +241,7 @@ class AnalysisSlice:
         """What cannot be written has failed; if that cannot be written either, its lease ends."""
         log.warning("what a phase came to could not be written", exc_info=True)
         if isinstance(error, Fatal):
-            self._fatal = error
+            self._time.fatal = error
             return
         if not isinstance(result, PhaseDone):
             return
@@ -286,7 +259,7 @@ class AnalysisSlice:
     def _count(self, written: Written) -> None:
         self.counts[written.word] += 1
         if written.again_at is not None:
-            self._again_at.add(written.again_at)
+            self._time.expect([written.again_at])
 
     def _free(self, task_id: int) -> None:
         self._open.pop(task_id, None)
