@@ -1,7 +1,5 @@
 """The partitioned assets: `sources`, declarations checked, and `chapters`, polled on demand."""
 
-import warnings
-
 import dagster as dg
 from pydantic import Field
 
@@ -10,6 +8,7 @@ from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.events import declared, refuse_unknown
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
+from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS, worked_out
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -19,12 +18,6 @@ from ingestion_pipeline.sources.refresh import refresh_source
 from ingestion_pipeline.sources.registry import enable
 from ingestion_pipeline.systems import approval_problems, definition_check
 from ingestion_pipeline.systems import declared as declare
-
-OWNERS = ["team:ingestion"]
-
-# Beta in this Dagster; there is no other way for one run to take many partitions.
-warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
-MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
 
 
 class Declaration(dg.Config):
@@ -109,23 +102,16 @@ def _begin(shop: Workshop, key: str) -> None:
         declare(connection, [key], now=shop.store.clock.now(connection), again=in_vain)
 
 
-@dg.graph_asset(
-    name="chapters",
-    partitions_def=SERIES_SOURCES,
-    backfill_policy=MANY,
-    group_name="series",
+@worked_out(
+    "chapters",
+    of=SERIES_SOURCES,
+    follows=("sources", "sources"),
+    group="series",
     kinds={"http", "sql"},
-    owners=OWNERS,
-    ins={
-        "sources": dg.AssetIn(
-            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
-        )
-    },
     description=(
         "The chapters a series source lists, one partition a source. Materializing polls the"
         " source now, due or not, under the host's lease; unchanged listings write nothing."
     ),
-    metadata={"dagster/column_schema": column_schema("chapters")},
 )
 def chapters(sources: None) -> None:
     """Fetch, extract, ingest and report the partitions asked for."""

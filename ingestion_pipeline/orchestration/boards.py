@@ -2,29 +2,21 @@
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration.assets import MANY, OWNERS
-from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
+from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS
 
 
-@dg.graph_asset(
-    name="job_listings",
-    partitions_def=JOB_BOARDS,
-    backfill_policy=MANY,
-    group_name="companies",
+@worked_out(
+    "job_listings",
+    of=JOB_BOARDS,
+    follows=("sources", "sources"),
+    group="companies",
     kinds={"http", "sql"},
-    owners=OWNERS,
-    ins={
-        "sources": dg.AssetIn(
-            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
-        )
-    },
     description=(
         "The jobs a board lists, one partition a board. Materializing polls the board now, due or"
         " not, under the host's lease; a posting that several boards list is one row."
     ),
-    metadata={"dagster/column_schema": column_schema("job_listings")},
 )
 def job_listings(sources: None) -> None:
     """Fetch, extract, ingest and report the partitions asked for."""

@@ -19,14 +19,14 @@ from ingestion_pipeline.catalogs.crawl.reporting import (
 )
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
-from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import (
     TOLD_BY_COMPLETION,
     TOLD_BY_CRAWLS,
     changed_checks,
 )
-from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
+from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
+from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -165,23 +165,16 @@ def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:
     )
 
 
-@dg.graph_asset(
-    name="pages",
-    partitions_def=CATALOGS,
-    backfill_policy=MANY,
-    group_name="catalogs",
+@worked_out(
+    "pages",
+    of=CATALOGS,
+    follows=("sources", "sources"),
+    group="catalogs",
     kinds={"http", "sql"},
-    owners=OWNERS,
-    ins={
-        "sources": dg.AssetIn(
-            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
-        )
-    },
     description=(
         "The pages of a catalogue, one partition a source. Materializing begins an extraction now,"
         " or goes on with the one under way, and walks until it is done or the run's time is over."
     ),
-    metadata={"dagster/column_schema": column_schema("pages")},
 )
 def pages(sources: None) -> None:
     """Crawl the partitions asked for."""

@@ -15,9 +15,9 @@ from ingestion_pipeline.companies.system import begin
 from ingestion_pipeline.companies.working import company_slice
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
-from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
-from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
+from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -157,23 +157,16 @@ def _pass_verdict(
     raise dg.Failure(f"no company got through. {said[:1_000]}", allow_retries=False)
 
 
-@dg.graph_asset(
-    name="companies",
-    partitions_def=COMPANIES,
-    backfill_policy=MANY,
-    group_name="companies",
+@worked_out(
+    "companies",
+    of=COMPANIES,
+    follows=("sources", "sources"),
+    group="companies",
     kinds={"http", "sql"},
-    owners=OWNERS,
-    ins={
-        "sources": dg.AssetIn(
-            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
-        )
-    },
     description=(
         "What a company's own pages say of it, one partition a company. Materializing looks at its"
         " pages now, however well it is known, and discovers its job boards."
     ),
-    metadata={"dagster/column_schema": column_schema("companies")},
 )
 def companies(sources: None) -> None:
     """Analyse the partitions asked for."""

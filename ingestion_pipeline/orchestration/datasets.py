@@ -15,9 +15,9 @@ from ingestion_pipeline.catalogs.readings.dataset_report import DatasetReport, d
 from ingestion_pipeline.catalogs.readings.loop import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.asked import admit, asked_keys
-from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
-from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
+from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.crawled import CrawlWanted
@@ -141,24 +141,17 @@ def _cell(value: object, most: int) -> str:
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
-@dg.graph_asset(
-    name="datasets",
-    partitions_def=CATALOGS,
-    backfill_policy=MANY,
-    group_name="catalogs",
+@worked_out(
+    "datasets",
+    of=CATALOGS,
+    follows=("pages", "pages"),
+    group="catalogs",
     kinds={"python", "sql"},
-    owners=OWNERS,
-    ins={
-        "pages": dg.AssetIn(
-            dagster_type=dg.Nothing, partition_mapping=dg.IdentityPartitionMapping()
-        )
-    },
     description=(
         "The records of a catalogue, one partition a source, each field with the span of the page"
         " that proves it. Materializing reads what is downloaded and not read yet, without a"
         " request; `crawl_catalogs` and `ingest_catalog` do it after they have fetched."
     ),
-    metadata={"dagster/column_schema": column_schema("datasets")},
 )
 def datasets(pages: None) -> None:
     """Read the partitions asked for."""

@@ -6,9 +6,9 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration.assets import OWNERS
 from ingestion_pipeline.orchestration.contracts import broken_health, changed, column_schema
 from ingestion_pipeline.orchestration.heartbeat import whole_run
+from ingestion_pipeline.orchestration.partitioned import OWNERS
 from ingestion_pipeline.orchestration.previews import moment, picture, plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop

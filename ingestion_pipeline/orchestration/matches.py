@@ -14,9 +14,9 @@ from ingestion_pipeline.companies.matching.reporting import BIN_WIDTH, MatchRepo
 from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
-from ingestion_pipeline.orchestration.assets import MANY, OWNERS
-from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
+from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import preview_table
+from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -108,26 +108,17 @@ def histogram(report: MatchReport) -> bytes:
     return drawn.getvalue()
 
 
-@dg.graph_asset(
-    name="job_matches",
-    partitions_def=JOB_BOARDS,
-    backfill_policy=MANY,
-    group_name="companies",
+@worked_out(
+    "job_matches",
+    of=JOB_BOARDS,
+    follows=("listings", "job_listings"),
+    group="companies",
     kinds={"python", "sql"},
-    owners=OWNERS,
-    ins={
-        "listings": dg.AssetIn(
-            key="job_listings",
-            dagster_type=dg.Nothing,
-            partition_mapping=dg.IdentityPartitionMapping(),
-        )
-    },
     description=(
         "Which listings of a board fit the profile, one partition a board. Materializing judges"
         " what waits of it now, and anew what was judged by other rules; `process_listings` does"
         " so for all boards as listings come."
     ),
-    metadata={"dagster/column_schema": column_schema("job_matches")},
 )
 def job_matches(listings: None) -> None:
     """Judge the partitions asked for."""

@@ -9,8 +9,8 @@ from ingestion_pipeline.assembly import open_channels
 from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
-from ingestion_pipeline.orchestration.assets import OWNERS
 from ingestion_pipeline.orchestration.contracts import column_schema
+from ingestion_pipeline.orchestration.partitioned import OWNERS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work.worker import Worker

@@ -10,10 +10,10 @@ import dagster as dg
 
 from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
 from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.assets import MANY, OWNERS
 from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
 from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.previews import picture, plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource

@@ -1,0 +1,45 @@
+"""How assets of one partition a source are declared: alike, but for what they hold and follow."""
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+
+from ingestion_pipeline.orchestration.contracts import column_schema
+
+OWNERS = ["team:ingestion"]
+
+# Beta in this Dagster; there is no other way for one run to take many partitions.
+warnings.filterwarnings("ignore", message="Parameter `backfill_policy`", category=dg.BetaWarning)
+MANY = dg.BackfillPolicy.multi_run(max_partitions_per_run=500)
+
+
+def worked_out(
+    name: str,
+    *,
+    of: dg.DynamicPartitionsDefinition,
+    follows: tuple[str, str],
+    group: str,
+    kinds: set[str],
+    description: str,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """An asset that ops work out of another one's same partition, named by (parameter, asset)."""
+    parameter, before = follows
+    return dg.graph_asset(
+        name=name,
+        partitions_def=of,
+        backfill_policy=MANY,
+        group_name=group,
+        kinds=kinds,
+        owners=OWNERS,
+        ins={
+            parameter: dg.AssetIn(
+                key=before,
+                dagster_type=dg.Nothing,
+                partition_mapping=dg.IdentityPartitionMapping(),
+            )
+        },
+        description=description,
+        metadata={"dagster/column_schema": column_schema(name)},
+    )
