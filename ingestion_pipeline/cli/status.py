@@ -60,7 +60,9 @@ def _found(*, limit: int | None) -> dict[str, Any]:
     """All that is shown, by stable keys; at most so many sources, the worst."""
     from ingestion_pipeline.sources.pressure import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
+    from ingestion_pipeline.upkeep.backlog import backlog as behind
     from ingestion_pipeline.upkeep.house import is_silent, last_pulse, month_budget
+    from ingestion_pipeline.upkeep.queues import queues
     from ingestion_pipeline.upkeep.report import as_row, reported
     from ingestion_pipeline.upkeep.standing import standings
     from ingestion_pipeline.websites.metrics import phase_metrics
@@ -72,8 +74,12 @@ def _found(*, limit: int | None) -> dict[str, Any]:
         pulse = last_pulse(connection)
         budget = month_budget(connection, settings, now=now)
         held_up = backlog(connection, now=now, limit=settings.polling.backlog_limit)
+        facts = [one.facts for one in standing]
+        waiting = queues(connection, now=now)
+        left = behind(connection, facts, waiting, now=now, limits=settings.health)
         return {
             "now": now,
+            "backlog": asdict(left),
             "sources": [as_row(one) for one in shown],
             "health": Counter(one.health.value for one in standing),
             "totals": asdict(totals(connection, now=now)),

@@ -1,7 +1,7 @@
 """The asset `source_health`: how every source does, refreshed by `maintain` and by hand."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import dagster as dg
@@ -18,6 +18,7 @@ from ingestion_pipeline.upkeep.numbers import Numbers, numbers
 from ingestion_pipeline.upkeep.report import Reported, reported
 from ingestion_pipeline.upkeep.standing import standings
 from ingestion_pipeline.upkeep.telling import note_health
+from ingestion_pipeline.upkeep.words import keep_words, new_words
 
 NAME = "source_health"
 REASON_CHARS = 160
@@ -67,16 +68,22 @@ class Look:
 
 
 def look(shop: Workshop) -> Look:
-    """All of it by a few statements, however many sources."""
+    """All of it by a few statements, however many sources; each one's word is kept for SQL."""
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         found = standings(connection, shop.settings, now=now)
-        return Look(
+        words = new_words(connection, found, now=now)
+        worst = found[: shop.settings.health.shown]
+        seen = Look(
             sources=len(found),
-            shown=reported(connection, found[: shop.settings.health.shown], shop.settings, now=now),
+            shown=reported(connection, worst, shop.settings, now=now),
             numbers=numbers(connection, shop.settings, found, now=now),
             grid=freshness(found, now=now),
         )
+    if words:
+        with shop.store.begin() as connection:
+            keep_words(connection, words)
+    return seen
 
 
 def health_metadata(seen: Look) -> dict[str, Any]:
@@ -112,6 +119,7 @@ def _numbers(found: Numbers) -> dict[str, int | float]:
         "cost_30d_usd": float(use.cost_usd),
         "cost_month_usd": float(found.budget.held_usd),
         "notices_pending": found.notices_pending,
+        **{f"backlog_{name}": value for name, value in asdict(found.backlog).items()},
     }
     if (percent := found.budget.percent) is not None:
         plots["budget_percent"] = round(percent, 1)
@@ -133,7 +141,7 @@ def _phases(found: Numbers) -> dict[str, int | float]:
 
 _HEADINGS = (
     *("source", "tier", "health", "why", "last success (UTC)", "next check (UTC)"),
-    *("news a day", "coverage", "failures", "30 days, $"),
+    *("changes a day (sure)", "coverage", "failures", "30 days, $"),
 )
 
 
@@ -158,7 +166,7 @@ def _cells(one: Reported) -> tuple[str, ...]:
         plain(one.why, limit=REASON_CHARS),
         _whole(moment(one.last_success_at)),
         _whole(moment(one.next_check_at)),
-        "" if rate is None else f"{rate.per_day:g}",
+        "" if rate is None else str(rate),
         "" if one.coverage is None else str(one.coverage),
         by_class,
         f"{one.cost_30d_usd:.2f}" if one.cost_30d_usd else "",

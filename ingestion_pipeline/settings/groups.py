@@ -203,6 +203,9 @@ class Retention(Group):
     snapshots_per_page: int = Field(
         default=20, ge=1, description="snapshots of a page kept at the most"
     )
+    ingestions_seconds: int = Field(
+        default=30 * DAY, ge=0, description="polls that had news, once no row names them"
+    )
     content_seconds: int = Field(
         default=6 * HOUR, ge=0, description="bodies and readings that nothing points at"
     )

@@ -120,12 +120,12 @@ def _of_polled(facts: Facts, told: Told, now: datetime, limits: Limits) -> Verdi
         needed = failures_needed(facts.error_class, told, now=now, limits=limits)
         word = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
         return Verdict(word, _failures(facts))
-    overdue = _overdue(facts, now)
-    if _is_starved(facts, overdue, now):
+    age = overdue(facts, now)
+    if _is_starved(facts, age, now):
         return Verdict(Health.DEGRADED, f"held back by its server ({facts.held_by}) for too long")
-    if overdue > min(facts.interval, timedelta(seconds=limits.late_seconds)):
+    if is_late(facts, now, limits):
         held = f" ({facts.held_by})" if facts.held_by else ""
-        return Verdict(Health.LATE, f"due for {_span(overdue)} and not polled{held}")
+        return Verdict(Health.LATE, f"due for {_span(age)} and not polled{held}")
     if told.state is not State.WELL and facts.last_success_at == told.success_before:
         return Verdict(Health.WAITING, "tried again: its next poll decides")
     if facts.last_success_at is None:
@@ -147,7 +147,12 @@ def failures_needed(error_class: str | None, told: Told, *, now: datetime, limit
     return 1 if is_final or told.state is State.DEGRADED else limits.degraded_failures
 
 
-def _overdue(facts: Facts, now: datetime) -> timedelta:
+def is_late(facts: Facts, now: datetime, limits: Limits) -> bool:
+    """Whether nobody has come for its poll for longer than is usual."""
+    return overdue(facts, now) > min(facts.interval, timedelta(seconds=limits.late_seconds))
+
+
+def overdue(facts: Facts, now: datetime) -> timedelta:
     """How long nobody has come for a poll that is due; nothing, while somebody has it."""
     match facts.poll:
         case TaskStatus.PENDING if facts.due_at is not None:

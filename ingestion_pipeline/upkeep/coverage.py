@@ -1,4 +1,4 @@
-"""What is known of chosen sources beyond their rows: how much was got, how often news came, costs.
+"""What is known of sources beyond their rows: how much was got, how often they change, costs.
 
 One statement for each question and all sources it is asked of; what nobody can know is left out.
 """
@@ -11,19 +11,21 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Table, and_, case, distinct, func, select
+from sqlalchemy import Connection, distinct, func, select
 
+from ingestion_pipeline.sources.expectation import expectation
+from ingestion_pipeline.sources.polling import ADAPTIVE
+from ingestion_pipeline.sources.price import Market
+from ingestion_pipeline.sources.source import Source
 from ingestion_pipeline.store.tables import (
     OPEN,
     chapter_sources,
     chapters,
-    datasets,
     dead_letters,
     extractions,
     listing_sources,
     model_calls,
     pages,
-    sources,
     website_analyses,
     website_answers,
 )
@@ -52,10 +54,13 @@ class Coverage:
 
 @dataclass(frozen=True, slots=True)
 class ChangeRate:
-    """News a day; `confidence` between 0 and 1, None where it was only counted."""
+    """Changes a day that are expected, and how sure that is, between 0 and 1."""
 
     per_day: float
-    confidence: float | None = None
+    confidence: float
+
+    def __str__(self) -> str:
+        return f"{self.per_day:.3g} ({100 * self.confidence:.0f} %)"
 
 
 def coverage(connection: Connection, ids: Sequence[str]) -> dict[str, Coverage]:
@@ -137,48 +142,15 @@ def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  
     return {source_id: Coverage(int(had), int(all_), of) for source_id, had, all_ in rows}
 
 
-def change_rates(
-    connection: Connection, ids: Sequence[str], *, now: datetime
-) -> dict[str, ChangeRate]:
-    """News of the last 30 days by day, since the first sync; of a kind that has records of its own.
+def change_rate(source: Source, prices: Market, *, now: datetime) -> ChangeRate | None:
+    """What its next check is decided by; None for a kind of which nothing is estimated.
 
-    Counted, not estimated: a source that is known for a day has the rate of that day.
+    Of a source nobody knows yet it is what is usual for its platform, with a confidence of 0.
     """
-    found: dict[str, ChangeRate] = {}
-    for table, at in _NEWS:
-        found |= _rates(connection, table, at, ids, now)
-    return found
-
-
-_NEWS: tuple[tuple[Table, ColumnElement[datetime]], ...] = (
-    (chapter_sources, chapter_sources.c.detected_at),
-    (listing_sources, listing_sources.c.first_seen_at),
-    (datasets, datasets.c.published_at),
-)
-
-
-def _rates(
-    connection: Connection,
-    table: Table,
-    at: ColumnElement[datetime],
-    ids: Sequence[str],
-    now: datetime,
-) -> dict[str, ChangeRate]:
-    is_news = and_(at > sources.c.synced_at, at > now - MONTH)
-    query = (
-        select(sources.c.id, sources.c.synced_at, func.count(case((is_news, 1))))
-        .join(table, table.c.source_id == sources.c.id)
-        .where(sources.c.id.in_(ids), sources.c.synced_at.is_not(None))
-        .group_by(sources.c.id, sources.c.synced_at)
-    )
-    return {
-        id_: ChangeRate(round(news / _days(now - synced_at), 3))
-        for id_, synced_at, news in connection.execute(query)
-    }
-
-
-def _days(known_for: timedelta) -> float:
-    return min(max(known_for / timedelta(days=1), 1.0), 30.0)
+    if source.kind not in ADAPTIVE:
+        return None
+    found = expectation(source, prices, now=now)
+    return ChangeRate(found["expected_changes_per_day"], found["confidence"])
 
 
 def costs(connection: Connection, ids: Sequence[str], *, now: datetime) -> dict[str, Decimal]:

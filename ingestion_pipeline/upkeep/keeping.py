@@ -19,6 +19,7 @@ from sqlalchemy import (
     func,
     or_,
     select,
+    union,
     update,
 )
 from sqlalchemy.exc import SQLAlchemyError
@@ -40,7 +41,11 @@ from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
     batch_items,
+    chapter_sources,
     dead_letters,
+    ingestions,
+    job_listings,
+    listing_sources,
     notices,
     outbox,
     pages,
@@ -57,6 +62,7 @@ from ingestion_pipeline.work.task import TaskStatus
 Sweep = Callable[[Connection, Settings, datetime], int]
 
 CATALOG_TASKS = (*EXTRACTION_TASKS, DETECT)
+INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
 COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
 
 FINISHED = [
@@ -195,6 +201,22 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
     return connection.execute(delete(snapshots).where(snapshots.c.id.in_(surplus))).rowcount
 
 
+def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Old polls that no row names any more; one that a row names is its lineage, and stays."""
+    before = now - timedelta(seconds=settings.retention.ingestions_seconds)
+    naming = (chapter_sources, listing_sources, job_listings)
+    named = union(*(select(table.c.ingestion_id.label("id")) for table in naming)).subquery()
+    # Joined, not looked up one by one: no index has the polls that rows name.
+    old = (
+        select(ingestions.c.id)
+        .outerjoin(named, named.c.id == ingestions.c.id)
+        .where(ingestions.c.ingested_at < before, named.c.id.is_(None))
+        .order_by(ingestions.c.ingested_at)
+        .limit(INGESTIONS_AT_ONCE)
+    )
+    return connection.execute(delete(ingestions).where(ingestions.c.id.in_(old))).rowcount
+
+
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
     """Batches of dead runs; their polls have long been claimed again."""
     before = now - timedelta(seconds=10 * settings.work.lease_seconds)
@@ -296,6 +318,7 @@ SWEEPS: dict[str, Sweep] = {
     "website_answers": websites.old_answers,
     "website_analyses": websites.old_analyses,
     "snapshots": _snapshots,
+    "ingestions": _ingestions,
     "batches": _batches,
     "runs": _runs,
     "cooled": _cool,

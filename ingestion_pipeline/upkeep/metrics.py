@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from ingestion_pipeline.upkeep.numbers import Numbers, Queue
+from ingestion_pipeline.upkeep.numbers import Numbers
+from ingestion_pipeline.upkeep.queues import Queue
 from ingestion_pipeline.websites.metrics import PhaseMetrics
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"

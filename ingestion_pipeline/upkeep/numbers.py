@@ -11,14 +11,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.store.tables import (
-    ACTIVE,
     ENDED,
     OPEN,
     UNHANDLED,
@@ -33,32 +31,15 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
+from ingestion_pipeline.upkeep.backlog import Backlog, backlog
 from ingestion_pipeline.upkeep.coverage import MONTH
 from ingestion_pipeline.upkeep.house import Budget, last_pulse, month_budget
+from ingestion_pipeline.upkeep.queues import Queue, queues
 from ingestion_pipeline.upkeep.standing import Standing
 from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
-from ingestion_pipeline.work.task import TaskStatus
 
 DAY = timedelta(days=1)
 _BY_MODELS = ("cheap_model", "strong_model")  # rungs that a model was asked for
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Queue:
-    """The tasks of one kind that have not ended; `oldest_due_seconds` is 0 where none is due."""
-
-    kind: str
-    due: int
-    later: int
-    running: int
-    lost: int
-    retries: int
-    oldest_due_seconds: float
-
-    @property
-    def depth(self) -> int:
-        """All that has not ended."""
-        return self.due + self.later + self.running + self.lost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,19 +94,22 @@ class Numbers:
     outbox: int
     notices_pending: int
     pulse: datetime | None
+    backlog: Backlog
 
 
 def numbers(
     connection: Connection, settings: Settings, found: Iterable[Standing], *, now: datetime
 ) -> Numbers:
     """All of it; `found` are the standings of every source."""
+    found = list(found)
     words = Counter(one.health for one in found)
+    waiting_tasks = queues(connection, now=now)
     waiting = select(func.count()).select_from(outbox).where(UNHANDLED)
     unsent = select(func.count()).select_from(notices).where(UNSENT)
     return Numbers(
         now=now,
         health={word: words.get(word, 0) for word in Health},
-        queues=queues(connection, now=now),
+        queues=waiting_tasks,
         ended=_ended(connection),
         letters=_letters(connection),
         runs=_runs(connection, now),
@@ -136,37 +120,13 @@ def numbers(
         outbox=connection.execute(waiting).scalar_one(),
         notices_pending=connection.execute(unsent).scalar_one(),
         pulse=last_pulse(connection),
-    )
-
-
-def queues(connection: Connection, *, now: datetime) -> tuple[Queue, ...]:
-    """Every kind of task that has not ended, by name."""
-    is_pending = tasks.c.status == TaskStatus.PENDING.value
-    is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    is_due = and_(is_pending, tasks.c.not_before <= now)
-    counts: dict[str, Any] = {
-        "due": func.count().filter(is_due),
-        "later": func.count().filter(and_(is_pending, tasks.c.not_before > now)),
-        "running": func.count().filter(and_(is_running, tasks.c.lease_until >= now)),
-        "lost": func.count().filter(and_(is_running, tasks.c.lease_until < now)),
-        "retries": func.coalesce(func.sum(tasks.c.attempts).filter(is_pending), 0),
-        "oldest": func.min(tasks.c.not_before).filter(is_due),
-    }
-    query = (
-        select(tasks.c.kind, *(one.label(name) for name, one in counts.items()))
-        .where(ACTIVE)
-        .group_by(tasks.c.kind)
-        .order_by(tasks.c.kind)
-    )
-    return tuple(_queue(row, now) for row in connection.execute(query).mappings())
-
-
-def _queue(row: Mapping[Any, Any], now: datetime) -> Queue:
-    oldest: datetime | None = row["oldest"]
-    return Queue(
-        kind=row["kind"],
-        **{name: int(row[name]) for name in ("due", "later", "running", "lost", "retries")},
-        oldest_due_seconds=0.0 if oldest is None else (now - oldest).total_seconds(),
+        backlog=backlog(
+            connection,
+            [one.facts for one in found],
+            waiting_tasks,
+            now=now,
+            limits=settings.health,
+        ),
     )
 
 

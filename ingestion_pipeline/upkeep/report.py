@@ -12,6 +12,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.sources.price import market
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.sources.status import Watched, reason, watched_by_id
 from ingestion_pipeline.upkeep import coverage as known
@@ -62,7 +63,7 @@ def _reported(
     ids = [one.facts.id for one in shown]
     watched = watched_by_id(connection, ids)
     covered = known.coverage(connection, ids)
-    rates = known.change_rates(connection, ids, now=now)
+    prices = market(connection, settings)
     cost = known.costs(connection, ids, now=now)
     letters = known.failures(connection, ids)
     attempts = settings.work.max_attempts
@@ -74,7 +75,7 @@ def _reported(
             health_reason=one.verdict.reason,
             failures=letters.get(id_, {}),
             coverage=covered.get(id_),
-            change_rate=rates.get(id_),
+            change_rate=known.change_rate(watched[id_].source, prices, now=now),
             cost_30d_usd=cost.get(id_, Decimal(0)),
         )
 

@@ -10,6 +10,10 @@ from sqlalchemy import Connection, insert, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.expectation import expectation
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.price import Market
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -30,6 +34,10 @@ from ingestion_pipeline_tests.builders import a_definition, a_task
 
 DAY = timedelta(days=1)
 SERIES, CATALOG, COMPANY = "series:solo", "catalog:college", "company:acme"
+
+
+def _daily(now: datetime, days: int) -> list[float]:
+    return [(now - day * DAY).timestamp() for day in range(days, 0, -1)]
 
 
 def given_chapters(connection: Connection, numbers: list[str | None], *, now: datetime) -> None:
@@ -89,6 +97,8 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         ]
         register(connection, wanted, now=now - 60 * DAY)
         connection.execute(update(sources).values(synced_at=now - 2.5 * DAY, last_success_at=now))
+        daily = learned(Rhythm(), [(at, at) for at in _daily(now, 9)]).to_json()
+        connection.execute(update(sources).where(sources.c.id == SERIES).values(rhythm=daily))
         given_chapters(connection, ["1", "2", "2.5", None, "5"], now=now)
         given_pages(connection, "ERROR", "ERROR", now=now - DAY)
         given_pages(connection, "SUCCESS", "EXTRACTED_NO_DATA", "ERROR", "WAITING", now=now)
@@ -97,12 +107,17 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         for error in (Permanent("gone", code="a"), Permanent("x", code="b"), Transient("y")):
             bury(connection, [Burial(task=task, error=error, stack=None)], now=now)
 
+        known = sources_by_id(connection, [SERIES])
+        market = Market({}, settings)
         found = standings(connection, settings, now=now)
         rows = {one.id: as_row(one) for one in reported(connection, found, settings, now=now)}
 
     solo, college, acme = rows[SERIES], rows[CATALOG], rows[COMPANY]
     assert solo["coverage"] == {"got": 3, "expected": 5, "of": "chapters"}
-    assert solo["changes_per_day"] == round(3 / 2.5, 3)  # two of the five came with the first sync
+    estimate = expectation(known[SERIES], market, now=now)
+    assert solo["changes_per_day"] == estimate["expected_changes_per_day"]
+    assert solo["change_confidence"] == estimate["confidence"] > 0.6
+    assert college["change_confidence"] == 0  # nothing is known of it: as others of its kind
     assert college["coverage"] == {"got": 2, "expected": 4, "of": "pages"}
     assert college["failures"] == {"permanent": 2, "transient": 1}
     assert college["cost_30d_usd"] == Decimal("0.25")

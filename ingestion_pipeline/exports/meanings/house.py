@@ -78,9 +78,10 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "breaker": "open while it is left alone after five failures, else closed",
         "failures": "open dead letters as JSON: how many of each class of error",
         "coverage": "as JSON: how much was got of what there is, and of what; null: not countable",
-        "changes_per_day": "changes a day that are expected, or were counted where nothing is"
-        " estimated; null: neither is known",
-        "change_confidence": "how sure the estimate is, 0 to 1; null: it was counted",
+        "changes_per_day": "changes a day that are expected, by which its next check is decided;"
+        " null: nothing is estimated of its kind",
+        "change_confidence": "how sure that is, 0 to 1; 0: only what its platform's usually"
+        " have; null: nothing is estimated of its kind",
         "cost_30d_usd": "US dollars that models took for it in 30 days",
     },
 }

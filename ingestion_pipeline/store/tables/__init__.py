@@ -34,6 +34,7 @@ from ingestion_pipeline.store.tables.operating import (
     pulses,
     settings,
     source_health,
+    source_words,
 )
 from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
 from ingestion_pipeline.store.tables.telling import (
@@ -114,6 +115,7 @@ __all__ = [
     "snapshots",
     "source_health",
     "source_versions",
+    "source_words",
     "sources",
     "tasks",
     "tunings",

@@ -34,6 +34,7 @@ ingestions = Table(
     Column("fetched_at", UtcDateTime, nullable=False),
     Column("ingested_at", UtcDateTime, nullable=False),
     Index(None, "source_id", "ingested_at"),
+    Index(None, "ingested_at"),
 )
 
 export_cursors = Table(

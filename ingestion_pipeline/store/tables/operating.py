@@ -40,6 +40,14 @@ source_health = Table(
     Column("success_before", UtcDateTime, comment="last success by then; only a newer one counts"),
 )
 
+source_words = Table(
+    "source_words",
+    metadata,
+    Column("source_id", String(120), primary_key=True),
+    Column("word", String(12), nullable=False, comment="as the last look found it"),
+    Column("since", UtcDateTime, nullable=False, comment="the look that first found it"),
+)
+
 pulses = Table(
     "pulses",
     metadata,

@@ -1,0 +1,38 @@
+"""Which tables keep their rows, and why; all others have a sweep in `keeping`.
+
+Whoever adds a table that grows says here why it may, or gives it a sweep: a test asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+_PUBLISHED = "what the house is there for: published records"
+_PER_SOURCE = "one row for each source, or less"
+
+STAYS: Mapping[str, str] = {
+    "series": _PUBLISHED,
+    "chapters": _PUBLISHED,
+    "chapter_sources": _PUBLISHED,
+    "companies": _PUBLISHED,
+    "job_listings": f"{_PUBLISHED}; a closed one is known again when it returns",
+    "listing_sources": f"{_PUBLISHED}; a closed one is known again when it returns",
+    "job_matches": f"{_PUBLISHED}; one at the most for each listing",
+    "businesses": _PUBLISHED,
+    "website_rankings": "histories are drawn from them; one row a day for each business",
+    "sources": "they are removed by disabling: their ids are partitions for ever",
+    "source_versions": "lineage names them; one row for each change of a configuration",
+    "source_health": _PER_SOURCE,
+    "source_words": _PER_SOURCE,
+    "recipes": _PER_SOURCE,
+    "learned_selectors": "one row for each source and type",
+    "hosts": "one row for each server, which has its robots.txt and its pace",
+    "recipients": "the operator's own",
+    "follows": "the operator's own",
+    "settings": "the operator's own; one row for each setting",
+    "audit_log": "who did what is to be found however long ago it was; few lines a day",
+    "export_cursors": "one row for each export and folder",
+    "tunings": "one row for each figure that is measured",
+    "pulses": "one row for each who gives a sign of life",
+    "model_endpoints": "one row for each server of models",
+}
