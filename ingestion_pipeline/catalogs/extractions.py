@@ -49,7 +49,7 @@ def start_extractions(
         for source_id, (id_, waiting) in active.items()
     }
     ready = ready_recipes(connection, [one for one in sources if one.id not in active], now=now)
-    for source in sources:
+    for source in sorted(sources, key=lambda one: one.id):  # in one order, whoever begins them
         match ready.get(source.id):
             case None:  # it is active
                 pass

@@ -132,8 +132,9 @@ def _give_up(
         company_id = one.task.payload.get("company_id")
         change_board(connection, company_id, one.task, said, now=now)
         return
-    _mark(connection, one, now=now, is_final=True)
     source_id = _source_id(connection, one)
+    lock_polls(connection, [source_id] if source_id else [])  # before the company, as all do it
+    _mark(connection, one, now=now, is_final=True)
     if source_id is None:
         return
     is_wall = one.error.code in WALL_CODES

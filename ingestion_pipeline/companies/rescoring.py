@@ -52,7 +52,8 @@ def rescore(connection: Connection, settings: Settings, *, now: datetime) -> int
     own = scored_as(ranks, settings.company)
     names = ("id", "tech_stack", "is_remote_first", "score_parts")
     query = select(*(companies.c[name] for name in names)).where(_scored_otherwise(own))
-    found = connection.execute(query.order_by(companies.c.id).limit(SCORED_AT_ONCE)).mappings()
+    some = query.order_by(companies.c.id).limit(SCORED_AT_ONCE).with_for_update()
+    found = connection.execute(some).mappings()
     scores = {row["id"]: score_again(row, ranks, settings.company) for row in found}
     if not scores:
         return 0

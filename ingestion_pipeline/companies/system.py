@@ -66,7 +66,7 @@ def begin(
     Asked for by a person, it is done however well the company is known.
     """
     said: dict[str, str] = {}
-    for source in sources:
+    for source in sorted(sources, key=lambda one: one.id):  # in one order, whoever begins them
         company_id = ensure_company(
             connection,
             company_id=company_id_of(source),

@@ -231,8 +231,8 @@ class Deliverer:
             if not claims.held(connection, [(task.id, task.fence)]):
                 self._done.lost += 1  # whoever has it now sends it again, under the same key
                 return
-            rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
             rows.reached(connection, to.id, now=now)
+            rows.mark_sent(connection, to.id, sealed.delivery_id, now=now)
             claims.apply(connection, [self._next(connection, task, now)], now=now)
         self._done.messages += 1
         self._done.sent += len(sealed.ids)
@@ -274,8 +274,8 @@ class Deliverer:
     def _note(
         self, connection: Connection, to: Addressee, sealed: Sealed, error: WorkError
     ) -> None:
-        rows.note_error(connection, to.id, sealed.delivery_id, error.text)
         rows.struck(connection, to.id, failures=to.failures, not_before=None, error=error.text)
+        rows.note_error(connection, to.id, sealed.delivery_id, error.text)
 
     def _give_up(
         self,
@@ -294,8 +294,8 @@ class Deliverer:
             self._limits.longest_pause_seconds,
         )
         until = now + timedelta(seconds=pause)
-        rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
         rows.struck(connection, to.id, failures=failures, not_before=until, error=error.text)
+        rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
         bury(connection, [burial], now=now)
         has_more = rows.begun(connection, to.id) or rows.waiting(connection, to.id)
         ended = _rearmed(task, until, error) if has_more else failed(task, error)

@@ -71,26 +71,32 @@ def expand(connection: Connection, *, now: datetime, grouping: timedelta) -> Exp
     if not rows:
         return Expanded()
     at = min(row["created_at"] for row in rows) + grouping
-    modes = [*_tell_chapters(connection, rows, at), *_tell_others(connection, rows, at)]
+    chapters, of_chapters = _tell_chapters(connection, rows)
+    of_others = tell_subjects(connection, rows)
+    modes = [*of_chapters, *of_others]
+    told = {CHAPTER: chapters} if of_chapters else {}
+    wake(connection, told | (_others(rows) if of_others else {}), at=at)
     _mark_handled(connection, [row["id"] for row in rows], now=now)
     muted = modes.count(Mode.MUTED.value)
     return Expanded(handled=len(rows), notices=len(modes), muted=muted)
 
 
-def _tell_chapters(connection: Connection, rows: Sequence[RowMapping], at: datetime) -> list[str]:
+def _tell_chapters(
+    connection: Connection, rows: Sequence[RowMapping]
+) -> tuple[set[str], list[str]]:
+    """The chapters that are told, and the modes of their notices."""
     announced = _announced(connection, [row for row in rows if row["subject_kind"] not in KINDS])
     modes = _insert_notices(connection, announced) if announced else []
-    if modes:
-        wake(connection, subject_ids={str(one.chapter_id) for one in announced}, at=at)
-    return modes
+    return {str(one.chapter_id) for one in announced}, modes
 
 
-def _tell_others(connection: Connection, rows: Sequence[RowMapping], at: datetime) -> list[str]:
-    modes = tell_subjects(connection, rows)
-    for kind in KINDS if modes else ():
-        ids = {row["subject_id"] for row in rows if row["subject_kind"] == kind}
-        wake(connection, kind=kind, subject_ids=ids, at=at)
-    return modes
+def _others(rows: Sequence[RowMapping]) -> dict[str, set[str]]:
+    """The subjects that are no chapters, by kind."""
+    found: dict[str, set[str]] = {}
+    for row in rows:
+        if row["subject_kind"] in KINDS:
+            found.setdefault(row["subject_kind"], set()).add(row["subject_id"])
+    return found
 
 
 def _unhandled(connection: Connection) -> list[RowMapping]:

@@ -11,16 +11,17 @@ from datetime import datetime
 from difflib import get_close_matches
 from typing import Any
 
-from sqlalchemy import Connection, delete, func, insert, select, union, update
+from sqlalchemy import Connection, and_, delete, func, insert, select, union, update
 
 from ingestion_pipeline.notices import tasks
-from ingestion_pipeline.notices.rows import Addressee, addressee
+from ingestion_pipeline.notices.rows import Addressee, addressee, lock_notices
 from ingestion_pipeline.notices.webhook import new_secret
 from ingestion_pipeline.sources.belonging import meanings
 from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import UNSENT, follows, notices, recipients, series, sources
 
 _SYSTEM = "system"
@@ -99,6 +100,7 @@ def change_secret(
 def remove(connection: Connection, recipient_id: str, *, actor: str, now: datetime) -> int:
     """Told nothing any more; how many pending notices were muted. What they were told stays."""
     _require(connection, recipient_id)
+    _lock(connection, [recipient_id])
     tasks.cancel(connection, recipient_id, now=now)
     muted = _mute(connection, recipient_id, None, "recipient removed")
     connection.execute(delete(follows).where(follows.c.recipient_id == recipient_id))
@@ -112,6 +114,7 @@ def follow(
 ) -> bool:
     """The recipient hears of the series from now on; False if they did, and so, already."""
     _require(connection, recipient_id)
+    _lock(connection, [recipient_id])
     known = _known_series(connection)
     if wanted.series not in known:
         raise UnknownSeries(wanted.series, known)
@@ -133,6 +136,7 @@ def unfollow(
 ) -> int:
     """The recipient hears of the series no more; how many pending notices were muted."""
     _require(connection, recipient_id)
+    _lock(connection, [recipient_id])
     followed = _follows_of(connection, recipient_id)
     if series_id not in followed:
         series_id = _at_home(connection, [Follow(series=series_id)])[0].series
@@ -161,6 +165,7 @@ class Declared:
 def declare(connection: Connection, declared: Sequence[Recipient], *, now: datetime) -> Declared:
     """Rows say what the files say; those that were added by hand are left alone."""
     counts = dict.fromkeys(Declared.__dataclass_fields__, 0)
+    _lock(connection, [one.id for one in declared])
     for one in sorted(declared, key=lambda one: one.id):
         outcome = _declare(connection, one, now=now)
         counts[outcome] += 1
@@ -168,6 +173,19 @@ def declare(connection: Connection, declared: Sequence[Recipient], *, now: datet
             detail = {"origin": one.origin, "address": one.address, "mode": one.mode.value}
             _audit(connection, _SYSTEM, f"recipient.{outcome}", one.id, now, detail)
     return Declared(**counts)
+
+
+def _lock(connection: Connection, ids: Sequence[str]) -> None:
+    """Nobody else serves or changes these recipients: tasks, rows and follows, each in its order.
+
+    Before the first of them is changed: what a second one's rows were locked for would come out of
+    order.
+    """
+    tasks.lock_deliveries(connection, ids)
+    lock_rows(connection, recipients.c.id, ids)
+    theirs = select(follows.c.series_id).where(follows.c.recipient_id.in_(ids))
+    in_order = theirs.order_by(follows.c.recipient_id, follows.c.series_id)
+    connection.execute(in_order.with_for_update()).all()
 
 
 def _declare(connection: Connection, one: Recipient, *, now: datetime) -> str:
@@ -260,11 +278,11 @@ def _delete_follows(connection: Connection, recipient_id: str, names: Sequence[s
 
 def _mute(connection: Connection, recipient_id: str, series_id: str | None, why: str) -> int:
     """Pending notices that are in no message yet, of one series or of all."""
-    statement = update(notices).where(UNSENT, notices.c.recipient == recipient_id)
+    is_theirs = notices.c.recipient == recipient_id
     if series_id is not None:
-        statement = statement.where(
-            notices.c.series_id == series_id, notices.c.delivery_id.is_(None)
-        )
+        is_theirs &= (notices.c.series_id == series_id) & notices.c.delivery_id.is_(None)
+    lock_notices(connection, UNSENT, is_theirs)
+    statement = update(notices).where(UNSENT, is_theirs)
     return connection.execute(statement.values(status="muted", error=why)).rowcount
 
 
@@ -276,16 +294,14 @@ def _mute_unwanted(connection: Connection, recipient_id: str) -> None:
         .join(recipients, recipients.c.id == follows.c.recipient_id)
         .where(follows.c.recipient_id == recipient_id, mode == Mode.MUTED.value)
     )
-    connection.execute(
-        update(notices)
-        .where(
-            UNSENT,
-            notices.c.recipient == recipient_id,
-            notices.c.series_id.in_(muted),
-            notices.c.delivery_id.is_(None),
-        )
-        .values(status="muted", error="muted since")
+    unwanted = and_(
+        notices.c.recipient == recipient_id,
+        notices.c.series_id.in_(muted),
+        notices.c.delivery_id.is_(None),
     )
+    lock_notices(connection, UNSENT, unwanted)
+    statement = update(notices).where(UNSENT, unwanted)
+    connection.execute(statement.values(status="muted", error="muted since"))
 
 
 def _origin(connection: Connection, recipient_id: str) -> str | None:

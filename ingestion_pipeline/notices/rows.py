@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, func, select, update
+from sqlalchemy import ColumnElement, Connection, Row, TextClause, and_, func, select, update
 
 from ingestion_pipeline.notices.planning import Waiting, Went
 from ingestion_pipeline.sources.recipient import Mode
@@ -114,13 +114,21 @@ def went(connection: Connection, recipient: str, *, since: datetime) -> list[Wen
     ]
 
 
+def lock_notices(connection: Connection, *those: ColumnElement[bool] | TextClause) -> None:
+    """These notices are ours until the transaction ends, locked by id as everybody does it."""
+    query = select(notices.c.id).where(*those).order_by(notices.c.id)
+    connection.execute(query.with_for_update()).all()
+
+
 def seal(connection: Connection, ids: Sequence[int], delivery_id: str) -> None:
     """These notices are one message from now on."""
+    lock_notices(connection, notices.c.id.in_(ids))
     connection.execute(update(notices).where(notices.c.id.in_(ids)).values(delivery_id=delivery_id))
 
 
 def mark_sent(connection: Connection, recipient: str, delivery_id: str, *, now: datetime) -> None:
     """The message was taken."""
+    lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
         update(notices)
         .where(UNSENT, _of(recipient, delivery_id))
@@ -130,6 +138,7 @@ def mark_sent(connection: Connection, recipient: str, delivery_id: str, *, now: 
 
 def note_error(connection: Connection, recipient: str, delivery_id: str, error: str) -> None:
     """The message was not taken this time."""
+    lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
         update(notices).where(UNSENT, _of(recipient, delivery_id)).values(error=error[:ERROR_CHARS])
     )
@@ -137,6 +146,7 @@ def note_error(connection: Connection, recipient: str, delivery_id: str, error: 
 
 def mark_failed(connection: Connection, recipient: str, delivery_id: str, error: str) -> None:
     """The message is given up; it keeps its id, under which a replay sends it again."""
+    lock_notices(connection, UNSENT, _of(recipient, delivery_id))
     connection.execute(
         update(notices)
         .where(UNSENT, _of(recipient, delivery_id))
@@ -146,6 +156,7 @@ def mark_failed(connection: Connection, recipient: str, delivery_id: str, error:
 
 def reopen(connection: Connection, recipient: str) -> int:
     """Everything that failed for the recipient waits again, each message as it was."""
+    lock_notices(connection, GIVEN_UP, notices.c.recipient == recipient)
     statement = update(notices).where(GIVEN_UP, notices.c.recipient == recipient)
     return connection.execute(statement.values(status="pending")).rowcount
 

@@ -6,7 +6,7 @@ lost is found again by the notices themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Text, and_, cast, exists, func, or_, select, update
@@ -37,16 +37,19 @@ PRIORITY = 1
 TASKS_AT_ONCE = 5_000
 
 
-def wake(
-    connection: Connection, *, kind: str = CHAPTER, subject_ids: Collection[str], at: datetime
-) -> None:
-    """Recipients with news of these subjects are looked at then, if they would be later.
+def wake(connection: Connection, told: Mapping[str, Collection[str]], *, at: datetime) -> None:
+    """Recipients with news of these subjects, by kind, are looked at then, if they would be later.
 
-    A retry and a pause are waited out.
+    A retry and a pause are waited out. All kinds together: what a second step locked would come
+    out of order.
     """
-    news = select(notices.c.recipient).where(
-        UNSENT, notices.c.subject_kind == kind, notices.c.subject_id.in_(list(subject_ids))
-    )
+    is_told = [
+        and_(notices.c.subject_kind == kind, notices.c.subject_id.in_(list(ids)))
+        for kind, ids in told.items()
+    ]
+    if not is_told:
+        return
+    news = select(notices.c.recipient).where(UNSENT, or_(*is_told))
     theirs = tasks.c.dedupe_key.in_(news)
     _lock(connection, theirs)
     connection.execute(
@@ -62,6 +65,11 @@ def wake(
         )
         .values(not_before=at)
     )
+
+
+def lock_deliveries(connection: Connection, recipient_ids: Collection[str]) -> None:
+    """Whoever serves these recipients is waited for, and nobody begins to."""
+    _lock(connection, tasks.c.dedupe_key.in_(list(recipient_ids)))
 
 
 def _lock(connection: Connection, theirs: ColumnElement[bool]) -> None:

@@ -32,8 +32,9 @@ from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import batch_items
+from ingestion_pipeline.store.tables import batch_items, sources
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import Fatal, WorkError, classify
@@ -230,7 +231,6 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         results = system.ingest(connection, read, now=now, settings=shop.settings)
         by_source = {result.source_id: result for result in results}
         successes = [_success(item, by_source[item.source.id]) for item in kept]
-        outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         telling = [item for item in kept if by_source[item.source.id].says_something]
         writing = [item for item in kept if by_source[item.source.id].has_written]
         by_poll = {one.source.id: (one.ingestion_id, by_source[one.source.id]) for one in read}
@@ -238,6 +238,8 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         for item in telling:
             if (result := by_source[item.source.id]).is_buried:
                 bury_listing(connection, shop, item, result.outcome, now=now)
+        lock_rows(connection, sources.c.id, [item.source.id for item in kept])
+        outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
         _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
     ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)

@@ -13,7 +13,8 @@ from sqlalchemy import Connection, delete, insert, select
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, crawls, outcomes
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
-from ingestion_pipeline.store.tables import batch_items
+from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.tables import batch_items, sources
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError
 from ingestion_pipeline.work.results import Counts
@@ -131,8 +132,14 @@ def write_results(
     listings = [one for one in kept if isinstance(one, StoredListing)]
     gone = [one for one in kept if isinstance(one, Missing)]
     begun = [one for one in kept if isinstance(one, Begun)]
-    refused = _begin(connection, begun, begun_by or {}, now=now, settings=settings, random=random)
+    said, refused = _start(connection, begun, begun_by or {}, now=now, settings=settings)
     failures += refused
+    # All of them before the first is written: whoever reports them has them in one order, too.
+    lock_rows(
+        connection, sources.c.id, [one.source.id for one in kept if not isinstance(one, Missing)]
+    )
+    if said:
+        crawls.begin(connection, said, now=now, settings=settings, random=random)
     outcomes.succeed(connection, unchanged, now=now, settings=settings, random=random)
     failed = outcomes.fail(connection, failures, now=now, settings=settings, random=random)
     _keep_listings(connection, listings, batch_id=batch_id, now=now)
@@ -151,30 +158,28 @@ def write_results(
     return counts, failed.retry_at
 
 
-def _begin(
+def _start(
     connection: Connection,
     polls: Sequence[Begun],
     begun_by: Mapping[Kind, BegunSystem],
     *,
     now: datetime,
     settings: Settings,
-    random: Random,
-) -> list[PollFailure]:
-    """What was begun waits for its next time; for the others there was no room."""
+) -> tuple[list[tuple[Task, Source, str]], list[PollFailure]]:
+    """What was begun, with a word on each; for the others there was no room."""
+    begun: list[tuple[Task, Source, str]] = []
     refused: list[PollFailure] = []
     for kind in sorted({one.source.kind for one in polls}):
         some = [one for one in polls if one.source.kind is kind]
         wanted = [one.source for one in some]
         said = begun_by[kind].start(connection, wanted, now=now, settings=settings)
-        begun: list[tuple[Task, Source, str]] = []
         for one in some:
             match said[one.source.id]:
                 case Resource() as why:
                     refused.append(PollFailure(task=one.task, source=one.source, error=why))
                 case str() as word:
                     begun.append((one.task, one.source, word))
-        crawls.begin(connection, begun, now=now, settings=settings, random=random)
-    return refused
+    return begun, refused
 
 
 def _source_deleted(task: Task) -> Move:

@@ -14,7 +14,8 @@ from ingestion_pipeline.series.moving import count_anew, linked_sources, move_li
 from ingestion_pipeline.sources.belonging import sources_of
 from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.tables import chapters, series
+from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.tables import chapters, series, sources
 
 
 class SameSeries(ValueError):
@@ -50,6 +51,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     lock_polls(connection, affected)
     lock_live(connection, [old, new])
     pairs = pairs_of(connection, old, new)
+    told.lock(connection, pairs.values(), old=old, new=new)
     _improve(connection, old, new)
     links = move_links(connection, pairs)
     dropped = told.repoint(connection, pairs, series_id=new)
@@ -59,6 +61,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     follows = told.rename_series(connection, old, new)
     _point(connection, old, new)
     recompute_latest(connection, [old, new])
+    lock_rows(connection, sources.c.id, affected)
     count_anew(connection, affected, now=now)
     came_to = Merged(
         chapters_moved=moved,

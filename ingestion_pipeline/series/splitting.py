@@ -13,12 +13,13 @@ from ingestion_pipeline.series.latest import recompute_latest
 from ingestion_pipeline.series.lookup import SeriesMerged, lock_live
 from ingestion_pipeline.series.merging import SameSeries
 from ingestion_pipeline.series.moving import count_anew, move_links, pairs_of
-from ingestion_pipeline.sources.belonging import home_of, homes, named_series
+from ingestion_pipeline.sources.belonging import home_of, homes, named_series, sources_of
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.sources.polls import interrupt_polls, lock_polls
 from ingestion_pipeline.sources.source import SERIES_ID
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 
 
@@ -53,7 +54,9 @@ def split(
         raise SameSeries(old)
     if not SERIES_ID.fullmatch(new):
         raise CannotSplit(f"{new!r} is no id of a series; use a-z 0-9 : . _ -, at most 120")
-    lock_polls(connection, source_ids)
+    # Also those that stay: who came by a merge that is undone is told so by name.
+    affected = {*source_ids, *sources_of(connection, [old])}
+    lock_polls(connection, affected)
     rows.ensure_series(connection, {new: title or new}, now=now)
     if title is not None:
         connection.execute(update(series).where(series.c.id == new).values(title=title))
@@ -62,6 +65,7 @@ def split(
     if merged.get(new, old) != old:
         raise SeriesMerged(new, merged[new])
     _check_sources(connection, source_ids, old)
+    lock_rows(connection, sources.c.id, affected)
     if new in merged:
         _revive(connection, old, new, source_ids)
     made = _copy_chapters(connection, old, new, source_ids)

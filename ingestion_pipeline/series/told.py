@@ -25,13 +25,29 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.series.languages import CHAPTER_LANGUAGE
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import follows, notices, outbox
+from ingestion_pipeline.store.tables import chapters, follows, notices, outbox
 from ingestion_pipeline.store.types import Id, Json
 
 KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
 WITHDRAWN = "the chapter was withdrawn"  # why a notice is muted; restoring looks for it
 
 _Pairs = Mapping[int, int]  # chapter that goes: chapter that stays
+
+
+def lock(connection: Connection, staying: Collection[int], *, old: str, new: str) -> None:
+    """Whatever a merge of these series changes of what is told: each table once, in its order.
+
+    `staying` are the chapters of `new` that `old` has, too.
+    """
+    theirs = select(follows.c.series_id).where(follows.c.series_id.in_([old, new]))
+    in_order = theirs.order_by(follows.c.recipient_id, follows.c.series_id)
+    connection.execute(in_order.with_for_update()).all()
+    of_old = select(chapters.c.id).where(chapters.c.series_id == old)
+    _about(connection, outbox, [*connection.execute(of_old).scalars(), *staying])
+    given = row_source(connection, {"id": Text()}, [(str(one),) for one in staying], "given")
+    is_staying = notices.c.subject_kind.in_(KINDS) & notices.c.subject_id.in_(select(given.c.id))
+    concerned = select(notices.c.id).where(or_(notices.c.series_id == old, is_staying))
+    connection.execute(concerned.order_by(notices.c.id).with_for_update()).all()
 
 
 def repoint(connection: Connection, pairs: _Pairs, *, series_id: str) -> int:

@@ -46,17 +46,19 @@ def age_polls(connection: Connection, settings: Settings, now: datetime) -> int:
     patience = timedelta(seconds=settings.polling.aged_seconds)
     is_cold = and_(tasks.c.priority == Tier.COLD.priority, tasks.c.not_before < now - patience)
     is_warm = and_(tasks.c.priority == Tier.WARM.priority, tasks.c.not_before < now - 2 * patience)
-    statement = (
-        update(tasks)
+    aged = (
+        select(tasks.c.id)
         .where(
             ACTIVE,
             tasks.c.kind == POLL,
             or_(is_cold, is_warm),
             tasks.c.status == TaskStatus.PENDING.value,
         )
-        .values(priority=tasks.c.priority - 1)
+        .with_for_update(skip_locked=True)  # whoever has one is about to poll it, or to move it
+        .cte("aged")
     )
-    return connection.execute(statement).rowcount
+    statement = update(tasks).where(tasks.c.id.in_(select(aged.c.id)))
+    return connection.execute(statement.values(priority=tasks.c.priority - 1)).rowcount
 
 
 def unscheduled_shards(

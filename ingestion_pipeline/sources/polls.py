@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, case, exists, func, insert, literal, or_, select, update
 
 from ingestion_pipeline.sources.source import SourceStatus, Tier
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import ACTIVE, sources, tasks
 from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.work.task import ASKED, TaskStatus
@@ -20,6 +21,8 @@ _UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 def lock_polls(connection: Connection, ids: Collection[str]) -> None:
     """Tasks before sources, as every finishing poll does it: an operator cannot deadlock one."""
+    if connection.dialect.name != "postgresql":  # where there is one writer anyway
+        return
     query = select(tasks.c.id).where(tasks.c.kind == POLL, tasks.c.source_id.in_(list(ids)))
     connection.execute(query.order_by(tasks.c.id).with_for_update()).all()
 
@@ -97,6 +100,7 @@ def interrupt_polls(connection: Connection, ids: Collection[str], *, now: dateti
 
 def make_due(connection: Connection, source_ids: Collection[str], *, now: datetime) -> int:
     """These sources are polled by the next run; how many. Who runs or is disabled is left alone."""
+    lock_polls(connection, source_ids)
     waiting = (
         update(tasks)
         .where(
@@ -115,6 +119,7 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
         .returning(tasks.c.source_id)
     )
     due = list(connection.execute(waiting).scalars())
+    lock_rows(connection, sources.c.id, due)
     connection.execute(
         update(sources)
         .where(sources.c.id.in_(due), sources.c.next_check_at > now)

@@ -38,6 +38,7 @@ from ingestion_pipeline.sources.robots_override import audit_overrides
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources
 from ingestion_pipeline.store.types import Json
@@ -88,11 +89,14 @@ def register(
 ) -> Registered:
     """Every definition has its row and, if enabled, its poll task; a new one is due now."""
     added = updated = 0
-    for start in range(0, len(definitions), REGISTER_BATCH):
-        batch = definitions[start : start + REGISTER_BATCH]
+    every = [one.id for one in definitions]
+    lock_polls(connection, every)
+    lock_rows(connection, sources.c.id, every)
+    in_order = sorted(definitions, key=lambda one: one.id)
+    for start in range(0, len(in_order), REGISTER_BATCH):
+        batch = in_order[start : start + REGISTER_BATCH]
         rows = [_given(one) for one in batch]
         ids = [row[0] for row in rows]
-        lock_polls(connection, ids)
         before = _redirected(connection, rows)
         audit_overrides(connection, batch, before=before, actor=actor, now=now)
         restart_polls(connection, list(before), now=now)
@@ -139,7 +143,7 @@ def _insert_missing(
     extra = ["status", "status_reason", "next_check_at", "created_at", "updated_at"]
     statement = (
         insert_into(connection, sources)
-        .from_select([*columns, *extra], missing)
+        .from_select([*columns, *extra], missing.order_by(given.c.id))
         .on_conflict_do_nothing(index_elements=["id"])
     )
     return connection.execute(statement).rowcount
@@ -247,6 +251,7 @@ def _keep_versions(connection: Connection, ids: Sequence[str], *, now: datetime)
         select(*names, literal(now, sources.c.created_at.type))
         .join(given, given.c.id == sources.c.id)
         .where(~is_kept)
+        .order_by(sources.c.id)
     )
     connection.execute(
         insert_into(connection, source_versions)

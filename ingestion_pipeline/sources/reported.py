@@ -7,6 +7,7 @@ from collections.abc import Collection
 from sqlalchemy import Connection, func, or_, select, update
 
 from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import sources
 
 
@@ -24,15 +25,15 @@ def unreported(connection: Connection, kinds: Collection[Kind], *, limit: int) -
         )
         .order_by(sources.c.last_changed_at)
         .limit(limit)
-        .with_for_update(skip_locked=True)  # another run may be telling of the same ones
+        # Another run may be telling of the same ones.
+        .with_for_update(skip_locked=True, key_share=True)
     )
     return list(connection.execute(query).scalars())
 
 
 def lock_sources(connection: Connection, source_ids: Collection[str]) -> None:
     """No poll of theirs ends before this transaction does: nothing is counted and not told."""
-    query = select(sources.c.id).where(sources.c.id.in_(list(source_ids)))
-    connection.execute(query.order_by(sources.c.id).with_for_update())
+    lock_rows(connection, sources.c.id, source_ids)
 
 
 def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:

@@ -14,7 +14,6 @@ from sqlalchemy import (
     Connection,
     and_,
     case,
-    delete,
     exists,
     func,
     or_,
@@ -37,6 +36,7 @@ from ingestion_pipeline.sources.price import adjust_prices
 from ingestion_pipeline.sources.readers import popular_sources
 from ingestion_pipeline.sources.recipient import ALERTS
 from ingestion_pipeline.sources.source import SourceStatus, Tier
+from ingestion_pipeline.store.locking import delete_unlocked, lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     ENDED,
@@ -90,11 +90,9 @@ def maintain(shop: Workshop, *, dry_run: bool = False) -> Swept:
     errors: list[str] = []
     for name, sweep in SWEEPS.items():
         try:
-            with shop.store.begin() as connection:
-                now = shop.store.clock.now(connection)
-                counts[name] = sweep(connection, shop.settings, now)
-                if dry_run:
-                    connection.rollback()
+            counts[name] = _swept(shop, sweep, dry_run=dry_run)
+            while name in REPEATED and not dry_run and (more := _swept(shop, sweep)):
+                counts[name] += more
         except SQLAlchemyError as error:
             errors.append(f"{name}: {error}")
     try:
@@ -102,6 +100,14 @@ def maintain(shop: Workshop, *, dry_run: bool = False) -> Swept:
     except (SQLAlchemyError, OSError) as error:
         errors.append(f"content: {error}")
     return Swept(counts=counts, errors=errors)
+
+
+def _swept(shop: Workshop, sweep: Sweep, *, dry_run: bool = False) -> int:
+    with shop.store.begin() as connection:
+        count = sweep(connection, shop.settings, shop.store.clock.now(connection))
+        if dry_run:
+            connection.rollback()
+    return count
 
 
 def _prune_content(shop: Workshop, *, dry_run: bool) -> int:
@@ -159,9 +165,9 @@ def _old_tasks(
         .outerjoin(at_work, at_work.c.tracking_id == tasks.c.tracking_id)
         .where(*ended, or_(tasks.c.ended_at < before, tasks.c.id.not_in(newest)))
         .where(at_work.c.tracking_id.is_(None))
+        .correlate(None)
     )
-    statement = delete(tasks).where(tasks.c.id.in_(old))
-    return connection.execute(statement).rowcount
+    return connection.execute(delete_unlocked(tasks, tasks.c.id.in_(old))).rowcount
 
 
 def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -170,7 +176,7 @@ def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> 
     is_decided = or_(
         dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None)
     )
-    statement = delete(dead_letters).where(is_decided, dead_letters.c.failed_at < before)
+    statement = delete_unlocked(dead_letters, is_decided, dead_letters.c.failed_at < before)
     return connection.execute(statement).rowcount
 
 
@@ -198,7 +204,7 @@ def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int
         ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
         ~exists().where(pages.c.snapshot_id == ranked.c.id),
     )
-    return connection.execute(delete(snapshots).where(snapshots.c.id.in_(surplus))).rowcount
+    return connection.execute(delete_unlocked(snapshots, snapshots.c.id.in_(surplus))).rowcount
 
 
 def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -220,7 +226,8 @@ def _ingestions(connection: Connection, settings: Settings, now: datetime) -> in
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
     """Batches of dead runs; their polls have long been claimed again."""
     before = now - timedelta(seconds=10 * settings.work.lease_seconds)
-    statement = delete(batch_items).where(
+    statement = delete_unlocked(
+        batch_items,
         batch_items.c.fetched_at < before,
         ~exists().where(
             tasks.c.id == batch_items.c.task_id,
@@ -234,7 +241,7 @@ def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
 
 def _runs(connection: Connection, settings: Settings, now: datetime) -> int:
     before = now - timedelta(seconds=settings.retention.runs_seconds)
-    statement = delete(runs).where(runs.c.ended_at.is_not(None), runs.c.ended_at < before)
+    statement = delete_unlocked(runs, runs.c.ended_at.is_not(None), runs.c.ended_at < before)
     return connection.execute(statement).rowcount
 
 
@@ -256,6 +263,7 @@ def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
     query = select(sources.c.id).where(is_quiet).order_by(sources.c.id).limit(COOLED_AT_ONCE)
     quiet = list(connection.execute(query).scalars())
     lock_polls(connection, quiet)
+    lock_rows(connection, sources.c.id, quiet)
     colder = case((is_hot, Tier.WARM.value), else_=Tier.COLD.value)
     statement = update(sources).where(sources.c.id.in_(quiet), is_quiet).values(tier=colder)
     cooled = connection.execute(statement).rowcount
@@ -274,6 +282,7 @@ def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
     query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)
     wanted = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
     lock_polls(connection, wanted)
+    lock_rows(connection, sources.c.id, wanted)
     statement = update(sources).where(sources.c.id.in_(wanted), is_cold)
     heated = connection.execute(statement.values(tier=Tier.HOT.value)).rowcount
     ensure_polls(connection, wanted, now=now)
@@ -281,16 +290,16 @@ def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
     return heated
 
 
-def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
-    """Rows that became notices go; the notices stay for ever, so that nobody is told twice.
-
-    What nobody follows is handled here: for it alone no deliverer is started.
-    """
+def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
+    """What nobody follows is handled here: for it alone no deliverer is started."""
     grouping = timedelta(seconds=settings.notices.grouping_seconds)
-    while expand(connection, now=now, grouping=grouping).handled:
-        pass
+    return expand(connection, now=now, grouping=grouping).handled
+
+
+def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Rows that became notices go; the notices stay for ever, so that nobody is told twice."""
     before = now - timedelta(seconds=settings.retention.outbox_seconds)
-    return connection.execute(delete(outbox).where(outbox.c.handled_at < before)).rowcount
+    return connection.execute(delete_unlocked(outbox, outbox.c.handled_at < before)).rowcount
 
 
 def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -299,7 +308,8 @@ def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
     Notices of records stay for ever, so that nobody is told of one twice.
     """
     before = now - timedelta(seconds=settings.retention.alerts_seconds)
-    statement = delete(notices).where(
+    statement = delete_unlocked(
+        notices,
         notices.c.subject_kind.in_(ALERTS),
         notices.c.status.in_(["sent", "muted"]),
         notices.c.created_at < before,
@@ -327,6 +337,8 @@ SWEEPS: dict[str, Sweep] = {
     "budget": note_budget,
     "aged": age_polls,
     "prices": adjust_prices,
+    "expanded": _expanded,
     "outbox": _outbox,
     "alerts": _alerts,
 }
+REPEATED = {"expanded"}  # until nothing is left, each time in a transaction of its own

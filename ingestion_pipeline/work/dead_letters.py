@@ -41,7 +41,8 @@ def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) ->
     if not burials:
         return
     statement = insert_into(connection, dead_letters).values(
-        [_letter(one, now=now) for one in burials]
+        # In one order, as whoever discards them has them.
+        [_letter(one, now=now) for one in sorted(burials, key=lambda one: one.task.id)]
     )
     renewed = ("payload", "stage", "error_class", "error", "stack", "attempts", "failed_at")
     connection.execute(
@@ -216,6 +217,7 @@ def discard(
     if not reason.strip():
         raise ValueError("a letter is discarded with a reason: say why nobody has to look at it")
     check_letters(connection, letter_ids)
+    lock_letters(connection, dead_letters.c.id.in_(letter_ids))
     statement = (
         update(dead_letters)
         .where(OPEN, dead_letters.c.id.in_(letter_ids))
@@ -227,6 +229,13 @@ def discard(
         detail = {"reason": reason.strip()}
         _audit(connection, "discard", letter_id, detail, actor=actor, now=now)
     return closed
+
+
+def lock_letters(connection: Connection, *chosen: ColumnElement[bool]) -> None:
+    """The open letters that were chosen are ours, by their tasks: in the order of burials."""
+    query = select(dead_letters.c.id).where(OPEN, *chosen)
+    in_order = query.order_by(dead_letters.c.task_id, dead_letters.c.id)
+    connection.execute(in_order.with_for_update()).all()
 
 
 def _audit(

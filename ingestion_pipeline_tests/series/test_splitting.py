@@ -6,10 +6,10 @@ from decimal import Decimal
 from random import Random
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Connection, select
 
 from ingestion_pipeline.series.lookup import SeriesMerged, UnknownSeries
-from ingestion_pipeline.series.splitting import CannotSplit
+from ingestion_pipeline.series.splitting import CannotSplit, split
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.belonging import homes
 from ingestion_pipeline.sources.lookup import UnknownSource
@@ -18,6 +18,7 @@ from ingestion_pipeline.store.tables import outbox, series, tasks
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
 from ingestion_pipeline_tests.series.identity import (
     all_links,
     audited,
@@ -170,3 +171,17 @@ def test_what_cannot_be_split_is_refused_with_its_reason(syncing: Syncing) -> No
         link for link in before if link[0] != B
     }
     assert [row["id"] for row in syncing.rows(series)] == ["one", "other", "two"]
+
+
+@ON_POSTGRES
+def test_a_split_waits_for_the_polls_of_those_that_stay_before_it_holds_a_series(
+    syncing: Syncing, clock: FixedClock
+) -> None:
+    """The undoing of a merge writes to those as well, each by its name."""
+
+    def act(connection: Connection) -> None:
+        split(connection, "one", "two", [B], actor="test", now=clock.at)
+
+    held = select(tasks.c.id).where(tasks.c.source_id == A)
+    has = locked_meanwhile(syncing.store, act, held=held, among=select(series.c.id))
+    assert has == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import insert, select
@@ -13,10 +14,11 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import notices, outbox, tasks
+from ingestion_pipeline.store.tables import batch_items, dead_letters, notices, outbox, runs, tasks
 from ingestion_pipeline.upkeep.keeping import Swept, maintain
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline_tests.builders import a_new_task
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES
 from ingestion_pipeline_tests.upkeep.failing import broken, given
 
 DAY = timedelta(days=1)
@@ -77,3 +79,55 @@ def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
     with shop.store.read() as connection:
         kinds = list(connection.execute(select(outbox.c.subject_kind)).scalars())
     assert len(kinds) == 50
+
+
+@ON_POSTGRES
+def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(
+    shop: Workshop, now: datetime
+) -> None:
+    swept = {
+        "finished_tasks": (tasks, _task_row(now)),
+        "dead_letters": (dead_letters, _letter_row(now)),
+        "batches": (batch_items, _item_row(now)),
+        "runs": (runs, {"run_id": "r", "job": "j", "lease_owner": "o", **_times(now)}),
+        "outbox": (outbox, _told_row(now)),
+    }
+    with shop.store.begin() as connection:
+        for table, row in swept.values():
+            connection.execute(insert(table).values(row))
+    with shop.store.begin() as another, ThreadPoolExecutor(1) as pool:
+        for table, _ in swept.values():
+            another.execute(select(*table.primary_key).with_for_update()).all()
+        done = pool.submit(maintain, shop).result(30)
+    later = maintain(shop)
+
+    assert (done.errors, later.errors) == ([], [])
+    assert {name: done.counts[name] for name in swept} == dict.fromkeys(swept, 0)
+    assert {name: later.counts[name] for name in swept} == dict.fromkeys(swept, 1)
+
+
+def _times(now: datetime) -> dict[str, Any]:
+    long_ago = now - 900 * DAY
+    return {"started_at": long_ago, "ended_at": long_ago, "lease_until": long_ago}
+
+
+def _task_row(now: datetime) -> dict[str, Any]:
+    row = {"kind": "page", "dedupe_key": "old", "payload": {}, "status": "SUCCESS", "priority": 5}
+    row |= {"shard": 0, "tracking_id": "t", "ancestry": [], "not_before": now, "created_at": now}
+    return row | {"updated_at": now - DAY}
+
+
+def _letter_row(now: datetime) -> dict[str, Any]:
+    row = {"task_id": 1, "task_kind": "page", "payload": {}, "error_class": "permanent"}
+    row |= {"error_code": "http_404", "error": "404", "attempts": 1, "tracking_id": "t"}
+    return row | {"failed_at": now - 900 * DAY, "replayed_at": now - 900 * DAY}
+
+
+def _item_row(now: datetime) -> dict[str, Any]:
+    row = {"batch_id": "b", "task_id": 1, "fence": 1, "source_id": "series:a", "fetched": {}}
+    return row | {"fetched_at": now - 900 * DAY}
+
+
+def _told_row(now: datetime) -> dict[str, Any]:
+    row = {"subject_kind": "chapter", "subject_id": "1", "payload": {}}
+    return row | {"created_at": now - 900 * DAY, "handled_at": now - 900 * DAY}

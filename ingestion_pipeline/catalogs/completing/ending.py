@@ -41,12 +41,14 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     CRAWLING,
     FRONTIER,
     crawl_steps,
     extractions,
     pages,
+    sources,
     tasks,
 )
 from ingestion_pipeline.work.errors import WALL_CODES, ErrorClass
@@ -102,16 +104,20 @@ def finalise(
     random: Random,
 ) -> list[Ended]:
     """Those of these that still go on have ended; what another has ended is left as it is."""
+    rows = {id_: _end(connection, id_, endings[id_], now=now) for id_ in sorted(endings)}
+    found = [(row, endings[id_]) for id_, row in rows.items() if row is not None]
+    left = [row for row, ending in found if ending.status is not ExtractionStatus.COMPLETE]
+    cancel_waiting(connection, {row.tracking_id: row.source_id for row in left}, now=now)
     over: list[tuple[Ended, Ending]] = []
-    for id_, ending in sorted(endings.items()):
-        row = _end(connection, id_, ending, now=now)
-        if row is not None:
-            dataset = _dataset(connection, row, ending, settings=settings, now=now)
-            over.append((_ended(row, ending, dataset), ending))
+    for row, ending in found:
+        dataset = _dataset(connection, row, ending, settings=settings, now=now)
+        over.append((_ended(row, ending, dataset), ending))
     far = progress(connection, [ended.id for ended, _ in over]) if over else {}
     write_summaries(connection, {id_: one.as_stored() for id_, one in far.items()}, now=now)
     # All of them before the first source is written: as whoever registers sources does it.
-    lock_polls(connection, [ended.source_id for ended, _ in over])
+    source_ids = [ended.source_id for ended, _ in over]
+    lock_polls(connection, source_ids)
+    lock_rows(connection, sources.c.id, source_ids)
     for ended, ending in over:
         if ended.kind is not ExtractionKind.RERUN:  # which says nothing about the source
             _tell_source(connection, ended, now=now, settings=settings, random=random)
@@ -135,23 +141,23 @@ def _end(
         )
         .returning(*extractions.c)
     )
-    row = connection.execute(statement).one_or_none()
-    if row is not None and ending.status is not ExtractionStatus.COMPLETE:
-        cancel_waiting(connection, row.source_id, row.tracking_id, now=now)
-    return row
+    return connection.execute(statement).one_or_none()
 
 
-def cancel_waiting(
-    connection: Connection, source_id: str, tracking_id: str, *, now: datetime
-) -> None:
-    """The extraction's waiting tasks are cancelled; what is being worked on ends by itself."""
+def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: datetime) -> None:
+    """The waiting tasks of these are cancelled; what is being worked on ends by itself.
+
+    Each extraction is given by its tracking id, with its source.
+    """
+    if not ended:
+        return
     waiting = (
         select(tasks.c.id)
         .where(
             FRONTIER,
             tasks.c.kind.in_(EXTRACTION_TASKS),
-            tasks.c.source_id == source_id,
-            tasks.c.tracking_id == tracking_id,
+            tasks.c.source_id.in_(set(ended.values())),
+            tasks.c.tracking_id.in_(list(ended)),
             tasks.c.status == TaskStatus.PENDING.value,
         )
         .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
@@ -191,18 +197,10 @@ def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
     )
 
 
-def end_hopeless(
-    connection: Connection,
-    extraction_ids: Collection[int],
-    *,
-    now: datetime,
-    settings: Settings,
-    random: Random,
-) -> list[Ended]:
-    """Those of these that cannot become complete any more have ended."""
+def hopeless_endings(connection: Connection, extraction_ids: Collection[int]) -> dict[int, Ending]:
+    """How those of these end that cannot become complete any more."""
     failures = hopeless(connection, extraction_ids)
-    endings = {id_: hopeless_ending(kind, failure) for id_, (kind, failure) in failures.items()}
-    return finalise(connection, endings, now=now, settings=settings, random=random)
+    return {id_: hopeless_ending(kind, failure) for id_, (kind, failure) in failures.items()}
 
 
 def hopeless_ending(kind: str, failure: Mapping[str, Any]) -> Ending:

@@ -155,8 +155,7 @@ def _make_due(connection: Connection, source_ids: Collection[str], *, now: datet
             tasks.c.status == TaskStatus.PENDING.value,
             tasks.c.not_before > now,
         )
-        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
-        .with_for_update()
+        .with_for_update(skip_locked=True)  # what somebody has is being dealt with
         .cte("later")
     )
     is_later = tasks.c.id.in_(select(later.c.id))

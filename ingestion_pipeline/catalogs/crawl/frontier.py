@@ -180,14 +180,18 @@ def _mark_in_progress(connection: Connection, opened: Sequence[PageWork]) -> Non
     """Also the extraction, with its first page; it comes first, as `locking` has it."""
     if not opened:
         return
-    connection.execute(
-        update(extractions)
+    waiting = (
+        select(extractions.c.id)
         .where(
             extractions.c.id.in_({work.plan.extraction_id for work in opened}),
             extractions.c.status == ExtractionStatus.WAITING.value,
         )
-        .values(status=ExtractionStatus.IN_PROGRESS.value)
+        .order_by(extractions.c.id)
+        .with_for_update(key_share=True)
+        .cte("waiting")
     )
+    begun = update(extractions).where(extractions.c.id.in_(select(waiting.c.id)))
+    connection.execute(begun.values(status=ExtractionStatus.IN_PROGRESS.value))
     connection.execute(
         update(pages)
         .where(

@@ -8,7 +8,7 @@ from random import Random
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.completing.ending import Ending, end_hopeless, finalise
+from ingestion_pipeline.catalogs.completing.ending import Ending, finalise, hopeless_endings
 from ingestion_pipeline.catalogs.crawl.frontier import (
     PagePlan,
     open_pages,
@@ -147,8 +147,9 @@ class CatalogSystem:
         carried = carry_over(connection, downloaded, going_on, now=now, settings=settings)
         explore_again(connection, followed, carried, now=now, settings=settings)
         begin_readings(connection, followed, downloaded - carried, going_on, now=now)
-        finalise(connection, _walls(outcomes), now=now, settings=settings, random=random)
-        end_hopeless(connection, ids, now=now, settings=settings, random=random)
+        # Together: what a second step locked would come out of order.
+        endings = hopeless_endings(connection, ids) | _walls(outcomes)
+        finalise(connection, endings, now=now, settings=settings, random=random)
 
 
 def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:

@@ -24,7 +24,8 @@ from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import lock_polls, make_due
 from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.tables import outbox
+from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.tables import outbox, recipes
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
 from ingestion_pipeline.work.errors import Resource, WorkError, storable
@@ -81,8 +82,11 @@ def write_results(
     kept = [one for one in results if one.task.id in mine]
     counts = {"found": 0, "failed": 0, "retried": 0, "given_back": 0}
     moves: list[Move] = []
+    new: list[str] = []
     again_at: list[datetime] = []
     ids = [one.source.id for one in kept]
+    lock_polls(connection, ids)  # before recipes: so has whoever polls and looks for one again
+    lock_rows(connection, recipes.c.source_id, ids)
     known, current = detected(connection, ids), sources_by_id(connection, ids)
     for one in kept:
         if isinstance(one, Needless):
@@ -97,7 +101,7 @@ def write_results(
             counts["given_back"] += 1
             continue
         if isinstance(one, Found):
-            _succeed(connection, one, known.get(one.source.id), now=now)
+            new += _succeed(connection, one, known.get(one.source.id), now=now)
             moves.append(finished(one.task))
             counts["found"] += 1
             continue
@@ -115,6 +119,7 @@ def write_results(
                 _give_up(connection, one, now=now)
                 moves.append(failed(one.task, one.error))
                 counts["failed"] += 1
+    make_due(connection, new, now=now)
     claims.apply(connection, moves, now=now)
     return counts | {"lost": len(results) - len(kept)}, again_at
 
@@ -134,8 +139,8 @@ def _stand_aside(connection: Connection, one: Needless, *, now: datetime) -> Non
 
 def _succeed(
     connection: Connection, one: Found, before: DetectedRecipe | None, *, now: datetime
-) -> None:
-    """The recipe is followed from now on: a new one at once."""
+) -> list[str]:
+    """The recipe is followed from now on: a new one at once, by the source that is named then."""
     source, found = one.source, one.found
     mark(
         connection,
@@ -149,9 +154,7 @@ def _succeed(
         notified_at=now,
     )
     _tell(connection, one, RecipeStatus.SUCCESS, found.message, now=now)
-    if before is None or before.recipe != found.recipe:
-        lock_polls(connection, [source.id])
-        make_due(connection, [source.id], now=now)
+    return [source.id] if before is None or before.recipe != found.recipe else []
 
 
 def _wait(connection: Connection, one: Failed, *, now: datetime) -> None:

@@ -4,10 +4,21 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, delete, exists, func, or_, select, union
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Select,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    union,
+)
 
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, DatasetStatus
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store.locking import delete_unlocked
 from ingestion_pipeline.store.tables import (
     crawl_steps,
     data_items,
@@ -55,7 +66,7 @@ def old_datasets(connection: Connection, settings: Settings, now: datetime) -> i
         .order_by(ranked.c.id)
         .limit(SWEPT_AT_ONCE)
     )
-    ids = list(connection.execute(query).scalars())
+    ids = _unlocked(connection, datasets.c.id, query)
     connection.execute(delete(data_items).where(data_items.c.dataset_id.in_(ids)))
     return connection.execute(delete(datasets).where(datasets.c.id.in_(ids))).rowcount
 
@@ -85,10 +96,16 @@ def old_extractions(connection: Connection, settings: Settings, now: datetime) -
         .order_by(ranked.c.id)
         .limit(SWEPT_AT_ONCE)
     )
-    ids = list(connection.execute(query).scalars())
+    ids = _unlocked(connection, extractions.c.id, query)
     for column in (pages.c.extraction_id, crawl_steps.c.extraction_id, extractions.c.id):
         connection.execute(delete(column.table).where(column.in_(ids)))
     return len(ids)
+
+
+def _unlocked(connection: Connection, key: ColumnElement[int], old: Select[int]) -> list[int]:
+    """Of these ids those that nobody has locked: an operator may just open one again."""
+    query = select(key).where(key.in_(old)).order_by(key)
+    return list(connection.execute(query.with_for_update(skip_locked=True)).scalars())
 
 
 def old_model_calls(connection: Connection, settings: Settings, now: datetime) -> int:
@@ -97,18 +114,19 @@ def old_model_calls(connection: Connection, settings: Settings, now: datetime) -
     is_running = model_calls.c.extraction_id.in_(
         select(extractions.c.id).where(extractions.c.status.in_(CRAWLING_STATES))
     )
-    old = delete(model_calls).where(
+    old = delete_unlocked(
+        model_calls,
         model_calls.c.created_at < before,
         or_(model_calls.c.extraction_id.is_(None), ~is_running),
     )
     gone = connection.execute(old).rowcount
     # Of a day, a month or an extraction that nobody has paid for since.
-    counters = delete(model_spending).where(model_spending.c.updated_at < before)
+    counters = delete_unlocked(model_spending, model_spending.c.updated_at < before)
     return gone + connection.execute(counters).rowcount
 
 
 def old_model_answers(connection: Connection, settings: Settings, now: datetime) -> int:
     """Answers that were kept; the same question would be asked and paid for again."""
     before = now - timedelta(seconds=settings.retention.model_answers_seconds)
-    statement = delete(model_answers).where(model_answers.c.created_at < before)
+    statement = delete_unlocked(model_answers, model_answers.c.created_at < before)
     return connection.execute(statement).rowcount

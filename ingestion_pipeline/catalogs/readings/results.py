@@ -15,7 +15,11 @@ from datetime import datetime
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.catalogs.completing.ending import budget_ending, end_hopeless, finalise
+from ingestion_pipeline.catalogs.completing.ending import (
+    budget_ending,
+    finalise,
+    hopeless_endings,
+)
 from ingestion_pipeline.catalogs.crawl.worth_following import explore
 from ingestion_pipeline.catalogs.crawl.writing import failure_reason, lock_extractions
 from ingestion_pipeline.catalogs.entities.page_reading import PageReading
@@ -237,11 +241,11 @@ class _Flush:
 
     def _end(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
         """The ids of those that cannot go on: no money is left, or the root itself was in vain."""
-        endings = {one.work.extraction_id: budget_ending(str(one.why)) for one in over}
+        spent = {one.work.extraction_id: budget_ending(str(one.why)) for one in over}
+        # Together: what a second step locked would come out of order.
+        endings = hopeless_endings(self._connection, ids) | spent
         now, settings, random = self._now, self._shop.settings, self._shop.random
-        ended = finalise(
-            self._connection, endings, now=now, settings=settings, random=random
-        ) + end_hopeless(self._connection, ids, now=now, settings=settings, random=random)
+        ended = finalise(self._connection, endings, now=now, settings=settings, random=random)
         return {one.id for one in ended}
 
 

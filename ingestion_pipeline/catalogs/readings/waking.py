@@ -27,8 +27,7 @@ def wake_for_models(shop: Workshop) -> int:
                 tasks.c.error_code == NO_MODEL,
                 tasks.c.not_before > now,
             )
-            .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
-            .with_for_update()
+            .with_for_update(skip_locked=True)  # what somebody has is being dealt with
             .cte("waiting")
         )
         is_waiting = tasks.c.id.in_(select(waiting.c.id))

@@ -26,6 +26,7 @@ from sqlalchemy import Connection, and_, case, literal, null, or_, select, updat
 from ingestion_pipeline.sources import Kind, Source, SourceStatus
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import ACTIVE, recipes, tasks
 from ingestion_pipeline.work.errors import ErrorClass
@@ -186,9 +187,9 @@ def _wait(connection: Connection, chosen: Sequence[Source], *, now: datetime) ->
     statement = insert_into(connection, recipes).from_select(
         ["source_id", "detected_for", "status", "created_at", "updated_at"],
         # SQLite takes the ON of a conflict for that of a join, unless a condition stands between.
-        select(given.c.source_id, given.c.detected_for, waiting, moment, moment).where(
-            given.c.source_id.is_not(None)
-        ),
+        select(given.c.source_id, given.c.detected_for, waiting, moment, moment)
+        .where(given.c.source_id.is_not(None))
+        .order_by(given.c.source_id),
     )
     new = statement.excluded.detected_for
     is_same = recipes.c.detected_for == new
@@ -240,6 +241,7 @@ def mark(
     **values: Any,  # noqa: ANN401 - columns of the row
 ) -> None:
     """The rows of these sources say so."""
+    lock_rows(connection, recipes.c.source_id, source_ids)
     connection.execute(
         update(recipes)
         .where(recipes.c.source_id.in_(list(source_ids)))

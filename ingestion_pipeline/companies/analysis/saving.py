@@ -35,6 +35,7 @@ def save_company(
     Thin data is kept all the same, with its flag; a value that was known and is not found any more
     stays until another is found.
     """
+    lock_polls(connection, [done.source.id])  # before the company: so has whoever polls it
     before = company(connection, done.company_id)
     if before is None:
         return
@@ -55,7 +56,6 @@ def save_company(
             updated_at=now,
         )
     )
-    lock_polls(connection, [done.source.id])
     crawls.complete(
         connection,
         done.source.id,

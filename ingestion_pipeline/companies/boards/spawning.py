@@ -34,7 +34,7 @@ def spawn_jobs(
     A new one passes the spawn guard; what changed is judged again in any case, but never twice at
     a time.
     """
-    once = {one.listing_id: one for one in judged}
+    once = {one.listing_id: one for one in sorted(judged, key=lambda one: one.listing_id)}
     new = [_spawning(one, now=now) for one in once.values() if one.is_new]
     again = [_spawning(one, now=now) for one in once.values() if not one.is_new]
     spawned = spawn_all(connection, new, now=now, policy=settings.work) if new else Spawned()

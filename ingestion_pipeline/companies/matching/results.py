@@ -16,6 +16,7 @@ from typing import TypeGuard
 from sqlalchemy import Connection, Row, select
 from sqlalchemy.exc import SQLAlchemyError
 
+from ingestion_pipeline.companies.boards.rows import lock_listings
 from ingestion_pipeline.companies.matching.company_rows import (
     Identified,
     identify,
@@ -128,7 +129,7 @@ class _Flush:
     def write(self, results: Sequence[Result]) -> Written:
         mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
         kept = [one for one in results if one.task.id in mine]
-        rows = self._locked([one.work.id for one in kept if not isinstance(one, ListingGone)])
+        rows = self._locked([_listing_id(one) for one in kept])
         gone = [one.task for one in kept if isinstance(one, ListingGone)]
         self._moves += [_skipped(one.task, one.why) for one in kept if isinstance(one, ListingGone)]
         current: list[Judged | NotJudged] = []
@@ -161,9 +162,13 @@ class _Flush:
         return Written(counts=counts, again_at=self._again_at)
 
     def _locked(self, ids: Sequence[int]) -> dict[int, Row[tuple[int, str, str, str | None]]]:
-        """The listings as they stand, before anything is written: in one order, so no deadlock."""
+        """The listings as they stand, before anything is written: in one order, so no deadlock.
+
+        Nor with a board that brings some of them, which writes them step by step.
+        """
         if not ids:
             return {}
+        lock_listings(self._connection)
         columns = (job_listings.c[name] for name in ("id", "content_hash", "status", "verdict"))
         query = select(*columns).where(job_listings.c.id.in_(ids)).order_by(job_listings.c.id)
         return {row.id: row for row in self._connection.execute(query.with_for_update())}
@@ -245,6 +250,12 @@ class _Flush:
                 error = _with_cure(one)
                 self._burials.append(Burial(task=task, error=error, stack=one.stack))
                 self._moves.append(failed(task, error))
+
+
+def _listing_id(one: Result) -> int:
+    return (
+        int(one.task.payload.get("listing_id", 0)) if isinstance(one, ListingGone) else one.work.id
+    )
 
 
 def _stage(one: NotJudged) -> str:

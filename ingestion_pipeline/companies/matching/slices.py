@@ -147,6 +147,8 @@ def _prepare(
         if lacking is not None:
             return 0
         wake_for_profile(connection, now=now)
+    with shop.store.begin() as connection:  # apart: who waits to insert a task holds none
+        now = shop.store.clock.now(connection)
         return judge_anew(connection, rules, now=now, source_ids=source_ids)
 
 

@@ -45,8 +45,7 @@ def _make_due(
     waiting = (
         select(tasks.c.id)
         .where(*conditions, tasks.c.not_before > now)
-        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
-        .with_for_update()
+        .with_for_update(skip_locked=True)  # what somebody has is being dealt with
         .cte("waiting")
     )
     statement = update(tasks).where(tasks.c.id.in_(select(waiting.c.id)))

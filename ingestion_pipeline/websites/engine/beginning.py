@@ -45,16 +45,11 @@ def begin(
     known = _analysed_before(connection, [one.id for one in sources])
     limit = settings.website.queue_limit
     room = limit - queue_sizes(connection).get(FIRST.kind, 0)
-    for source in sources:
-        if source.id in said:
-            continue
-        if room <= 0:
-            said[source.id] = _full(FIRST, limit, now)
-            continue
+    new = [source for source in sources if source.id not in said]
+    for source in sorted(new[: max(room, 0)], key=lambda one: one.id):  # in one order, whoever asks
         id_ = _begin(connection, source, is_recurring=source.id in known, now=now)
         said[source.id] = f"analysis {id_} begun" if id_ else "an analysis goes on"
-        room -= 1
-    return said
+    return said | {one.id: _full(FIRST, limit, now) for one in new[max(room, 0) :]}
 
 
 def queue_sizes(connection: Connection) -> dict[str, int]:
@@ -203,8 +198,7 @@ def make_due(
             tasks.c.not_before > now,
             *narrowed,
         )
-        .order_by(tasks.c.id)  # as every statement locks tasks: no two wait for each other
-        .with_for_update()
+        .with_for_update(skip_locked=True)  # what somebody has is being dealt with
         .cte("later")
     )
     is_later = tasks.c.id.in_(select(later.c.id))

@@ -6,7 +6,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, select, update
 
-from ingestion_pipeline.store.tables import UNFINISHED, website_analyses
+from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.tables import UNFINISHED, tasks, website_analyses
 from ingestion_pipeline.websites.states import BY_KIND, AnalysisStatus
 from ingestion_pipeline.work.dead_letters import revive_task
 
@@ -17,6 +18,7 @@ NEWER = "a newer analysis of the website is under way"
 def revive_phase(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """Analysis and task wait again; not if another analysis of the source is under way."""
     phase, id_ = BY_KIND[letter["task_kind"]], letter["payload"].get("analysis", 0)
+    lock_rows(connection, tasks.c.id, [letter["task_id"]])  # before the analysis, as its worker
     query = select(website_analyses.c.source_id, website_analyses.c.status)
     row = connection.execute(
         query.where(website_analyses.c.id == id_).with_for_update()

@@ -86,6 +86,8 @@ def write_result(
     task = result.task
     if not claims.held(connection, [(task.id, task.fence)]):
         raise LostClaim(f"task {task.id} is another worker's now; nothing is kept")
+    if isinstance(result, PhaseDone | PhaseNotDone):
+        lock_polls(connection, [result.item.source.id])  # before the analysis, as who polls it
     match result:
         case PhaseDone():
             return _done(connection, result, now=now)
@@ -183,7 +185,6 @@ def _rank(connection: Connection, item: ClaimedPhase, analysed: Analysed, *, now
     before = _last_ranking(connection, item.business_id)
     ranked = RankedAnalysis(business_id=item.business_id, analysis_id=item.analysis_id)
     upsert_ranking(connection, ranked, analysed, now=now)
-    lock_polls(connection, [item.source.id])
     crawls.complete(
         connection,
         item.source.id,

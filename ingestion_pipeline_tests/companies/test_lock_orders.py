@@ -1,0 +1,105 @@
+"""Polls, listings, companies: whoever judges, scores or gives up has them in one order."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from random import Random
+
+from sqlalchemy import Connection, insert, select, text
+
+from ingestion_pipeline.companies.boards.rows import LOCK
+from ingestion_pipeline.companies.ending import write_outcome
+from ingestion_pipeline.companies.matching.judging import Rules
+from ingestion_pipeline.companies.matching.results import write_results
+from ingestion_pipeline.companies.matching.work import ListingGone
+from ingestion_pipeline.companies.outcomes import NotDone
+from ingestion_pipeline.companies.records import analysis_task
+from ingestion_pipeline.companies.rescoring import rescore
+from ingestion_pipeline.companies.states import COMPANY
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.source import Kind
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import companies, job_listings, tasks
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.companies.matching.listings import a_profile
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    as_of_large_tables,
+    locked_meanwhile,
+    moved_behind,
+)
+from ingestion_pipeline_tests.pollers import a_shop, given_sources
+
+pytestmark = ON_POSTGRES
+ACME = "company:acme"
+COMPANIES = select(companies.c.id)
+
+
+def given_companies(store: Store, *ids: str) -> None:
+    common = {"status": "active", "quality": {}, "discovered_by": "operator", "tracking_id": "t"}
+    times = {"created_at": NOON, "updated_at": NOON}
+    with store.begin() as connection:
+        for id_ in ids:
+            row = {"id": id_, "tech_stack": {}, "score": 1, "score_parts": {}, "scored_as": "old"}
+            connection.execute(insert(companies).values(row | common | times))
+
+
+def test_companies_are_scored_anew_in_one_order(store: Store, settings: Settings) -> None:
+    given_companies(store, "acme", "bolt")
+    moved_behind(store, companies, "acme")
+
+    def score(connection: Connection) -> None:
+        as_of_large_tables(connection)
+        rescore(connection, settings, now=NOON)
+
+    held = COMPANIES.where(companies.c.id == "bolt")
+    assert locked_meanwhile(store, score, held=held, among=COMPANIES) == ["acme"]
+
+
+def test_who_gives_a_company_up_has_its_poll_before_its_record(
+    store: Store, settings: Settings, now: datetime, random: Random
+) -> None:
+    kind = {"kind": Kind.COMPANY, "platform": "page", "series": None}
+    given_sources(store, a_definition(id=ACME, url="http://acme.test/", company="acme", **kind))
+    given_companies(store, "acme")
+    with store.begin() as connection:
+        source = sources_by_id(connection, [ACME])[ACME]
+        insert_tasks(connection, [analysis_task("acme", source.url, now=now)], now=now)
+    [task] = Worker(store, lease_seconds=60).claim(Wanted(kind=COMPANY), limit=1)
+    gone = Permanent("it answered 404", code="http_404")
+    outcome = NotDone(task=task, error=gone, company_id="acme", source=source)
+
+    def write(connection: Connection) -> None:
+        write_outcome(connection, outcome, now=now, settings=settings, random=random)
+
+    poll = select(tasks.c.id).where(tasks.c.kind == "poll")
+    assert locked_meanwhile(store, write, held=poll, among=COMPANIES) == []
+
+
+def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
+    store: Store, settings: Settings, now: datetime
+) -> None:
+    row = {"source_id": "job_board:a", "fingerprint": "f", "title": "Cook", "content_hash": "c"}
+    row |= {"status": "open", "quality": {}, "tracking_id": "t"}
+    with store.begin() as connection:
+        times = {"first_seen_at": now, "changed_at": now}
+        listing = insert(job_listings).values(row | times).returning(job_listings.c.id)
+        payload = {"listing_id": connection.execute(listing).scalar_one()}
+        new = NewTask(kind="JOB", dedupe_key="1", not_before=now, payload=payload)
+        insert_tasks(connection, [new], now=now)
+    [task] = Worker(store, lease_seconds=60).claim(Wanted(kind="JOB"), limit=1)
+    gone = ListingGone(task=task, why="404", is_page_gone=True)
+    rules = Rules(profile=a_profile(), settings=settings)
+
+    def write(_: Connection) -> None:
+        write_results(a_shop(store, settings), rules, [gone])
+
+    board = text(f"SELECT pg_advisory_xact_lock({LOCK})")
+    every = select(job_listings.c.id)
+    assert locked_meanwhile(store, write, held=board, among=every) == []

@@ -1,0 +1,80 @@
+"""Who locks what first: another transaction holds a row; seen is what the waiting one has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Executable, Select, Table, text, update
+from sqlalchemy.exc import OperationalError
+
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.postgres import wait_until_blocked
+
+ON_POSTGRES = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
+)
+Act = Callable[[Connection], object]
+
+
+def locked_meanwhile(
+    store: Store, act: Act, *, held: Select[Any] | Executable, among: Select[Any]
+) -> list[Any]:
+    """What of `among` the transaction has locked while it waits for what another one holds."""
+    with ThreadPoolExecutor(1) as pool:
+        with store.begin() as other:
+            other.execute(
+                held.with_for_update(key_share=True) if isinstance(held, Select) else held
+            )
+            waiting = pool.submit(in_transaction, store, act)
+            wait_until_blocked(store)
+            every = list(other.execute(among).scalars())
+            unlocked = among.with_for_update(skip_locked=True, key_share=True)
+            free = set(other.execute(unlocked).scalars())
+        waiting.result(30)
+    return [one for one in every if one not in free]
+
+
+def is_taken_meanwhile(store: Store, act: Act, *, held: Executable, wanted: Executable) -> bool:
+    """Whether `wanted` would have to wait for the transaction, which waits for what is held."""
+    with ThreadPoolExecutor(1) as pool:
+        with store.begin() as other:
+            other.execute(held)
+            waiting = pool.submit(in_transaction, store, act)
+            wait_until_blocked(store)
+            is_taken = has_to_wait(store, wanted)
+            other.rollback()
+        waiting.result(30)
+    return is_taken
+
+
+def has_to_wait(store: Store, statement: Executable) -> bool:
+    """Whether somebody has what the statement needs."""
+    try:
+        with store.begin() as connection:
+            connection.execute(text("SET LOCAL lock_timeout = '50ms'"))
+            connection.execute(statement)
+            connection.rollback()
+    except OperationalError:
+        return True
+    return False
+
+
+def in_transaction(store: Store, act: Act) -> None:
+    with store.begin() as connection:
+        act(connection)
+
+
+def moved_behind(store: Store, table: Table, key: object) -> None:
+    """The row is stored behind all others: who reads the table as it lies comes to it last."""
+    [column] = table.primary_key.columns
+    with store.begin() as connection:
+        connection.execute(update(table).where(column == key).values({column: column}))
+
+
+def as_of_large_tables(connection: Connection) -> None:
+    """Tables are read as they lie from here on, as they are where there are many rows to change."""
+    for way in ("nestloop", "indexscan", "bitmapscan"):
+        connection.execute(text(f"SET LOCAL enable_{way} = off"))

@@ -1,0 +1,145 @@
+"""Polls before sources, and each of them by id: whoever polls, reports, registers or asks."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from random import Random
+
+import pytest
+from sqlalchemy import Connection, insert, select, text, update
+
+from ingestion_pipeline.pages.poll_results import Claimed, failure_of, write_results
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.due import age_polls
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.outcomes import PollSuccess
+from ingestion_pipeline.sources.polls import lock_polls, make_due
+from ingestion_pipeline.sources.registry import REGISTER_BATCH, register
+from ingestion_pipeline.sources.reported import lock_sources, unreported
+from ingestion_pipeline.sources.source import Kind, Tier
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources, tasks
+from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    has_to_wait,
+    is_taken_meanwhile,
+    locked_meanwhile,
+)
+from ingestion_pipeline_tests.pollers import given_sources, rows, task_row
+from ingestion_pipeline_tests.processes import POLLS
+
+pytestmark = ON_POSTGRES
+A, B = "series:a", "series:b"
+
+
+def given_two(store: Store, *, first: str = A, second: str = B) -> None:
+    """Two sources; the poll of the first has the lower id."""
+    given_sources(store, a_definition(id=first, series=None))
+    given_sources(store, a_definition(id=second, series=None))
+
+
+def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
+    store: Store, settings: Settings, random: Random
+) -> None:
+    given_two(store)
+    claimed = {one.source_id: one for one in Worker(store, lease_seconds=60).claim(POLLS, limit=2)}
+    with store.read() as connection:
+        known = sources_by_id(connection, [A, B])
+    good = PollSuccess(
+        task=claimed[B], source=known[B], outcome="unchanged", etag=None, last_modified=None
+    )
+    gone = Permanent("gone", code="http_404")
+    bad = failure_of(Claimed(task=claimed[A], source=known[A]), gone)
+
+    def write(connection: Connection) -> None:
+        now = store.clock.now(connection)
+        write_results(
+            connection, [good, bad], batch_id="", now=now, settings=settings, random=random
+        )
+
+    held = select(sources.c.id).where(sources.c.id == B)
+    assert locked_meanwhile(store, write, held=held, among=select(sources.c.id)) == [A]
+
+
+def test_who_is_made_due_is_locked_in_one_order_polls_before_sources(
+    store: Store, now: datetime
+) -> None:
+    given_two(store, first=B, second=A)
+    with store.begin() as connection:
+        connection.execute(update(sources).values(next_check_at=now + timedelta(days=1)))
+    first = task_row(store, B).id
+
+    def ask(connection: Connection) -> None:
+        make_due(connection, [A, B], now=now)
+
+    held = select(tasks.c.id).where(tasks.c.source_id == A)
+    assert locked_meanwhile(store, ask, held=held, among=select(tasks.c.id)) == [first]
+    with store.begin() as connection:
+        connection.execute(update(sources).values(next_check_at=now + timedelta(days=1)))
+    behind = select(sources.c.id).where(sources.c.id == B)
+    assert locked_meanwhile(store, ask, held=behind, among=select(sources.c.id)) == [A]
+
+
+def test_new_sources_are_inserted_in_one_order_whatever_their_files_have(
+    store: Store, now: datetime
+) -> None:
+    given_two(store)
+    one = dict(rows(store, sources)[0]._mapping)
+    new = ["series:m", "series:n"]
+
+    def add(connection: Connection) -> None:
+        register(connection, [a_definition(id=id_, series=None) for id_ in new[::-1]], now=now)
+
+    inserting = [insert(sources).values(one | {"id": id_}) for id_ in new]
+    assert is_taken_meanwhile(store, add, held=inserting[1], wanted=inserting[0])
+
+
+@pytest.mark.soak  # 5,001 definitions
+def test_of_a_long_list_every_poll_is_locked_before_the_first_source(
+    store: Store, now: datetime
+) -> None:
+    given_two(store, first=B, second=A)
+    between = (a_definition(id=f"series:ab{number}") for number in range(REGISTER_BATCH - 1))
+    whole = [a_definition(id=A), *between, a_definition(id=B)]
+
+    def declare(connection: Connection) -> None:
+        register(connection, whole, now=now)
+        connection.rollback()
+
+    held = select(tasks.c.id).where(tasks.c.source_id == B)
+    has = locked_meanwhile(store, declare, held=held, among=select(tasks.c.source_id))
+    assert has == []
+
+
+def test_a_poll_that_somebody_holds_is_not_aged_and_not_waited_for(
+    store: Store, settings: Settings, now: datetime
+) -> None:
+    given_two(store)
+    with store.begin() as connection:
+        long_ago = now - timedelta(days=30)
+        connection.execute(update(tasks).values(priority=Tier.COLD.priority, not_before=long_ago))
+    with store.begin() as connection, store.begin() as another:
+        lock_polls(connection, [A])
+        another.execute(text("SET LOCAL lock_timeout = '2s'"))
+        assert age_polls(another, settings, now) == 1
+
+
+def test_who_reports_a_source_keeps_nobody_from_adding_what_points_at_it(
+    store: Store, now: datetime
+) -> None:
+    given_two(store)
+    with store.begin() as connection:
+        connection.execute(update(sources).values(last_changed_at=now))
+        connection.execute(insert(series).values(id="one", title="One", created_at=now))
+        chapter = {"series_id": "one", "key": "1", "first_detected_at": now}
+        id_ = connection.execute(insert(chapters).values(chapter).returning(chapters.c.id)).scalar()
+    link = {"chapter_id": id_, "url": "", "releases": [], "fingerprint": "", "detected_at": now}
+    with store.begin() as connection:
+        lock_sources(connection, [A])
+        assert unreported(connection, [Kind.SERIES], limit=9) == [A, B]
+        for one in (A, B):
+            adding = insert(chapter_sources).values(link | {"source_id": one})
+            assert not has_to_wait(store, adding)
