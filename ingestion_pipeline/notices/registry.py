@@ -21,7 +21,6 @@ from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient, is_web
 from ingestion_pipeline.sources.source import BY_HAND
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import UNSENT, follows, notices, recipients, series, sources
 
 _SYSTEM = "system"
@@ -100,7 +99,7 @@ def change_secret(
 def remove(connection: Connection, recipient_id: str, *, actor: str, now: datetime) -> int:
     """Told nothing any more; how many pending notices were muted. What they were told stays."""
     _require(connection, recipient_id)
-    _lock(connection, [recipient_id])
+    tasks.lock_recipients(connection, [recipient_id])
     tasks.cancel(connection, recipient_id, now=now)
     muted = _mute(connection, recipient_id, None, "recipient removed")
     connection.execute(delete(follows).where(follows.c.recipient_id == recipient_id))
@@ -114,7 +113,7 @@ def follow(
 ) -> bool:
     """The recipient hears of the series from now on; False if they did, and so, already."""
     _require(connection, recipient_id)
-    _lock(connection, [recipient_id])
+    tasks.lock_recipients(connection, [recipient_id])
     known = _known_series(connection)
     if wanted.series not in known:
         raise UnknownSeries(wanted.series, known)
@@ -136,7 +135,7 @@ def unfollow(
 ) -> int:
     """The recipient hears of the series no more; how many pending notices were muted."""
     _require(connection, recipient_id)
-    _lock(connection, [recipient_id])
+    tasks.lock_recipients(connection, [recipient_id])
     followed = _follows_of(connection, recipient_id)
     if series_id not in followed:
         series_id = _at_home(connection, [Follow(series=series_id)])[0].series
@@ -165,7 +164,7 @@ class Declared:
 def declare(connection: Connection, declared: Sequence[Recipient], *, now: datetime) -> Declared:
     """Rows say what the files say; those that were added by hand are left alone."""
     counts = dict.fromkeys(Declared.__dataclass_fields__, 0)
-    _lock(connection, [one.id for one in declared])
+    tasks.lock_recipients(connection, [one.id for one in declared])
     for one in sorted(declared, key=lambda one: one.id):
         outcome = _declare(connection, one, now=now)
         counts[outcome] += 1
@@ -173,19 +172,6 @@ def declare(connection: Connection, declared: Sequence[Recipient], *, now: datet
             detail = {"origin": one.origin, "address": one.address, "mode": one.mode.value}
             _audit(connection, _SYSTEM, f"recipient.{outcome}", one.id, now, detail)
     return Declared(**counts)
-
-
-def _lock(connection: Connection, ids: Sequence[str]) -> None:
-    """Nobody else serves or changes these recipients: tasks, rows and follows, each in its order.
-
-    Before the first of them is changed: what a second one's rows were locked for would come out of
-    order.
-    """
-    tasks.lock_deliveries(connection, ids)
-    lock_rows(connection, recipients.c.id, ids)
-    theirs = select(follows.c.series_id).where(follows.c.recipient_id.in_(ids))
-    in_order = theirs.order_by(follows.c.recipient_id, follows.c.series_id)
-    connection.execute(in_order.with_for_update()).all()
 
 
 def _declare(connection: Connection, one: Recipient, *, now: datetime) -> str:

@@ -6,13 +6,14 @@ lost is found again by the notices themselves.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, Text, and_, cast, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.notices.subjects import KINDS
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     UNHANDLED,
@@ -67,9 +68,17 @@ def wake(connection: Connection, told: Mapping[str, Collection[str]], *, at: dat
     )
 
 
-def lock_deliveries(connection: Connection, recipient_ids: Collection[str]) -> None:
-    """Whoever serves these recipients is waited for, and nobody begins to."""
-    _lock(connection, tasks.c.dedupe_key.in_(list(recipient_ids)))
+def lock_recipients(connection: Connection, ids: Sequence[str]) -> None:
+    """Nobody else serves or changes these recipients: tasks, rows and follows, each in its order.
+
+    Before the first of them is changed: what a second one's rows were locked for would come out of
+    order.
+    """
+    _lock(connection, tasks.c.dedupe_key.in_(ids))
+    lock_rows(connection, recipients.c.id, ids)
+    theirs = select(follows.c.series_id).where(follows.c.recipient_id.in_(ids))
+    in_order = theirs.order_by(follows.c.recipient_id, follows.c.series_id)
+    connection.execute(in_order.with_for_update()).all()
 
 
 def _lock(connection: Connection, theirs: ColumnElement[bool]) -> None:

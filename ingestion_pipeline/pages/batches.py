@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 import traceback
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -222,25 +222,37 @@ def _ingest_together(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
 def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
     """Rows, sources, tasks and the end of the batch items: one transaction, fenced."""
     readings = {item.source.id: _stored_reading(shop, item) for item in items}
-    with shop.store.begin() as connection:
-        now = shop.store.clock.now(connection)
-        mine = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
-        kept = [item for item in items if item.task.id in mine]
-        system = shop.systems[items[0].source.kind]
-        read = [polled(item, readings[item.source.id]) for item in kept]
-        results = system.ingest(connection, read, now=now, settings=shop.settings)
-        by_source = {result.source_id: result for result in results}
-        successes = [_success(item, by_source[item.source.id]) for item in kept]
-        telling = [item for item in kept if by_source[item.source.id].says_something]
-        writing = [item for item in kept if by_source[item.source.id].has_written]
-        by_poll = {one.source.id: (one.ingestion_id, by_source[one.source.id]) for one in read}
-        keep_lineage(connection, shop, writing, by_poll, now=now)
-        for item in telling:
-            if (result := by_source[item.source.id]).is_buried:
-                bury_listing(connection, shop, item, result.outcome, now=now)
-        lock_rows(connection, sources.c.id, [item.source.id for item in kept])
-        outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
-        _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
+
+    def write(connection: Connection) -> Ingestion:
+        return _write(connection, shop, items, readings)
+
+    return shop.store.write(write)
+
+
+def _write(
+    connection: Connection,
+    shop: Workshop,
+    items: Sequence[BatchItem],
+    readings: Mapping[str, bytes],
+) -> Ingestion:
+    now = shop.store.clock.now(connection)
+    mine = claims.held(connection, [(item.task.id, item.task.fence) for item in items])
+    kept = [item for item in items if item.task.id in mine]
+    system = shop.systems[items[0].source.kind]
+    read = [polled(item, readings[item.source.id]) for item in kept]
+    results = system.ingest(connection, read, now=now, settings=shop.settings)
+    by_source = {result.source_id: result for result in results}
+    successes = [_success(item, by_source[item.source.id]) for item in kept]
+    telling = [item for item in kept if by_source[item.source.id].says_something]
+    writing = [item for item in kept if by_source[item.source.id].has_written]
+    by_poll = {one.source.id: (one.ingestion_id, by_source[one.source.id]) for one in read}
+    keep_lineage(connection, shop, writing, by_poll, now=now)
+    for item in telling:
+        if (result := by_source[item.source.id]).is_buried:
+            bury_listing(connection, shop, item, result.outcome, now=now)
+    lock_rows(connection, sources.c.id, [item.source.id for item in kept])
+    outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
+    _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
     lost, same = len(items) - len(kept), len(kept) - len(telling)
     ended = PollCounts(changed=-lost - same, unchanged=same, lost=lost)
     return Ingestion(ingested=list(results), counts=ended)

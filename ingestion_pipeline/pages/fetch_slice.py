@@ -15,6 +15,8 @@ from dataclasses import replace
 from datetime import datetime
 from uuid import uuid4
 
+from sqlalchemy import Connection
+
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
@@ -236,7 +238,7 @@ class FetchSlice:
     def _write(
         self, results: Sequence[PollResult], left: Mapping[str, Visited], batch_id: str
     ) -> tuple[PollCounts, Mapping[str, datetime]]:
-        with self._shop.store.begin() as connection:
+        def write(connection: Connection) -> tuple[PollCounts, Mapping[str, datetime]]:
             now = self._shop.store.clock.now(connection)
             free = next_allowed_at(left, now)
             written = write_results(
@@ -249,7 +251,9 @@ class FetchSlice:
                 begun_by=self._shop.begun,
             )
             self._hosts.release(connection, left, free, now=now)
-        return written
+            return written
+
+        return self._shop.store.write(write)
 
     def _give_back_batches(self, error: Fatal) -> None:
         with self._shop.store.begin() as connection:

@@ -17,7 +17,7 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
 from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
@@ -172,13 +172,13 @@ class HostWork(Generic[Item, Ended]):
                     raise
                 log.warning("what a task came to could not be written", exc_info=True)
                 self._write_one(self._crew.unwritten(one, failure))
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            self._hosts.release(connection, left, next_allowed_at(left, now), now=now)
+        self._hosts.let_go(left)
 
     def _write_one(self, ended: Ended) -> None:
-        with suppress(LostClaim), self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            again_at = self._crew.write(connection, ended, now=now)
+        def write(connection: Connection) -> datetime | None:
+            return self._crew.write(connection, ended, now=self._shop.store.clock.now(connection))
+
+        with suppress(LostClaim):
+            again_at = self._shop.store.write(write)
             if again_at is not None:
                 self._time.expect([again_at])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -11,6 +12,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.elsewhere import Elsewhere
@@ -20,8 +22,10 @@ from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.work.errors import Fatal, Resource, classify
 from ingestion_pipeline.work.worker import Worker
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +175,20 @@ class LeasedHosts:
         hosts.lock_hosts(connection, left)
         self._keep_robots(connection, left, now=now)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
+
+    def let_go(self, left: Mapping[str, Visited]) -> None:
+        """The same in a transaction of its own; what cannot be released now ends with its lease."""
+
+        def act(connection: Connection) -> None:
+            now = self._shop.store.clock.now(connection)
+            self.release(connection, left, next_allowed_at(left, now), now=now)
+
+        try:
+            self._shop.store.write(act)
+        except SQLAlchemyError as error:
+            if isinstance(classify(error), Fatal):
+                raise
+            log.warning("hosts were not released; their leases end", exc_info=True)
 
     def _keep_robots(
         self, connection: Connection, mine: Mapping[str, Visited], *, now: datetime

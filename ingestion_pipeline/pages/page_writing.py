@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages.crawl_results import write_pages
@@ -76,7 +77,8 @@ class PageWriter:
             if isinstance(classify(error), Fatal):
                 raise
             log.warning("a flush of %d pages failed; one by one now", len(results), exc_info=True)
-        written = self._commit([], {}, left)
+        self._hosts.let_go(left)
+        written = Written()
         for one in results:
             written += self._commit_alone(one, stored)
         return written
@@ -98,7 +100,7 @@ class PageWriter:
         stored: Mapping[int, Any],
         left: Mapping[str, Visited],
     ) -> Written:
-        with self._shop.store.begin() as connection:
+        def write(connection: Connection) -> Written:
             now = self._shop.store.clock.now(connection)
             free = next_allowed_at(left, now)
             counts, again_at = write_pages(
@@ -112,7 +114,9 @@ class PageWriter:
                 now=now,
             )
             self._hosts.release(connection, left, free, now=now)
-        return Written(counts=counts, again_at=again_at)
+            return Written(counts=counts, again_at=again_at)
+
+        return self._shop.store.write(write)
 
     def _commit_alone(self, one: PageResult, stored: Mapping[int, Any]) -> Written:
         try:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sqlite3
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DisconnectionError
+from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.types import DateTime
 
@@ -24,7 +25,12 @@ from ingestion_pipeline.store.types import UtcText, json_value
 
 # A writer waits this long for another one; far above the longest transaction that was measured.
 SQLITE_BUSY_SECONDS = 60
+ENDED_FOR_OTHERS = {"40001", "40P01"}  # a serialization that failed, a deadlock
+ENDED_AT_MOST = 2  # times, before it is raised
 IDLE_SECONDS = 1.0  # a connection that has rested longer may have been closed meanwhile
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class Store:
@@ -39,6 +45,23 @@ class Store:
         """A writing transaction, all of it or nothing; on SQLite it holds the write lock."""
         with self.engine.begin() as connection:
             yield connection
+
+    def write(self, act: Callable[[Connection], T]) -> T:
+        """`act` in a writing transaction, and again if the database ended it for another's sake.
+
+        Of two transactions that wait for each other it ends one, and keeps nothing of it. That
+        order forbids it (`locking`) does not help whose claims it would cost an attempt.
+        """
+        for _ in range(ENDED_AT_MOST):
+            try:
+                with self.begin() as connection:
+                    return act(connection)
+            except OperationalError as error:
+                if getattr(error.orig, "pgcode", None) not in ENDED_FOR_OTHERS:
+                    raise
+                log.warning("the database ended a transaction; once more", exc_info=True)
+        with self.begin() as connection:
+            return act(connection)
 
     @contextmanager
     def read(self) -> Generator[Connection]:

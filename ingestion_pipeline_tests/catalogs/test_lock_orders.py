@@ -29,11 +29,13 @@ from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
 from ingestion_pipeline.systems import declared
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import BOT_WALL, Permanent
+from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.crawlers import a_catalog
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,
+    as_of_large_tables,
     is_taken_meanwhile,
     locked_meanwhile,
     moved_behind,
@@ -57,13 +59,17 @@ def two(some: Extracting) -> Extracting:
 
 def opened(some: Extracting, *ids: int) -> list[PageWork]:
     """The roots of these extractions, claimed and opened."""
-    for id_ in ids:
-        some.task(id_, "/")
-    found = Worker(some.shop.store, lease_seconds=60).claim(Wanted(kind=FETCH_PAGE), limit=9)
+    found = claimed(some, *ids)
     with some.shop.store.begin() as connection:
         archive = SnapshotArchive(some.shop.store, some.shop.content)
         works = CatalogSystem().open_pages(connection, found, archive=archive)
     return [one for one in works if isinstance(one, PageWork)]
+
+
+def claimed(some: Extracting, *ids: int) -> list[Task]:
+    for id_ in ids:
+        some.task(id_, "/")
+    return Worker(some.shop.store, lease_seconds=60).claim(Wanted(kind=FETCH_PAGE), limit=9)
 
 
 def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: Extracting) -> None:
@@ -121,13 +127,16 @@ def test_extractions_whose_first_pages_are_opened_are_locked_in_one_order(two: E
         two.begin({}, root="WAITING", source_id=one, status="WAITING") for one in (A, B)
     )
     moved_behind(two.shop.store, extractions, first)
+    found = claimed(two, first, second)
+    archive = SnapshotArchive(two.shop.store, two.shop.content)
+
+    def open_both(connection: Connection) -> None:
+        as_of_large_tables(connection)
+        CatalogSystem().open_pages(connection, found, archive=archive)
 
     every = select(extractions.c.id)
     held = every.where(extractions.c.id == second)
-    has = locked_meanwhile(
-        two.shop.store, lambda _: opened(two, first, second), held=held, among=every
-    )
-    assert has == [first]
+    assert locked_meanwhile(two.shop.store, open_both, held=held, among=every) == [first]
 
 
 def test_extractions_begin_in_one_order_whoever_asks_for_them(two: Extracting) -> None:

@@ -1,4 +1,4 @@
-"""Polls, listings, companies: whoever judges, scores or gives up has them in one order."""
+"""Polls, listings, companies: whoever judges or gives up has them in one order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.work import ListingGone
 from ingestion_pipeline.companies.outcomes import NotDone
 from ingestion_pipeline.companies.records import analysis_task
-from ingestion_pipeline.companies.rescoring import rescore
 from ingestion_pipeline.companies.states import COMPANY
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -28,12 +27,7 @@ from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.matching.listings import a_profile
-from ingestion_pipeline_tests.lock_orders import (
-    ON_POSTGRES,
-    as_of_large_tables,
-    locked_meanwhile,
-    moved_behind,
-)
+from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
 from ingestion_pipeline_tests.pollers import a_shop, given_sources
 
 pytestmark = ON_POSTGRES
@@ -41,25 +35,11 @@ ACME = "company:acme"
 COMPANIES = select(companies.c.id)
 
 
-def given_companies(store: Store, *ids: str) -> None:
+def given_company(store: Store, id_: str) -> None:
     common = {"status": "active", "quality": {}, "discovered_by": "operator", "tracking_id": "t"}
     times = {"created_at": NOON, "updated_at": NOON}
     with store.begin() as connection:
-        for id_ in ids:
-            row = {"id": id_, "tech_stack": {}, "score": 1, "score_parts": {}, "scored_as": "old"}
-            connection.execute(insert(companies).values(row | common | times))
-
-
-def test_companies_are_scored_anew_in_one_order(store: Store, settings: Settings) -> None:
-    given_companies(store, "acme", "bolt")
-    moved_behind(store, companies, "acme")
-
-    def score(connection: Connection) -> None:
-        as_of_large_tables(connection)
-        rescore(connection, settings, now=NOON)
-
-    held = COMPANIES.where(companies.c.id == "bolt")
-    assert locked_meanwhile(store, score, held=held, among=COMPANIES) == ["acme"]
+        connection.execute(insert(companies).values({"id": id_} | common | times))
 
 
 def test_who_gives_a_company_up_has_its_poll_before_its_record(
@@ -67,7 +47,7 @@ def test_who_gives_a_company_up_has_its_poll_before_its_record(
 ) -> None:
     kind = {"kind": Kind.COMPANY, "platform": "page", "series": None}
     given_sources(store, a_definition(id=ACME, url="http://acme.test/", company="acme", **kind))
-    given_companies(store, "acme")
+    given_company(store, "acme")
     with store.begin() as connection:
         source = sources_by_id(connection, [ACME])[ACME]
         insert_tasks(connection, [analysis_task("acme", source.url, now=now)], now=now)

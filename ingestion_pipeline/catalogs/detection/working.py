@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from sqlalchemy import Connection
+
 from ingestion_pipeline.catalogs.detection.asking import ModelVoters
 from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
@@ -261,7 +263,7 @@ class DetectionSlice:
     def _write(
         self, results: Sequence[Result], left: Mapping[str, Visited]
     ) -> tuple[dict[str, int], list[datetime]]:
-        with self._shop.store.begin() as connection:
+        def write(connection: Connection) -> tuple[dict[str, int], list[datetime]]:
             now = self._shop.store.clock.now(connection)
             free = next_allowed_at(left, now)
             written = write_results(
@@ -272,7 +274,9 @@ class DetectionSlice:
                 random=self._shop.random,
             )
             self._hosts.release(connection, left, free, now=now)
-        return written
+            return written
+
+        return self._shop.store.write(write)
 
 
 async def detect_slice(

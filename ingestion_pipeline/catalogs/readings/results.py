@@ -102,9 +102,12 @@ def _commit_alone(shop: Workshop, one: ReadResult) -> WrittenReadings:
 def _commit(shop: Workshop, results: Sequence[ReadResult]) -> WrittenReadings:
     if not results:
         return WrittenReadings()
-    with shop.store.begin() as connection:
+
+    def write(connection: Connection) -> WrittenReadings:
         now = shop.store.clock.now(connection)
         return _Flush(connection, shop, now=now).write(results)
+
+    return shop.store.write(write)
 
 
 class _Flush:

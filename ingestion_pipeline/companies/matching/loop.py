@@ -39,7 +39,7 @@ from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
 from ingestion_pipeline.pages.page import NewPage
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.slice_time import SliceTime
@@ -269,12 +269,7 @@ class ListingSlice:
                 self._counts += written.counts
                 self._time.expect(written.again_at)
             if left:
-                await asyncio.to_thread(self._release, left)
-
-    def _release(self, left: Mapping[str, Visited]) -> None:
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            self._hosts.release(connection, left, next_allowed_at(left, now), now=now)
+                await asyncio.to_thread(self._hosts.let_go, left)
 
 
 def _is_to_scrape(work: ListingWork) -> bool:

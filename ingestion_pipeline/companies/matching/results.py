@@ -106,9 +106,11 @@ def _commit_alone(shop: Workshop, rules: Rules, one: Result) -> Written:
 
 
 def _commit(shop: Workshop, rules: Rules, results: Sequence[Result]) -> Written:
-    with shop.store.begin() as connection:
+    def write(connection: Connection) -> Written:
         now = shop.store.clock.now(connection)
         return _Flush(connection, shop, rules, now=now).write(results)
+
+    return shop.store.write(write)
 
 
 class _Flush:

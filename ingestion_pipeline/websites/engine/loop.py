@@ -19,9 +19,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 
+from sqlalchemy import Connection
+
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
 from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store.clock import SteadyClock
@@ -250,11 +252,13 @@ class AnalysisSlice:
             self._count(await asyncio.to_thread(self._write, failed))
 
     def _write(self, result: PhaseResult) -> Written:
-        with self._shop.store.begin() as connection:
+        def write(connection: Connection) -> Written:
             now = self._shop.store.clock.now(connection)
             return write_result(
                 connection, result, now=now, settings=self._shop.settings, random=self._shop.random
             )
+
+        return self._shop.store.write(write)
 
     def _count(self, written: Written) -> None:
         self.counts[written.word] += 1
@@ -269,12 +273,7 @@ class AnalysisSlice:
     async def _release_hosts(self) -> None:
         async with self._hosts.letting_go() as left:
             if left:
-                await asyncio.to_thread(self._release, left)
-
-    def _release(self, left: Mapping[str, Visited]) -> None:
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            self._hosts.release(connection, left, next_allowed_at(left, now), now=now)
+                await asyncio.to_thread(self._hosts.let_go, left)
 
 
 def _worker_lost(item: ClaimedPhase) -> Permanent:
