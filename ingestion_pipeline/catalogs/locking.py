@@ -7,9 +7,10 @@
 | cancel, resume, retry, replay | first | then | then all of them |
 | pages claimed and opened | first, if it waits | then | - (a claim is a transaction apart) |
 
-After these come the source's poll (`lock_polls`) and the source, as whoever polls has them. Whoever
-holds a task's row must not ask for its extraction's: the other way round two transactions would
-wait for each other, and PostgreSQL ends one of them.
+It is the beginning of the order of `store.locking`. After these come the source's poll
+(`lock_polls`) and the source, as whoever polls has them. Whoever holds a task's row must not ask
+for its extraction's: the other way round two transactions would wait for each other, and PostgreSQL
+ends one of them.
 """
 
 from __future__ import annotations

@@ -285,11 +285,12 @@ def disable(*, source_id: str, reason: str) -> None:
 
     Whatever its file says. Jobs that only this board lists are closed.
     """
-    from ingestion_pipeline.companies.boards.unwatched import close_unwatched
+    from ingestion_pipeline.companies.boards.unwatched import close_unwatched, lock_board
     from ingestion_pipeline.sources import registry
 
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
+        lock_board(connection, source_id)
         registry.disable(connection, source_id, actor=actor(), reason=reason, now=now)
         closed = close_unwatched(
             connection, now=now, settings=settings, actor=actor(), only=source_id
@@ -302,11 +303,12 @@ def disable(*, source_id: str, reason: str) -> None:
 @click.argument("source_id", metavar="ID")
 def remove(*, source_id: str) -> None:
     """Poll a source never again; its rows stay."""
-    from ingestion_pipeline.companies.boards.unwatched import close_unwatched
+    from ingestion_pipeline.companies.boards.unwatched import close_unwatched, lock_board
     from ingestion_pipeline.sources import registry
 
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
+        lock_board(connection, source_id)
         registry.remove(connection, source_id, actor=actor(), now=now)
         closed = close_unwatched(
             connection, now=now, settings=settings, actor=actor(), only=source_id

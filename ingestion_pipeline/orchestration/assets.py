@@ -14,8 +14,10 @@ from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.sources.refresh import refresh_source
 from ingestion_pipeline.sources.registry import enable
+from ingestion_pipeline.sources.reported import lock_sources
 from ingestion_pipeline.systems import approval_problems, definition_check
 from ingestion_pipeline.systems import declared as declare
 
@@ -86,6 +88,9 @@ def _approve(shop: Workshop, waiting: list[Source]) -> list[str]:
     bad: list[str] = []
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
+        ids = [source.id for source in waiting]
+        lock_polls(connection, ids)  # of all, before the first is enabled
+        lock_sources(connection, ids)
         for source in waiting:
             if problems := approval_problems(source, shop.settings.sources):
                 bad += [f"{source.id}: {problem}" for problem in problems]

@@ -110,8 +110,8 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
         context.log.warning("not imported: %s", problem)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        told = declare(connection, result.recipients, now=now)
         ensure_all(connection, now=now)
+        told = declare(connection, result.recipients, now=now)
     context.log.info("source files: %s, recipients: %s", result.registered, told)
 
 

@@ -159,6 +159,9 @@ def _remember_readings(shop: Workshop, read: Sequence[tuple[BatchItem, str]]) ->
     columns = {"batch_id": String(36), "task_id": Id, "reading": String(64)}
     rows = [(item.batch_id, item.task.id, reading) for item, reading in read]
     with shop.store.begin() as connection:
+        claims.set_stage(
+            connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted"
+        )
         given = row_source(connection, columns, rows, "given")
         connection.execute(
             update(batch_items)
@@ -166,9 +169,6 @@ def _remember_readings(shop: Workshop, read: Sequence[tuple[BatchItem, str]]) ->
                 batch_items.c.batch_id == given.c.batch_id, batch_items.c.task_id == given.c.task_id
             )
             .values(reading=given.c.reading)
-        )
-        claims.set_stage(
-            connection, [(item.task.id, item.task.fence) for item, _ in read], "extracted"
         )
 
 

@@ -33,6 +33,7 @@ from ingestion_pipeline.pages.poll_results import PageRef
 from ingestion_pipeline.pages.workshop import our_own_disk
 from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import snapshots
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
@@ -219,6 +220,7 @@ def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:
     }
     rows = [(page.known.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)]
     if rows:
+        lock_rows(connection, snapshots.c.id, [row[0] for row in rows])
         given = row_source(connection, columns, rows, "given")
         connection.execute(
             update(snapshots)

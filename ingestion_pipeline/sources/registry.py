@@ -89,9 +89,7 @@ def register(
 ) -> Registered:
     """Every definition has its row and, if enabled, its poll task; a new one is due now."""
     added = updated = 0
-    every = [one.id for one in definitions]
-    lock_polls(connection, every)
-    lock_rows(connection, sources.c.id, every)
+    lock_polls(connection, [one.id for one in definitions])
     in_order = sorted(definitions, key=lambda one: one.id)
     for start in range(0, len(in_order), REGISTER_BATCH):
         batch = in_order[start : start + REGISTER_BATCH]
@@ -200,12 +198,12 @@ def _update_changed(
         name: case((content_differs, null()), else_=sources.c[name])
         for name in ("etag", "last_modified", "content_hash", "rhythm")
     }
+    is_changed = or_(_differs(given, _OWNED), tier_differs, switched_on, switched_off)
+    changed = select(sources.c.id).join(given, given.c.id == sources.c.id).where(is_changed)
+    lock_rows(connection, sources.c.id, connection.execute(changed).scalars().all())
     statement = (
         update(sources)
-        .where(
-            sources.c.id == given.c.id,
-            or_(_differs(given, _OWNED), tier_differs, switched_on, switched_off),
-        )
+        .where(sources.c.id == given.c.id, is_changed)
         .values(
             {name: given.c[name] for name in _OWNED}
             | forget

@@ -28,7 +28,6 @@ from sqlalchemy import (
     or_,
     select,
     true,
-    tuple_,
     update,
 )
 from sqlalchemy.sql.dml import ReturningUpdate
@@ -336,7 +335,5 @@ def tasks_by_id(connection: Connection, ids: Collection[int]) -> dict[int, Task]
 
 def set_stage(connection: Connection, claimed: Collection[tuple[int, int]], stage: str) -> None:
     """Remember how far the work came, for whoever finds its worker dead."""
-    pairs = list(claimed)
-    connection.execute(
-        update(tasks).where(tuple_(tasks.c.id, tasks.c.fence).in_(pairs)).values(stage=stage)
-    )
+    mine = held(connection, claimed)  # in one order, as the heartbeat has them
+    connection.execute(update(tasks).where(tasks.c.id.in_(mine)).values(stage=stage))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 from random import Random
 
-from sqlalchemy import Connection, insert, select, text
+import pytest
+from sqlalchemy import Connection, insert, select, text, update
 
 from ingestion_pipeline.companies.boards.rows import LOCK
 from ingestion_pipeline.companies.ending import write_outcome
@@ -19,13 +21,14 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import companies, job_listings, tasks
+from ingestion_pipeline.store.tables import companies, job_listings, sources, tasks
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import a_profile
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
 from ingestion_pipeline_tests.pollers import a_shop, given_sources
@@ -33,6 +36,7 @@ from ingestion_pipeline_tests.pollers import a_shop, given_sources
 pytestmark = ON_POSTGRES
 ACME = "company:acme"
 COMPANIES = select(companies.c.id)
+BOARD_WRITES = text(f"SELECT pg_advisory_xact_lock({LOCK})")
 
 
 def given_company(store: Store, id_: str) -> None:
@@ -62,6 +66,23 @@ def test_who_gives_a_company_up_has_its_poll_before_its_record(
     assert locked_meanwhile(store, write, held=poll, among=COMPANIES) == []
 
 
+@pytest.mark.parametrize("command", ["disable", "remove"])
+def test_a_board_that_is_disabled_is_not_held_while_listings_are_waited_for(
+    store: Store, database_url: str, tmp_path: Path, command: str
+) -> None:
+    board = {"kind": Kind.JOB_BOARD, "platform": "greenhouse", "series": None}
+    given_sources(store, a_definition(id="job_board:a", url="http://a.test/", **board))
+    where = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_DATABASE_URL": database_url}
+    with store.begin() as connection:
+        connection.execute(update(sources).values(record_count=1))
+
+    def stop(_: Connection) -> None:
+        Ingest(where).done("sources", command, "job_board:a")
+
+    every = select(sources.c.id)
+    assert locked_meanwhile(store, stop, held=BOARD_WRITES, among=every) == []
+
+
 def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
     store: Store, settings: Settings, now: datetime
 ) -> None:
@@ -80,6 +101,5 @@ def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
     def write(_: Connection) -> None:
         write_results(a_shop(store, settings), rules, [gone])
 
-    board = text(f"SELECT pg_advisory_xact_lock({LOCK})")
     every = select(job_listings.c.id)
-    assert locked_meanwhile(store, write, held=board, among=every) == []
+    assert locked_meanwhile(store, write, held=BOARD_WRITES, among=every) == []

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -17,7 +18,7 @@ from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_all
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.store import Store
+from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import hosts
 from ingestion_pipeline.work.worker import Worker
@@ -167,6 +168,25 @@ def test_hosts_are_locked_in_one_order_whichever_has_news(
             assert row_of(store).robots is not None
 
     asyncio.run(story())
+
+
+@ON_POSTGRES
+def test_a_host_that_cannot_be_released_ends_with_its_lease_and_not_the_run(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime, database_url: str
+) -> None:
+    hasty = open_store(f"{database_url}&options=-clock_timeout%3D50", clock=store.clock)
+
+    async def story() -> None:
+        async with a_run(replace(shop, store=hasty), web, now) as run:
+            with store.begin() as another:
+                lock_hosts(another, ["a.test"])
+                await asyncio.to_thread(run.hosts.let_go, {"a.test": run.own})
+            assert row_of(store, "a.test").lease_owner == run.owner
+            await asyncio.to_thread(run.hosts.let_go, {"a.test": run.own})
+            assert row_of(store, "a.test").lease_owner is None
+
+    asyncio.run(story())
+    hasty.close()
 
 
 async def until_true(is_so: Callable[[], bool], patience_seconds: float = 5.0) -> None:

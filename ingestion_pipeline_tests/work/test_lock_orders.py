@@ -1,4 +1,4 @@
-"""Dead letters are locked by their tasks, whoever buries or discards them."""
+"""Tasks by id, as the heartbeat has them, and dead letters by their tasks."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import dead_letters
+from ingestion_pipeline.store.tables import dead_letters, tasks
+from ingestion_pipeline.work.claims import Wanted, set_stage
 from ingestion_pipeline.work.dead_letters import Burial, bury, discard
 from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline_tests.builders import a_task
-from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, as_of_large_tables, locked_meanwhile
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline_tests.builders import a_new_task, a_task
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    as_of_large_tables,
+    locked_meanwhile,
+    moved_behind,
+)
 from ingestion_pipeline_tests.pollers import rows
 
 pytestmark = ON_POSTGRES
+CLAIMED = select(tasks.c.id)
 GONE = Permanent("it answered 410", code="http_410")
 OF_TASKS = select(dead_letters.c.task_id)
 
@@ -26,6 +35,24 @@ def bury_two(store: Store, now: datetime) -> list[Burial]:
         with store.begin() as connection:
             bury(connection, [one], now=now)
     return burials
+
+
+def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(
+    store: Store, now: datetime
+) -> None:
+    with store.begin() as connection:
+        new = [a_new_task(dedupe_key=name) for name in ("one", "two")]
+        insert_tasks(connection, new, now=now)
+    claimed = Worker(store, lease_seconds=60).claim(Wanted(kind="poll"), limit=2)
+    first, second = sorted(task.id for task in claimed)
+    moved_behind(store, tasks, first)
+
+    def remember(connection: Connection) -> None:
+        as_of_large_tables(connection)
+        set_stage(connection, [(task.id, task.fence) for task in claimed], "extracted")
+
+    held = CLAIMED.where(tasks.c.id == second)
+    assert locked_meanwhile(store, remember, held=held, among=CLAIMED) == [first]
 
 
 def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:

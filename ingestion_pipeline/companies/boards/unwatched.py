@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, updat
 from ingestion_pipeline.companies.boards import rows
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import listing_sources, sources
@@ -27,6 +28,16 @@ def is_any_unwatched(connection: Connection, *, now: datetime, settings: Setting
     """Whether `close_unwatched` would close anything; one question, by few rows."""
     query = select(sources.c.id).where(_is_unwatched(now, settings)).limit(1)
     return connection.execute(query).first() is not None
+
+
+def lock_board(connection: Connection, source_id: str) -> None:
+    """Its poll, then listings: to be called before its source is changed in the same transaction.
+
+    So has them whoever polls a board; a source comes last, and is not held while these are waited
+    for.
+    """
+    lock_polls(connection, [source_id])
+    rows.lock_listings(connection)
 
 
 def close_unwatched(
