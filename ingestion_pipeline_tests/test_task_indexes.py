@@ -11,7 +11,7 @@ from sqlalchemy import Connection, bindparam, event, inspect, text
 
 from ingestion_pipeline.notices import tasks as delivering
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.polls import lock_polls
+from ingestion_pipeline.sources.polls import interrupt_polls
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.upkeep.keeping import SWEEPS
@@ -78,7 +78,7 @@ USED_BY: dict[str, Callable[[Connection], object]] = {
     "ix_tasks_due": claim,
     "uq_tasks_active": lambda c: delivering.cancel(c, "ann", now=NOON),
     "ix_tasks_frontier": lambda c: claim(c, FRONTIER),
-    "ix_tasks_source": lambda c: lock_polls(c, ["series:7"]),
+    "ix_tasks_source": lambda c: interrupt_polls(c, ["series:7"], now=NOON),
     "ix_tasks_spawned": spawn_one,
     "ix_tasks_ended": lambda c: SWEEPS["finished_tasks"](c, Settings(), NOON),
 }

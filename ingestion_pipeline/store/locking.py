@@ -10,7 +10,10 @@ takes several steps locks all rows of a table before the first of them.
    `website_analyses`, and what belongs to them
 4. `recipients`, `follows`, `outbox`, `notices`
 5. `snapshots`, `sources`
-6. `dead_letters`, `hosts`; nobody asks for anything after these
+6. `hosts`; nobody asks for anything after these
+
+A dead letter belongs to its task: only who discards letters meets another's, and he asks for nothing
+else. New rows of `tasks`, `outbox` and `audit_log` are one's own until the transaction ends.
 
 Two exceptions, each a class of rows of its own: polls are asked for after an extraction's tasks,
 and an expansion of the outbox asks for `deliver` tasks last, whose deliverers took theirs first.
