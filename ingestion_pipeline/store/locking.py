@@ -12,7 +12,7 @@ takes several steps locks all rows of a table before the first of them.
 5. `snapshots`, `sources`
 6. `hosts`; nobody asks for anything after these
 
-A dead letter belongs to its task: only who discards letters meets another's, and he asks for nothing
+A dead letter belongs to its task: only who discards letters meets another's, and asks for nothing
 else. New rows of `tasks`, `outbox` and `audit_log` are one's own until the transaction ends.
 
 Two exceptions, each a class of rows of its own: polls are asked for after an extraction's tasks,

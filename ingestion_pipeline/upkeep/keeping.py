@@ -220,7 +220,7 @@ def _ingestions(connection: Connection, settings: Settings, now: datetime) -> in
         .order_by(ingestions.c.ingested_at)
         .limit(INGESTIONS_AT_ONCE)
     )
-    return connection.execute(delete(ingestions).where(ingestions.c.id.in_(old))).rowcount
+    return connection.execute(delete_unlocked(ingestions, ingestions.c.id.in_(old))).rowcount
 
 
 def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
