@@ -181,7 +181,7 @@ def say_matches(connection: Connection, company_sources: Sequence[str]) -> None:
         Column("reason", is_flexible=True),
     ]
     if not found:
-        say("no matches; `ingest matches explain ID` says why a listing is none")
+        say("no matches; `ingest explain job_listings:ID` says why one is none")
         return
     best = sorted(found, key=lambda one: (-one["score"], one["listing_id"]))
     say_table(columns, [[one[name] for name in shown] for one in best])

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ingestion_pipeline.cli.judgement import say_judgement
 from ingestion_pipeline.cli.opening import opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, cell, say, say_json, say_table, shortened
@@ -14,6 +15,7 @@ from ingestion_pipeline.cli.output import Column, cell, say, say_json, say_table
 if TYPE_CHECKING:
     from ingestion_pipeline.exports.lineage import Field, Lineage
 
+BY_VALUE = "value"  # the quote words it otherwise
 SHOWN = 60  # characters of a value
 
 
@@ -21,16 +23,21 @@ SHOWN = 60  # characters of a value
 @click.argument("row", metavar="ROW")
 @json_option
 def explain(*, row: str, as_json: bool) -> None:
-    """Show where ROW comes from, hop by hop.
+    """Show where ROW comes from, hop by hop, and how a listing was judged.
 
     ROW is chapters:ID, chapter_sources:ID, job_listings:ID, job_matches:ID or data_items:ID, with
     the id that exports and lists show (item_id of an item). A hop that is not known says why.
     """
-    from ingestion_pipeline.exports.explaining import explain_row
+    explain_row(row, as_json=as_json)
+
+
+def explain_row(row: str, *, as_json: bool) -> None:
+    """Print all that is known of the row."""
+    from ingestion_pipeline.exports import explaining
     from ingestion_pipeline.pages.content import ContentStore
 
     with opened() as (settings, store), store.read() as connection:
-        found = explain_row(connection, ContentStore(settings.home / "content"), row)
+        found = explaining.explain_row(connection, ContentStore(settings.home / "content"), row)
     if as_json:
         say_json(asdict(found))
     else:
@@ -49,6 +56,8 @@ def _say(found: Lineage) -> None:
         said = ", ".join(f"{name} {cell(value)}" for name, value in known.items())
         mark = "" if hop.is_known else "not known: "
         say(f"-> {hop.name}: {mark}{hop.said}{f' ({said})' if said else ''}")
+    if found.judgement is not None:
+        say_judgement(found.judgement)
 
 
 def _cells(one: Field) -> list[str]:
@@ -57,5 +66,7 @@ def _cells(one: Field) -> list[str]:
         return [one.name, value, one.why or "-", "-"]
     place = one.place
     span = f"{place['start']}-{place['end']}" if place.get("start") is not None else ""
-    where = " ".join(str(part) for part in (place.get("path"), span, f"of {place['of']}") if part)
+    by = "by its value" if place.get("by") == BY_VALUE else None
+    of = f"of snapshot {place['snapshot']}" if "snapshot" in place else f"of {place['of']}"
+    where = " ".join(str(part) for part in (place.get("path"), span, of, by) if part)
     return [one.name, value, where, shortened(cell(place.get("quote")), SHOWN)]

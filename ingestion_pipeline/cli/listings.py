@@ -109,7 +109,7 @@ def show(*, listing_id: int, as_json: bool) -> None:
         say(f"\nmatch ({row['match']['status']}): {row['match']['reason']}")
     if row["description"]:
         say(f"\n{row['description'][:MOST_SHOWN]}")
-    say(f"\n`ingest matches explain {listing_id}` says how it was judged")
+    say(f"\n`ingest explain job_listings:{listing_id}` says how it was judged, and by which text")
 
 
 def _link(one: Mapping[str, Any]) -> list[object]:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from ingestion_pipeline.cli.explain import explain_row
 from ingestion_pipeline.cli.opening import opened
 from ingestion_pipeline.cli.options import json_option
-from ingestion_pipeline.cli.output import Column, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.output import Column, say, say_json, say_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from ingestion_pipeline.settings import Settings
 
 
@@ -65,46 +64,5 @@ def _advice(settings: Settings) -> str:
 @click.argument("listing_id", metavar="ID", type=int)
 @json_option
 def explain(*, listing_id: int, as_json: bool) -> None:
-    """Show how listing ID was judged, point by point."""
-    from ingestion_pipeline.companies.matching.reporting import explained
-
-    with opened() as (_, store), store.read() as connection:
-        row = dict(explained(connection, listing_id))
-    if as_json:
-        say_json(row)
-        return
-    names = ("title", "company_name", "url", "source_id", "status", "verdict", "judged_at")
-    say_facts({name.replace("_", " "): row[name] for name in names if row[name] is not None})
-    if row["verdict"] is None:
-        say("\nnot judged yet; `ingest dead-letters list` shows whether it failed")
-    _say_filter(row["filter_result"] or {})
-    _say_match(row["match_result"] or {})
-    say(f"\n`ingest explain job_listings:{listing_id}` shows where it comes from")
-
-
-def _say_filter(result: Mapping[str, Any]) -> None:
-    if not result:
-        return
-    passed = "passed" if result["passed"] else f"rejected by {result['rejected_by']}"
-    say(f"\nfilter: {passed}, {result.get('strikes', 0)} strikes")
-    items: list[dict[str, Any]] = result["items"]
-    if items:
-        columns = [
-            Column("category"),
-            Column("name"),
-            Column("points", is_number=True),
-            Column("reason", is_flexible=True),
-            Column("detail", is_flexible=True),
-        ]
-        shown = ("category", "name", "points", "reason", "detail")
-        say_table(columns, [[item.get(name, "") for name in shown] for item in items])
-
-
-def _say_match(result: Mapping[str, Any]) -> None:
-    if not result:
-        return
-    verdict = "a match" if result["is_match"] else "no match"
-    say(f"\nscore: {result['score']} of 100, {verdict} (from {result['threshold']} on)")
-    say(result["reason"])
-    for one in result["adjustments"]:
-        say(f"  {one['points']:+d} {one['name']}: {one['reason']}")
+    """Show how listing ID was judged: what `ingest explain job_listings:ID` shows."""
+    explain_row(f"job_listings:{listing_id}", as_json=as_json)

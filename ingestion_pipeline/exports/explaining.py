@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, select
 
+from ingestion_pipeline.companies.matching.reporting import explained
 from ingestion_pipeline.companies.matching.terms import Text
 from ingestion_pipeline.exports.lineage import (
     BEFORE,
@@ -18,6 +19,7 @@ from ingestion_pipeline.exports.lineage import (
     Hop,
     Lineage,
     Traced,
+    detail_hop,
     hops_of,
     row_of,
     snapshot_row,
@@ -29,7 +31,9 @@ from ingestion_pipeline.reading.locating import QUOTED, Body, Place, body_of, lo
 from ingestion_pipeline.store import tables
 
 _ROW = re.compile(r"([a-z_]+):([0-9]{1,18})")
+_LISTED = {"job_matches": "`ingest matches list`", "job_listings": "`ingest listings list`"}
 _DERIVED = "the body words it otherwise: it was put together or converted"
+_NO_DATE = "normalised: no text near the record, read as a date, gives it"
 _NOT_FOUND = "the stored body does not state it"
 
 
@@ -56,7 +60,7 @@ def explain_row(connection: Connection, content: ContentStore, name: str) -> Lin
 
 
 def _missing(table: str, row_id: int) -> UnknownRow:
-    listed = "`ingest matches list`" if table == "job_matches" else f"`ingest export {table}`"
+    listed = _LISTED.get(table, f"`ingest export {table}`")
     return UnknownRow(f"there is no row {table}:{row_id}; {listed} shows the ids there are")
 
 
@@ -117,7 +121,46 @@ def _listing(connection: Connection, content: ContentStore, row_id: int) -> Line
     facts = {"source_id": row["source_id"], "status": row["status"], "verdict": row["verdict"]}
     anchors = [*own, *(one for one in (row["url"], row["title"]) if one)]
     name = f"job_listings:{row_id}"
-    return _told_by_body(connection, content, name, facts, traced, anchors, values)
+    told = _told_by_body(connection, content, name, facts, traced, anchors, values)
+    if row["detail_snapshot_id"] is not None:
+        told = _with_detail(connection, content, told, row["detail_snapshot_id"], anchors)
+    return replace(told, judgement=dict(explained(connection, row_id)))
+
+
+def _with_detail(
+    connection: Connection,
+    content: ContentStore,
+    told: Lineage,
+    snapshot_id: int,
+    anchors: Sequence[str],
+) -> Lineage:
+    """What the list does not state, and the text, are looked for on the job's own page."""
+    row = snapshot_row(connection, snapshot_id)
+    body = _body(content, row)
+    wanted = {one.name: one.value for one in told.fields if _may_be_of_detail(one)}
+    found = locate(body, anchors, wanted, now=_fetched(row)) if body is not None else {}
+    places = {name: place for name, place in found.items() if place is not None}
+    fields = [
+        Field(
+            name=one.name,
+            value=one.value,
+            place={**_told(places[one.name]), "snapshot": snapshot_id},
+        )
+        if one.name in places
+        else one
+        for one in told.fields
+    ]
+    # Behind the list's own hops: snapshot and fetch say where the list was got.
+    hops = [*told.hops, detail_hop(content, row)]
+    return replace(told, fields=fields, hops=hops)
+
+
+def _may_be_of_detail(one: Field) -> bool:
+    return one.place is None or one.name == "description"
+
+
+def _fetched(row: RowMapping | None) -> datetime | None:
+    return None if row is None else row["fetched_at"]
 
 
 def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineage:
@@ -140,6 +183,7 @@ def _match(connection: Connection, content: ContentStore, row_id: int) -> Lineag
         facts=facts,
         fields=[*skills, *told.fields],
         hops=[judged, *told.hops],
+        judgement=told.judgement,
     )
 
 
@@ -228,15 +272,23 @@ def _told_by_body(
     places: dict[str, Place | None] = dict.fromkeys(stated)
     for snapshot_id in traced.snapshot_ids:  # a listing may have pages: the one that says most
         body = _body(content, snapshot_row(connection, snapshot_id))
-        found = locate(body, anchors, stated) if body is not None else {}
+        found = locate(body, anchors, stated, now=traced.fetched_at) if body is not None else {}
         if _count(found) > _count(places):
             chosen, places = snapshot_id, found
         if _count(places) == len(stated):
             break
-    why = _DERIVED if any(places.values()) else _NOT_FOUND
-    fields = [_field(key, value, places[key], why) for key, value in stated.items()]
+    fields = [
+        _field(key, value, places[key], _why(value, any(places.values())))
+        for key, value in stated.items()
+    ]
     hops = hops_of(connection, content, traced, chosen)
     return Lineage(row=name, facts=facts, fields=fields, hops=hops)
+
+
+def _why(value: object, is_there: bool) -> str:  # noqa: FBT001 - of the record
+    if not is_there:
+        return _NOT_FOUND
+    return _NO_DATE if isinstance(value, datetime) else _DERIVED
 
 
 def _count(places: Mapping[str, Place | None]) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, select
@@ -47,6 +48,7 @@ class Lineage:
     facts: Mapping[str, Any]
     fields: Sequence[Field]
     hops: Sequence[Hop]
+    judgement: Mapping[str, Any] | None = None  # of a listing: verdict, filter, score
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class Traced:
     config_version: int | None
     is_kept: bool  # whether the row is of the time since lineage is kept
     steps: Sequence[Hop] = ()
+    fetched_at: datetime | None = None  # what "yesterday" was counted from
 
 
 def row_of(connection: Connection, table: Table, row_id: int) -> RowMapping | None:
@@ -99,6 +102,7 @@ def traced_by_poll(connection: Connection, source_id: str, ingestion_id: int | N
         config_version=poll["config_version"],
         is_kept=True,
         steps=[hop],
+        fetched_at=poll["fetched_at"],
     )
 
 
@@ -136,6 +140,16 @@ def _snapshot(content: ContentStore, traced: Traced, row: RowMapping | None) -> 
     facts |= {"bytes": row["size_bytes"], "type": row["content_type"]}
     said = f"snapshot {row['id']}" if is_there else "its body is not in the content store any more"
     return Hop(name="snapshot", is_known=is_there, said=said, facts=facts)
+
+
+def detail_hop(content: ContentStore, row: RowMapping | None) -> Hop:
+    """The record's own page, which was read besides the list."""
+    if row is None:
+        return Hop(name="detail page", is_known=False, said=CLEARED)
+    is_there = content.has(row["body_hash"]) if row["body_hash"] else False
+    facts = {"id": row["id"], "url": row["url"], "at": row["fetched_at"], "run": row["run_id"]}
+    said = f"snapshot {row['id']}" if is_there else "its body is not in the content store any more"
+    return Hop(name="detail page", is_known=is_there, said=said, facts=facts)
 
 
 def _fetch(row: RowMapping | None) -> Hop:

@@ -18,23 +18,30 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.stated_dates import MOST_CHARACTERS, find_date, means
 
 QUOTED = 80  # characters of a quote
 _TAGS = re.compile(r"<[^<>]*>")
 _MARKS = re.compile(r"[*_#`\[\]()>|\\\n]+")  # what Markdown adds to the words of a page
 _DIGITS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
+BY_VALUE = "value"
+_SEARCHED = 2_000  # characters before and behind an anchor in which a record states its date
 _WORDS = 12  # characters that a part of a long text needs to be told by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where it stands: `path` in JSON, else from `start` to `end`; `of` names what these count."""
+    """Where it stands: `path` in JSON, else from `start` to `end`; `of` names what these count.
+
+    Found `by` its value, the quote is the original wording of what was normalised.
+    """
 
     quote: str
     of: str
     path: str | None = None
     start: int | None = None
     end: int | None = None
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,25 +64,30 @@ def body_of(body: bytes, content_type: str | None) -> Body:
 
 
 def locate(
-    body: Body, anchors: Sequence[str], values: Mapping[str, object]
+    body: Body,
+    anchors: Sequence[str],
+    values: Mapping[str, object],
+    *,
+    now: datetime | None = None,
 ) -> dict[str, Place | None]:
     """Each value's place in the record that the anchors name; None where it is not stated so.
 
-    A record that no anchor is found of is not there: all its values are None.
+    A record that no anchor is found of is not there: all its values are None. A date that is worded
+    otherwise is found by its value; `now`, when the body was fetched, is what "2 days ago" means.
     """
     values = {name: _as_number(value) for name, value in values.items()}
     if body.document is not None:
         record = _record(body.document, anchors)
         if record is None:
             return dict.fromkeys(values)
-        return {name: _in_json(record, value) for name, value in values.items()}
+        return {name: _in_json(record, value, now) for name, value in values.items()}
     text = body.text
     words = [re.compile(rf"(?<!\w){re.escape(anchor)}(?!\w)") for anchor in anchors if anchor]
     found = [place for one in words for place in [one.search(text)] if place]
     if not found:
         return dict.fromkeys(values)
     centre = found[0].start()
-    return {name: _in_text(text, value, centre) for name, value in values.items()}
+    return {name: _in_text(text, value, centre, now) for name, value in values.items()}
 
 
 def _as_number(value: object) -> object:
@@ -119,7 +131,7 @@ def _walk(path: str, value: object) -> Iterator[_Record]:
             yield from _walk(f"{path}[{number}]", inner)
 
 
-def _in_json(record: _Record, value: object) -> Place | None:
+def _in_json(record: _Record, value: object, now: datetime | None) -> Place | None:
     scalars = [
         (path, str(inner))
         for path, inner in _walk(*record)
@@ -134,6 +146,24 @@ def _in_json(record: _Record, value: object) -> Place | None:
             if (span := _within(_plain(said), spelled, value)) is not None:
                 quote = _plain(said)[slice(*span)][:QUOTED]
                 return Place(quote=quote, of="value", path=path, start=span[0], end=span[1])
+    if isinstance(value, datetime):
+        return _date_in_json(scalars, value, now)
+    return None
+
+
+def _date_in_json(
+    scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None
+) -> Place | None:
+    """A text that is nothing else than that date, in whatever words; else one within a text."""
+    for path, said in scalars:
+        if len(said) <= MOST_CHARACTERS and means(said, value, now=now):
+            return Place(quote=said, of="body", path=path, by=BY_VALUE)
+    for path, said in scalars:
+        plain = _plain(said)[:_SEARCHED]
+        if (span := find_date(plain, value, now=now)) is not None:
+            quote = plain[slice(*span)]
+            start, end = span
+            return Place(quote=quote, of="value", path=path, start=start, end=end, by=BY_VALUE)
     return None
 
 
@@ -145,7 +175,7 @@ def _within(text: str, spelled: str, value: object) -> tuple[int, int] | None:
     return (at, at + len(_plain(spelled))) if spelled and at >= 0 else None
 
 
-def _in_text(text: str, value: object, centre: int) -> Place | None:
+def _in_text(text: str, value: object, centre: int, now: datetime | None) -> Place | None:
     for spelled in _spellings(value):
         numbers = _numbers(spelled) if isinstance(value, Decimal) else [None]
         spans = (_nearest(text, spelled, centre, one) for one in numbers)
@@ -157,6 +187,15 @@ def _in_text(text: str, value: object, centre: int) -> Place | None:
         if (span := _within(plain, spelled, value)) is not None:
             quote = plain[slice(*span)][:QUOTED]
             return Place(quote=quote, of="text without markup", start=span[0], end=span[1])
+    return _date_near(text, value, centre, now) if isinstance(value, datetime) else None
+
+
+def _date_near(text: str, value: datetime, centre: int, now: datetime | None) -> Place | None:
+    """That date behind the record's anchor, else before it."""
+    for begin, end in ((centre, centre + _SEARCHED), (max(centre - _SEARCHED, 0), centre)):
+        if (span := find_date(text[begin:end], value, now=now)) is not None:
+            start, stop = begin + span[0], begin + span[1]
+            return Place(quote=text[start:stop], of="body", start=start, end=stop, by=BY_VALUE)
     return None
 
 

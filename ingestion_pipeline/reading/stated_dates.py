@@ -28,6 +28,12 @@ _IN_WORDS = re.compile(
 )
 _MAY_BE_DATE = re.compile(rf"{_YEAR}|[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-][0-9]{{2}}")
 MOST_CHARACTERS = 40
+_AGO = re.compile(
+    r"\b(?:[0-9]{1,4}|an?|one) ?(?:sec|min|hour|hr|h|day|d|week|w|month|mo|year|yr|y)(?:ond|ute)?s?"
+    r" ago\b|\b(?:yesterday|today)\b",
+    re.IGNORECASE,
+)
+_MAY_BE_SAID = re.compile(r"[0-9]|ago|yesterday|today", re.IGNORECASE)
 
 Span = tuple[int, int]
 
@@ -60,6 +66,27 @@ class DateFinder:
             if len(asked) > MOST_IN_WORDS:
                 break
         return None
+
+
+def find_date(text: str, value: datetime, *, now: datetime | None) -> Span | None:
+    """Where the text states the day of that moment, or how long before `now` it was."""
+    if (span := DateFinder(text).find(value)) is not None:
+        return span
+    found = (one for one in _AGO.finditer(text) if means(one[0], value, now=now))
+    first = next(found, None)
+    return first.span() if first else None
+
+
+def means(text: str, value: datetime, *, now: datetime | None) -> bool:
+    """Whether the text, read as a date, is that moment, or its day where it states no more."""
+    if not _MAY_BE_SAID.search(text):
+        return False
+    moment = read_date(text, now=now)
+    if moment is None:
+        return False
+    value = value.astimezone(UTC)
+    is_day = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return moment == value or (is_day and moment.date() == value.date())
 
 
 def stated_date(text: str) -> date | None:

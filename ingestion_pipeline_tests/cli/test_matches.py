@@ -64,12 +64,16 @@ def test_no_match_says_what_to_do(ingest: Ingest, profile: Path) -> None:
 def test_a_listing_is_explained_point_by_point(ingest: Ingest, judged: Listings) -> None:
     fits, junior = ingest.done("matches", "explain", "1"), ingest.done("matches", "explain", "2")
 
+    assert fits == ingest.done("explain", "job_listings:1")
     assert "a match (from 80 on)" in fits
+    assert "-> configuration:" in fits
     assert "+15 freshness" in fits
     assert "rejected by seniority" in junior
     assert "you do not want junior" in " ".join(junior.split())
-    assert ingest.json("matches", "explain", "2")["filter_result"]["passed"] is False
-    assert "there is no listing 99" in ingest.refused("matches", "explain", "99")
+    assert ingest.json("matches", "explain", "2")["judgement"]["filter_result"]["passed"] is False
+    assert "there is no row job_listings:99; `ingest listings list`" in ingest.refused(
+        "matches", "explain", "99"
+    )
 
 
 def test_every_mistake_of_a_profile_is_listed(ingest: Ingest, profile: Path) -> None:

@@ -12,7 +12,6 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.store import tables
 
 HOPS = ["snapshot", "fetch", "run", "configuration"]
-CONVERTED = {"published_at", "posted_at"}  # a body may word a date in a way of its own
 
 
 def ten_of_each(connection: Connection, content: ContentStore) -> dict[str, list[Lineage]]:
@@ -31,5 +30,5 @@ def gaps(chain: Lineage) -> list[str]:
     """What is missing of a chain: hops that are not known, fields that no span is found of."""
     hops = {hop.name: hop for hop in chain.hops}
     missing = [name for name in HOPS if name not in hops or not hops[name].is_known]
-    unseen = [one.name for one in chain.fields if one.place is None and one.name not in CONVERTED]
+    unseen = [one.name for one in chain.fields if one.place is None]
     return [f"{chain.row}: {name}" for name in [*missing, *unseen, *([] if chain.fields else "?")]]

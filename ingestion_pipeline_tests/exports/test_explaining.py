@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, update
+from sqlalchemy import delete, insert, update
 
 import ingestion_pipeline
 from ingestion_pipeline.exports.explaining import BadRow, UnknownRow, explain_row
@@ -25,7 +25,7 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     source_versions,
 )
-from ingestion_pipeline_tests.builders import a_definition
+from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.boards.polling import a_board, jobs
 from ingestion_pipeline_tests.exports.chains import HOPS, gaps, ten_of_each
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -91,6 +91,29 @@ def test_a_listing_names_its_place_snapshot_run_and_configuration(polled: Worksh
     assert told["configuration"].facts["config"] == {"api_base": "http://api.test"}
     assert told["snapshot"].facts["id"] == first.snapshot_id
     assert told["fetch"].facts["run"] == RUN
+
+
+def test_a_text_that_came_from_the_jobs_own_page_is_found_there(polled: Workshop) -> None:
+    (first, *_) = rows(polled.store, job_listings)
+    page = f"<h1>{first.title}</h1><p>Bake bread before dawn, all week.</p>".encode()
+    body_hash = polled.content.put(page)
+    with polled.store.begin() as connection:
+        values = {"url": "http://a.test/job", "content_hash": "d", "size_bytes": 1}
+        values |= {"status_code": 200, "fetched_at": NOON, "body_hash": body_hash}
+        statement = insert(snapshots).values(values).returning(snapshots.c.id)
+        detail = connection.execute(statement).scalar_one()
+        text = {"description": "Bake bread before dawn, all week.", "detail_snapshot_id": detail}
+        connection.execute(update(job_listings).where(job_listings.c.id == first.id).values(text))
+
+    chain = the_chain(polled, f"job_listings:{first.id}")
+
+    fields = {one.name: one.place or {} for one in chain.fields}
+    assert fields["description"]["snapshot"] == detail
+    start, end = fields["description"]["start"], fields["description"]["end"]
+    assert page.decode()[start:end] == "Bake bread before dawn, all week."
+    assert "snapshot" not in fields["title"]  # the list states it
+    assert hops(chain)["detail page"].facts["id"] == detail
+    assert hops(chain)["snapshot"].facts["id"] == first.snapshot_id
 
 
 def test_a_chapter_s_number_is_found_beside_its_own_id(polled: Workshop) -> None:

@@ -82,7 +82,7 @@ def all_filtered(connection: Connection) -> list[Finding]:
     return [
         Finding(
             subject=source_id,
-            message=f"all {count} judged jobs are filtered; `ingest matches explain ID` says why",
+            message=f"all {count} judged jobs are filtered: `ingest explain job_listings:ID`",
         )
         for source_id, count in connection.execute(query)
     ]

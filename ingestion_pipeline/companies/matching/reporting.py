@@ -111,10 +111,7 @@ def _matches() -> Select[Any]:
 
 def explained(connection: Connection, listing_id: int) -> RowMapping:
     """How a listing was judged, and why; LookupError if there is none of that id."""
-    names = (
-        *("id", "title", "company_name", "url", "source_id", "status", "verdict", "judged_at"),
-        *("filter_result", "match_result", "quality"),
-    )
+    names = ("verdict", "judged_at", "filter_result", "match_result", "quality")
     query = select(*(job_listings.c[name] for name in names))
     found = connection.execute(query.where(job_listings.c.id == listing_id)).mappings()
     row = found.one_or_none()
