@@ -15,6 +15,7 @@ from ingestion_pipeline.cli.demo_catalogs import is_waiting, say_catalogs
 from ingestion_pipeline.cli.demo_datasets import say_datasets
 from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
+from ingestion_pipeline.cli.demo_health import say_health, tell_changes
 from ingestion_pipeline.cli.demo_jobs import approve, boards_of, say_jobs, say_matches
 from ingestion_pipeline.cli.demo_model import (
     bundled_model,
@@ -31,6 +32,8 @@ from ingestion_pipeline.cli.output import Refused, say
 
 if TYPE_CHECKING:
     from datetime import datetime
+
+    from sqlalchemy import Connection
 
     from ingestion_pipeline.demo.hooks import SecretOf
     from ingestion_pipeline.demo.model_server import ScriptedModel
@@ -155,7 +158,7 @@ def _run() -> bool:
     home = _home()
     before = read_inboxes(home)
     with ExitStack() as stack:
-        store = stack.enter_context(opened())[1]
+        settings, store = stack.enter_context(opened())
         started = _prepare(stack, store, home)
         succeeded = [_run_job("detect_recipes")]
         succeeded += _poll(store)
@@ -163,6 +166,7 @@ def _run() -> bool:
         succeeded += _crawl(store)
         succeeded.append(_run_job("complete_extractions"))
         succeeded.append(_run_job("process_listings"))
+        tell_changes(store, settings)
         _make_followers_due(store)
         succeeded.append(_run_job("deliver_notices"))
         say("")
@@ -176,9 +180,13 @@ def _run() -> bool:
             now = store.clock.now(connection)
             say_jobs(connection, _ids(Kind.COMPANY), since=started, now=now)
             say("")
+            watched = [*(one.id for one in found.definitions), *_boards(connection)]
+            say_health(connection, settings, watched, now=now)
+            say("")
             say_followers(connection, found.recipients, since=started, now=now)
             quiet = silence(connection, since=started)
-            say("\n" + received(before, read_inboxes(home), otherwise=quiet) + "\n")
+            after = read_inboxes(home)
+            say("\n" + received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
             say_matches(connection, _ids(Kind.COMPANY))
             say("")
             say_businesses(connection, _ids(Kind.WEBSITE))
@@ -225,7 +233,6 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     from ingestion_pipeline.demo.names import published_port
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.registry import declare
-    from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.polls import make_due
     from ingestion_pipeline.sources.registry import register
     from ingestion_pipeline.systems import declared
@@ -237,8 +244,7 @@ def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
         declare(connection, found.recipients, now=now)
         ids = [one.id for one in found.definitions]
         declared(connection, ids, now=now)
-        found_by = boards_of(connection, _ids(Kind.COMPANY))
-        make_due(connection, [*ids, *(one.id for one in found_by)], now=now)
+        make_due(connection, [*ids, *_boards(connection)], now=now)
     if published_port(home) is None:
         stack.enter_context(DemoSite(home, secret_of=follower_secrets(store)))
     return now
@@ -255,6 +261,13 @@ def _crawl(store: Store) -> list[bool]:
                 break
         succeeded.append(_run_job("crawl_catalogs"))
     return succeeded
+
+
+def _boards(connection: Connection) -> list[str]:
+    """The job boards that the demo's companies led to."""
+    from ingestion_pipeline.sources import Kind
+
+    return [one.id for one in boards_of(connection, _ids(Kind.COMPANY))]
 
 
 def _ids(kind: Kind) -> list[str]:

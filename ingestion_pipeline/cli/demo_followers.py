@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -38,35 +38,48 @@ def say_followers(
     say_table(columns, rows)
 
 
-def received(before: Mapping[str, Inbox], after: Mapping[str, Inbox], *, otherwise: str) -> str:
-    """What the hooks took since then, message by message; `otherwise` if nothing came at all."""
+def received(
+    before: Mapping[str, Inbox],
+    after: Mapping[str, Inbox],
+    *,
+    otherwise: str,
+    besides: Collection[str] = (),
+) -> str:
+    """What the hooks took since then, message by message.
+
+    `otherwise` if nobody was told anything but those who keep the house (`besides`).
+    """
     from ingestion_pipeline.demo.hooks import HOOKS_HOST, Inbox
 
     taken: list[str] = []
+    told: set[str] = set()
     repeats = refused = 0
     for name, inbox in sorted(after.items()):
         known = before.get(name, Inbox())
         new = [title for key, title in inbox.taken.items() if key not in known.taken]
         taken += [f"  {name}: {title}" for title in new]
+        told |= {name} if new else set()
         repeats += inbox.repeats - known.repeats
         refused += inbox.refused - known.refused
     if not (taken or repeats or refused):
         return otherwise
     signed = f"{refused} refused as not genuine" if refused else "every signature was valid"
     said = f"{_counted(len(taken), 'message')}, {_counted(repeats, 'repeat')}; {signed}"
-    return "\n".join([f"{HOOKS_HOST} took {said}", *taken])
+    quiet = [] if told - set(besides) or repeats or refused else [otherwise]
+    return "\n".join([f"{HOOKS_HOST} took {said}", *taken, *quiet])
 
 
 def silence(connection: Connection, *, since: datetime) -> str:
-    """Why no message came of this run."""
-    from sqlalchemy import exists, select
+    """Why no follower got a message of this run."""
+    from sqlalchemy import and_, exists, select
 
+    from ingestion_pipeline.sources.recipient import ALERTS
     from ingestion_pipeline.store.tables import chapters, notices
 
     def is_any(condition: Any) -> bool:  # noqa: ANN401 - a SQL expression
         return bool(connection.execute(select(exists().where(condition))).scalar_one())
 
-    if is_any(notices.c.created_at >= since):
+    if is_any(and_(notices.c.created_at >= since, notices.c.subject_kind.not_in(ALERTS))):
         return "no message went out yet"
     if is_any(chapters.c.first_detected_at >= since):
         return "nobody is told of a first sync: what was there before is no news"

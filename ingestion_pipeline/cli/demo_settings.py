@@ -19,6 +19,7 @@ DEMO_SETTINGS = {
     "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
     "INGESTION_NOTICES__GROUPING_SECONDS": "0",
     "INGESTION_NOTICES__SERIES_SECONDS": "0",
+    "INGESTION_HEALTH__DEGRADED_FAILURES": "1",  # a bad day is told by its first run, all at once
     "INGESTION_MATCH__COMPANY_WAIT_SECONDS": "0",  # its companies are analysed before its jobs
 }
 PROFILE = "INGESTION_MATCH__PROFILE"

@@ -118,19 +118,18 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def commands(group: click.Group, above: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command that does something, by the words that are typed after `ingest`."""
-    for name, command in sorted(group.commands.items()):
-        path = f"{above} {name}".strip()
-        if isinstance(command, click.Group):
-            yield from commands(command, path)
-        else:
-            yield path, command
+def commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    """What it does, or each of its own commands, by the words that are typed after `ingest`."""
+    if not isinstance(command, click.Group):
+        yield path, command
+        return
+    for name, inner in sorted(command.commands.items()):
+        yield from commands(inner, f"{path} {name}")
 
 
-def show_examples(main: click.Group) -> None:
-    """Each command's help ends with its own."""
-    for path, command in commands(main):
-        lines = (f"  {line}" for line in EXAMPLES.get(path, ()))
+def show_examples(path: str, command: click.Command) -> None:
+    """Its help, or that of each of its commands, ends with its own."""
+    for inner_path, inner in commands(command, path):
+        lines = (f"  {line}" for line in EXAMPLES.get(inner_path, ()))
         # `\b`: click leaves the lines as they are.
-        command.epilog = "\n".join(["\b", "Examples:", *lines])
+        inner.epilog = "\n".join(["\b", "Examples:", *lines])

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import Decimal
-from io import BytesIO, TextIOWrapper
 from shutil import get_terminal_size
 from textwrap import wrap
-from typing import TextIO, TypeVar, cast
+from typing import IO, Any, TextIO, TypeVar, cast
 
 import click
+
+from ingestion_pipeline.cli.table import Column, table_lines
 
 Item = TypeVar("Item")
 
 WIDTH = 100  # a table is never wider, unless the terminal is
-LONGEST_ID = 48  # longer ones fold; what is cut in two can still be read
 
 # A stranger's text may hold terminal commands; a newline and a tab are harmless.
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
@@ -41,13 +41,15 @@ class Failed(Refused):
     exit_code = 1
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
-    """A column of a table; a flexible one wraps, the others keep the width of what they hold."""
+class Interrupted(Failed):
+    """Somebody pressed Ctrl-C; exit code 1."""
 
-    name: str
-    is_flexible: bool = False
-    is_number: bool = False
+    def __init__(self) -> None:
+        super().__init__("stopped by Ctrl-C: nothing is half-written; type it again to go on")
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """The sentence on a line of its own, beneath the terminal's `^C`."""
+        click.echo(f"\n{self.format_message()}", file=file or sys.stderr)
 
 
 def say(text: str, *, is_error: bool = False) -> None:
@@ -80,23 +82,25 @@ def _plain(value: object) -> object:
 
 def say_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
     """The rows under their headings, in at most `WIDTH` columns when piped; nothing is cut off."""
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
+    is_terminal = sys.stdout.isatty()
+    width = max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH
     cells = [[cell(value) for value in row] for row in rows]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    for position, column in enumerate(columns):
-        table.add_column(
-            column.name,
-            width=None if column.is_flexible else _width(column.name, cells, position),
-            min_width=12 if column.is_flexible else None,
-            overflow="fold",
-            justify="right" if column.is_number else "left",
-        )
-    for row in cells:
-        table.add_row(*(Text(text) for text in row))
-    _print(table)
+    first, *rest = table_lines(columns, cells, width=width, rule=_rule())
+    heading = f"\x1b[1m{first}\x1b[0m" if is_terminal and _has_styles() else first
+    _write("\n".join([heading, *rest, ""]), sys.stdout)
+
+
+def _rule() -> str:
+    """What a line is drawn with, of the characters that the terminal has."""
+    try:
+        "─".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "-"
+    return "─"
+
+
+def _has_styles() -> bool:
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"  # noqa: TID251
 
 
 def say_facts(facts: Mapping[str, object]) -> None:
@@ -163,30 +167,6 @@ def counting(items: Iterable[Item], *, total: int, noun: str) -> Iterator[Item]:
 
     console = Console(stderr=True)
     yield from track(items, total=total, description=f"{noun}s", console=console, transient=True)
-
-
-def _width(name: str, cells: Sequence[Sequence[str]], position: int) -> int:
-    from rich.cells import cell_len
-
-    widths = [cell_len(line) for row in cells for line in row[position].splitlines()]
-    return min(max([len(name), *widths]), LONGEST_ID)
-
-
-def _print(renderable: object) -> None:
-    from rich.console import Console
-
-    is_terminal = sys.stdout.isatty()
-    encoding = sys.stdout.encoding or "utf-8"  # a rule is drawn with what this has
-    page = TextIOWrapper(BytesIO(), encoding=encoding, errors="backslashreplace", newline="\n")
-    console = Console(
-        file=page,
-        force_terminal=is_terminal,
-        width=max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH,
-        highlight=False,
-    )
-    console.print(renderable)
-    page.seek(0)
-    _write("\n".join(line.rstrip() for line in page.read().split("\n")), sys.stdout)
 
 
 def _write(text: str, stream: TextIO) -> None:

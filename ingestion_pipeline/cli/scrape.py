@@ -6,9 +6,10 @@ import click
 
 from ingestion_pipeline.cli.opening import actor, opened
 from ingestion_pipeline.cli.output import Refused, say
+from ingestion_pipeline.cli.sources import sources
 
 
-@click.command()
+@sources.command()
 @click.argument("source_ids", metavar="[ID]...", nargs=-1)
 @click.option("--target-matches", type=click.IntRange(min=1), help="A rotation ends after so many.")
 @click.option("--max-sources", type=click.IntRange(min=1), help="Boards it takes at most.")

@@ -10,7 +10,7 @@ import click
 from ingestion_pipeline.cli.opening import actor, opened
 from ingestion_pipeline.cli.options import config_option
 from ingestion_pipeline.cli.output import Refused, say
-from ingestion_pipeline.cli.sources import checked
+from ingestion_pipeline.cli.sources import checked, sources
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ingestion_pipeline.sources import Source
 
 
-@click.command()
+@sources.command()
 @click.argument("source_id", metavar="ID")
 @click.option("--url")
 @click.option("--platform")

@@ -46,7 +46,7 @@ INGEST = str(Path(sys.executable).parent / "ingest")
 def test_the_demos_own_declaration_is_valid() -> None:
     assert demo_file().problems == ()
     assert len(demo_file().definitions) == 18
-    assert [one.id for one in demo_file().recipients] == ["ann", "ben", "cleo"]
+    assert [one.id for one in demo_file().recipients] == ["ann", "ben", "cleo", "ops"]
 
 
 def test_the_site_is_changed_broken_and_repaired(ingest: Ingest, home: Path) -> None:
@@ -151,6 +151,13 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
         "  ann: Two",
         "  ben: Three",
     ]
+    assert received(before, after, otherwise="no news", besides=["ann", "ben"]).endswith("Three")
+    only_ops = {"ops": Inbox(taken={"m4": "series:a is degraded"})}
+    assert received({}, only_ops, otherwise="no news", besides=["ops"]).splitlines() == [
+        "hooks.demo.test took 1 message, 0 repeats; every signature was valid",
+        "  ops: series:a is degraded",
+        "no news",
+    ]
     assert received({}, before, otherwise="no news").startswith(
         "hooks.demo.test took 1 message, 1 repeat; 1 refused as not genuine"
     )
@@ -181,10 +188,11 @@ def test_the_table_counts_this_runs_notices_and_all_that_wait(
         say_followers(connection, demo_file().recipients, since=NOON, now=NOON)
         assert silence(connection, since=NOON) == "no message went out yet"
 
-    ann, ben, cleo = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
+    ann, ben, cleo, ops = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert ann == ["ann", "at", "once", "2", "2", "1", "0", "0", "-"]
     assert ben == ["ben", "digest", "(en)", "1", "0", "0", "2", "0", "in", "5h"]
-    assert cleo == ["cleo", "at", "once", "0", "0", "0", "0", "0", "-"]
+    assert (cleo[0], ops[0]) == ("cleo", "ops")
+    assert cleo[1:] == ops[1:] == ["at", "once", "0", "0", "0", "0", "0", "-"]
 
 
 def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(
@@ -271,6 +279,16 @@ def check_rankings(database: Path) -> None:
         days = rows.execute("select business_id, day from website_rankings").fetchall()
     assert len({business for business, _ in days}) == 2
     assert len(days) in {2, 4}
+
+
+def check_alerts(*runs: str) -> None:
+    """As shipped, as shipped, mutated, broken: one message for all that changed, none for more."""
+    alerts = [[line for line in said.splitlines() if "  ops: " in line] for said in runs]
+    first = "catalog:harbour-members is disabled until somebody enables it, and 1 more"
+    fourth = "series:clockmaker-list is degraded, and 1 more"
+    assert alerts == [[f"  ops: {first}"], [], [], [f"  ops: {fourth}"]]
+    counts = [one.partition("\nhealth: ")[2].partition(" degraded")[0] for one in runs]
+    assert counts == ["1 disabled, 1", "1 disabled, 1", "1 disabled, 1", "1 disabled, 3"]
 
 
 def broken_chains(home: Path) -> list[str]:
@@ -375,6 +393,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert board(fourth, DRIFTWOOD_BOARD)[0] == "quarantined"
     assert board(fourth, DRIFTWOOD_BOARD)[1:5] == board(third, DRIFTWOOD_BOARD)[1:5]
     assert "known jobs have lost their description" in " ".join(fourth.split())
+    check_alerts(first, second, third, fourth)
     for said in (first, second):
         assert "catalog:harbour-members is disabled (behind a login wall)" in said
         for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):

@@ -8,11 +8,15 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.cli.examples import EXAMPLES, commands
-from ingestion_pipeline.cli.main import main
+from ingestion_pipeline.cli.main import every_command
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 FILES = ("feed.xml", "jobs.json")
-COMMANDS = dict(commands(main))
+COMMANDS = {
+    path: inner
+    for name, command in every_command().items()
+    for path, inner in commands(command, name)
+}
 TYPED = [(path, line) for path, lines in EXAMPLES.items() for line in lines]
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.cli.main import explain, main
+from ingestion_pipeline.cli.main import COMMANDS, every_command, explain
 from ingestion_pipeline.cli.opening import actor, shown_database, without_password
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
@@ -15,13 +16,46 @@ from ingestion_pipeline_tests.cli.conftest import Ingest
 INGEST = Path(sys.executable).parent / "ingest"
 
 
-def test_help_loads_nothing_heavy() -> None:
-    heavy = "{'dagster', 'sqlalchemy', 'httpx', 'feedparser', 'pydantic', 'rich', 'yaml'}"
-    script = f"import sys, ingestion_pipeline.cli; print(sorted({heavy} & sys.modules.keys()))"
+HEAVY = {
+    *("dagster", "pandas", "pyarrow", "pandera", "openai", "playwright", "matplotlib", "alembic"),
+    *("httpx", "aiohttp", "feedparser", "selectolax", "rich", "apprise", "dateparser", "yaml"),
+}
+AFTER = """
+import sys
+from ingestion_pipeline.cli import main
+main(sys.argv[1:], standalone_mode=False)
+print(*sorted({name.partition(".")[0] for name in sys.modules}))
+"""
 
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True)
 
-    assert done.stdout.strip() == b"[]"
+@pytest.mark.parametrize(
+    ("line", "unwanted"),
+    [("--help", {*HEAVY, "sqlalchemy", "pydantic"}), ("status", HEAVY)],
+    ids=["--help", "status"],
+)
+def test_a_quick_command_loads_nothing_heavy(home: Path, line: str, unwanted: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", AFTER, line],
+        env={**os.environ, "INGESTION_HOME": str(home)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    loaded = done.stdout.splitlines()[-1].split()
+    assert "click" in loaded
+    assert unwanted & set(loaded) == set()
+
+
+def test_a_command_loads_no_other() -> None:
+    script = "import sys; from ingestion_pipeline.cli import main; main.get_command(None, 'status')"
+    shown = "print(*(name for name in sys.modules if name.startswith('ingestion_pipeline.cli.')))"
+    line = [sys.executable, "-c", f"{script}; {shown}"]
+
+    done = subprocess.run(line, capture_output=True, text=True, check=True)
+
+    names = {name.removeprefix("ingestion_pipeline.cli.") for name in done.stdout.split()}
+    assert names == {"main", "examples", "output", "table", "opening", "options", "status"}
 
 
 def test_the_installed_command_works_on_a_home_of_its_own(tmp_path: Path) -> None:
@@ -53,7 +87,8 @@ def test_every_command_has_a_summary_that_is_not_cut_off(ingest: Ingest) -> None
 def test_every_command_of_the_contract_is_there() -> None:
     nouns = {"init", "sources", "settings", "status", "dead-letters", "read", "doctor", "demo"}
 
-    assert nouns <= main.commands.keys()
+    assert nouns <= COMMANDS.keys()
+    assert {name for name, command in every_command().items() if command.name != name} == set()
 
 
 @pytest.mark.parametrize(

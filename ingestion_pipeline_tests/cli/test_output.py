@@ -17,6 +17,7 @@ from ingestion_pipeline.cli.output import (
     say_table,
     shortened,
 )
+from ingestion_pipeline.cli.table import cell_width, table_lines
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline_tests.builders import NOON
 
@@ -100,3 +101,59 @@ def test_wide_characters_keep_the_table_within_the_page(
     assert printed.count("x") == 60
     assert printed.count("第") == 100
     assert max(len(line) + line.count("第") for line in printed.splitlines()) <= 100
+
+
+SOURCE, HEALTH, WHY = Column("source"), Column("health"), Column("why", is_flexible=True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "width", "expected"),
+    [
+        pytest.param(
+            [SOURCE, Column("n", is_number=True), WHY],
+            [["a", "5", "one two three four"], ["bb", "12", "x"]],
+            25,
+            [
+                *("source   n  why", "─" * 25),
+                *("a        5  one two three", "            four", "bb      12  x"),
+            ],
+            id="a flexible column wraps between words",
+        ),
+        pytest.param(
+            [SOURCE, WHY],
+            [["a", "x" * 30]],
+            24,
+            ["source  why", "─" * 24, "a       " + "x" * 16, "        " + "x" * 14],
+            id="a word that is too long is broken",
+        ),
+        pytest.param(
+            [SOURCE, HEALTH, WHY],
+            [["series:lighthouse", "open", "its breaker is open"]],
+            26,
+            [
+                *("source             health", "─" * 25, "series:lighthouse  open"),
+                *("    why: its breaker is", "    open"),
+            ],
+            id="what has no room stands beneath its row",
+        ),
+        pytest.param(
+            [Column("a"), Column("b")],
+            [["x" * 9, "y" * 9]],
+            12,
+            ["a      b", "─" * 12, "xxxxx  yyyyy", "xxxx   yyyy"],
+            id="columns that do not fit fold",
+        ),
+        pytest.param([SOURCE, HEALTH], [], 80, ["source  health", "─" * 14], id="no rows"),
+    ],
+)
+def test_a_table_fits_its_page_and_loses_nothing(
+    columns: list[Column], rows: list[list[str]], width: int, expected: list[str]
+) -> None:
+    assert table_lines(columns, rows, width=width) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("abc", 3), ("第一", 4), ("e\u0301", 1), ("a\u200db", 2)]
+)
+def test_a_text_is_as_wide_as_the_terminal_shows_it(text: str, expected: int) -> None:
+    assert cell_width(text) == expected

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+from collections import Counter
 from datetime import datetime, timedelta
 
-from sqlalchemy import insert, update
+from sqlalchemy import Engine, event, insert, update
 
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import hosts, outbox, pulses, sources
@@ -119,3 +120,34 @@ def test_a_probe_fails_for_a_silent_daemon_and_for_sources_that_are_unwell(
     assert "the daemon is silent: its last tick was 10m ago" in silent.stdout
     assert "1 open, 1 disabled, 3 degraded" in unwell.stderr
     assert ingest("status").exit_code == 0
+
+
+def statements(ingest: Ingest, *line: str) -> Counter[str]:
+    """What a command says to the database, and how often."""
+    said: Counter[str] = Counter()
+
+    def count(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        said[statement] += 1
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        ingest.done(*line)
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
+    return said
+
+
+def test_a_thousand_sources_take_as_many_statements_as_fifty(
+    ingest: Ingest, database: Store
+) -> None:
+    with database.begin() as connection:
+        given(connection, 50, now=database.clock.now(connection))
+    few = statements(ingest, "status").total()
+
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        broken(connection, given(connection, 1_000, now=now), each=10, now=now)
+
+    assert statements(ingest, "status").total() == few
+    assert statements(ingest, "status", "--all").total() == few
+    assert few <= 30
