@@ -12,7 +12,7 @@ from contextlib import (
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.catalogs.readings.reader import LadderReader, Reader
-from ingestion_pipeline.demo.names import demo_resolver, published_port
+from ingestion_pipeline.demo.names import demo_resolver, published_port, published_providers
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels
 from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
@@ -36,6 +36,7 @@ def open_workshop(
 ) -> Generator[Workshop]:
     """Everything a run works with; the store is closed at the end."""
     settings, store = open_from_environment(environment)
+    settings = _with_demo(settings)
     try:
         yield Workshop(
             store=store,
@@ -48,6 +49,22 @@ def open_workshop(
         )
     finally:
         store.close()
+
+
+def _with_demo(settings: Settings) -> Settings:
+    """While the demo site runs, its providers answer for its websites; an operator's own go first.
+
+    Who has configured a provider or a model asks that, and nothing of it is changed.
+    """
+    if settings.website.providers or settings.has_model:
+        return settings
+    running = published_providers(settings.home)
+    if not running:
+        return settings
+    from ingestion_pipeline.demo.providers import provider_setting
+
+    website = settings.website.model_copy(update={"providers": provider_setting(running)})
+    return settings.model_copy(update={"website": website})
 
 
 def open_fetcher(settings: Settings) -> HttpFetcher:

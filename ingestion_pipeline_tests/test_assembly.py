@@ -1,6 +1,13 @@
 from __future__ import annotations
 
-from ingestion_pipeline.assembly import open_renderer
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ingestion_pipeline.assembly import open_renderer, open_workshop
+from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.pages.browser import BrowserLimits
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
@@ -23,3 +30,33 @@ def test_the_limits_of_a_browser_are_those_of_the_settings() -> None:
     assert changed._limits.pages == 7
     assert changed._limits.blocked_resources == {"media", "stylesheet"}
     assert changed._limits.max_navigations == 2
+
+
+OWN = '[{"name": "own", "base_url": "http://own.test/v1", "model": "m"}]'
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        pytest.param({}, ["almanac"], id="nobody configured any"),
+        pytest.param({"INGESTION_WEBSITE__PROVIDERS": OWN}, ["own"], id="a list of one's own"),
+        pytest.param({"OPENAI_API_KEY": "sk-1"}, [], id="a key: the default provider"),
+        pytest.param({"OPENAI_BASE_URL": "http://m.test/v1"}, [], id="a server of one's own"),
+    ],
+)
+def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_others(
+    tmp_path: Path, sqlite_template: Path, variables: dict[str, str], expected: list[str]
+) -> None:
+    shutil.copy(sqlite_template, tmp_path / "ingestion.db")
+    environment = {"INGESTION_HOME": str(tmp_path), **variables}
+
+    with (
+        DemoSite(tmp_path, providers={"almanac": "http://127.0.0.1:1/v1"}),
+        open_workshop(environment) as shop,
+    ):
+        listed = json.loads(shop.settings.website.providers or "[]")
+
+    assert [one["name"] for one in listed] == expected
+    assert {one["host"] for one in listed if one["name"] == "almanac"} <= {"demo.test"}
+    with open_workshop(environment) as after:
+        assert "almanac" not in after.settings.website.providers

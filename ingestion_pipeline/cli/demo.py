@@ -76,18 +76,20 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
 
 
 def _serve(demo_site: DemoSite, model: ScriptedModel | None) -> None:
-    from ingestion_pipeline.demo.providers import demo_providers
+    from ingestion_pipeline.demo.providers import addresses, demo_providers
 
     stop = {signal.SIGINT, signal.SIGTERM}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, stop)  # its threads inherit the mask
     try:
         with ExitStack() as stack:
+            providers = stack.enter_context(demo_providers(demo_site.home))
+            demo_site.providers = addresses(providers)
             site = stack.enter_context(demo_site)
             say(f"the demo site listens on 127.0.0.1:{site.port} for the runs of {site.home}:")
             for name in _names():
                 say(f"  http://{name}")
+            say_providers(providers)
             if model is not None:
-                say_providers(stack.enter_context(demo_providers(site.home)))
                 say_address(stack.enter_context(model))
             say("Ctrl-C stops it")
             signal.sigwait(stop)

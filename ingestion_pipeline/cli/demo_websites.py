@@ -37,9 +37,6 @@ def say_businesses(connection: Connection, source_ids: Sequence[str]) -> None:
 
 
 def say_providers(running: Mapping[str, ScriptedModel]) -> None:
-    """How a command in another terminal finds the providers."""
-    from ingestion_pipeline.demo.providers import provider_settings
-
-    say(f"the demo's providers are {', '.join(running)}; to ask them about websites, set")
-    for name, text in provider_settings(running).items():
-        say(f"  {name}='{text}'")
+    """Who is asked about the demo's websites, and by whom."""
+    names = " and ".join(running)
+    say(f"its providers {names} are asked about its websites, by runs that have no other provider")

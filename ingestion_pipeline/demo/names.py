@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import cast
 
@@ -27,12 +27,17 @@ KNOCK_SECONDS = 0.5  # loopback answers or refuses at once
 class _Entry:
     port: int
     pid: int
+    providers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def publish(home: Path, port: int) -> None:
-    """Every process that shares `home` can find the site that this process runs on `port`."""
-    entry = _Entry(port=port, pid=os.getpid())
-    write_atomically(_address_book(home), json.dumps(asdict(entry)) + "\n")
+def publish(home: Path, port: int, *, providers: Mapping[str, str] | None = None) -> None:
+    """Every process that shares `home` can find the site that this process runs on `port`.
+
+    So it does the providers beside it, by name and base URL.
+    """
+    entry = _Entry(port=port, pid=os.getpid(), providers=dict(providers or {}))
+    shown = {name: value for name, value in asdict(entry).items() if value != {}}
+    write_atomically(_address_book(home), json.dumps(shown) + "\n")
 
 
 def withdraw(home: Path) -> None:
@@ -47,10 +52,21 @@ def published_port(home: Path) -> int | None:
 
     A killed site leaves its entry behind, and another process may have got its number since.
     """
+    entry = _running(home)
+    return None if entry is None else entry.port
+
+
+def published_providers(home: Path) -> Mapping[str, str]:
+    """The providers beside the running site, by name and base URL; none without a site."""
+    entry = _running(home)
+    return {} if entry is None else entry.providers
+
+
+def _running(home: Path) -> _Entry | None:
     entry = _read_entry(home)
     if entry is None or not _is_alive(entry.pid) or not _answers(entry.port):
         return None
-    return entry.port
+    return entry
 
 
 def is_demo_name(host: str) -> bool:
@@ -81,11 +97,20 @@ def _read_entry(home: Path) -> _Entry | None:
         return None
     if not isinstance(document, dict):
         return None
-    match cast("dict[str, object]", document):
+    found = cast("dict[str, object]", document)
+    match found:
         case {"port": int(port), "pid": int(pid)} if 0 < port <= LAST_PORT and pid > 0:
-            return _Entry(port=port, pid=pid)
+            return _Entry(port=port, pid=pid, providers=_providers(found))
         case _:
             return None
+
+
+def _providers(document: dict[str, object]) -> dict[str, str]:
+    match document.get("providers"):
+        case dict(found):
+            return {str(name): str(url) for name, url in cast("dict[str, object]", found).items()}
+        case _:
+            return {}
 
 
 def _is_alive(pid: int) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ingestion_pipeline.demo.businesses import businesses
 from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel
+from ingestion_pipeline.demo.names import DEMO_SUFFIX
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
 from ingestion_pipeline.websites.business import Business
 
@@ -80,13 +81,25 @@ def demo_providers(home: Path) -> Generator[dict[str, ScriptedModel]]:
         }
 
 
+def addresses(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
+    """Where each of them listens."""
+    return {name: one.base_url for name, one in running.items()}
+
+
+def provider_setting(base_urls: Mapping[str, str]) -> str:
+    """What a run is told of them: they need no key, and know nobody but the demo's businesses."""
+    host = DEMO_SUFFIX.removeprefix(".")
+    return json.dumps(
+        [
+            {"name": name, "base_url": url, "model": f"demo-{name}", "host": host}
+            for name, url in base_urls.items()
+        ]
+    )
+
+
 def provider_settings(running: Mapping[str, ScriptedModel]) -> dict[str, str]:
-    """What a run is told of them; they need no key."""
-    listed = [
-        {"name": name, "base_url": one.base_url, "model": f"demo-{name}"}
-        for name, one in running.items()
-    ]
-    return {SETTING: json.dumps(listed)}
+    """The same as the variable that holds it."""
+    return {SETTING: provider_setting(addresses(running))}
 
 
 def _script(speaker: Speaker, home: Path) -> Callable[[Asked], Reply]:

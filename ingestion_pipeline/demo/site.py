@@ -61,11 +61,20 @@ class DemoSite:
 
     It reads the state in `home` at each request, so a change made by another process shows at once.
     Its webhooks know their followers' keys by `secret_of`; without it nobody is told here.
+    `providers` run beside it, by name and base URL: they are published with it.
     """
 
-    def __init__(self, home: Path, port: int = 0, *, secret_of: SecretOf = _nobodys_secret) -> None:
+    def __init__(
+        self,
+        home: Path,
+        port: int = 0,
+        *,
+        secret_of: SecretOf = _nobodys_secret,
+        providers: Mapping[str, str] | None = None,
+    ) -> None:
         self.home = home
         self.port = port
+        self.providers = dict(providers or {})
         self._receiver = Receiver(home, secret_of)
         self._requests: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -86,7 +95,7 @@ class DemoSite:
             thread.start()
             stack.callback(thread.join)
             stack.callback(server.shutdown)
-            publish(self.home, self.port)
+            publish(self.home, self.port, providers=self.providers)
             stack.callback(withdraw, self.home)
             self._running = stack.pop_all()
         return self

@@ -23,6 +23,8 @@ class Provider(Group):
     model: str = Field(pattern=r"^\S+$")
     concurrency: int = Field(default=4, ge=1, le=64)
     budget_usd: Decimal | None = Field(default=None, ge=0)  # a month (UTC); None for no limit
+    # Asked only about websites of this host and of those under it; empty: about all.
+    host: str = Field(default="", pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")
 
 
 class Website(Group):
@@ -52,8 +54,8 @@ class Website(Group):
     )
     providers: str = Field(
         default="",
-        description="JSON list of name, base_url, key_env, model, concurrency, budget_usd; or the"
-        " path of a file with one; by default the one of OPENAI_BASE_URL",
+        description="JSON list of name, base_url, key_env, model, concurrency, budget_usd, host; or"
+        " the path of a file with one; by default the one of OPENAI_BASE_URL",
     )
     answer_seconds: float = Field(
         default=60, gt=0, le=2_000, description="for one answer of a provider, retries included"

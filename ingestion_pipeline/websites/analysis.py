@@ -20,6 +20,7 @@ from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
 from ingestion_pipeline.websites.outcomes import AskedPrompt, PhaseFailed
 from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply
+from ingestion_pipeline.websites.providers import asked_about
 from ingestion_pipeline.websites.scoring import GivenAnswer, Ranking, mentions_in, ranking_of
 from ingestion_pipeline.websites.sentiment import sentiment_of
 from ingestion_pipeline.websites.states import AnswerStatus
@@ -101,12 +102,13 @@ async def analyse(
     Without a provider it waits for one. What `keep` and `tell` raise is raised, when no question
     is under way any more.
     """
-    if not tools.pool.providers:
+    asked_of = asked_about(tools.pool.providers, work.business.url)
+    if not asked_of:
         wait = timedelta(seconds=tools.settings.models.unconfigured_wait_seconds)
         message = "no provider configured: set website.providers, or OPENAI_API_KEY"
         return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
     done = {one.pair: one for one in work.known if one.status is AnswerStatus.ANSWERED}
-    asked = await _Asking(work, tools, keep, tell).ask_all(done)
+    asked = await _Asking(work, tools, asked_of, keep, tell).ask_all(done)
     answers = [*done.values(), *(answer for answer, _ in asked)]
     if not any(one.status is AnswerStatus.ANSWERED for one in answers):
         return PhaseFailed(error=_none_answered([reply for _, reply in asked], now))
@@ -117,10 +119,16 @@ class _Asking:
     """One analysis' questions, all at a time as far as each provider takes them."""
 
     def __init__(
-        self, work: AnalysisWork, tools: AnalysisTools, keep: Keep, tell: Tell | None
+        self,
+        work: AnalysisWork,
+        tools: AnalysisTools,
+        providers: Sequence[Provider],
+        keep: Keep,
+        tell: Tell | None,
     ) -> None:
         self._work = work
         self._tools = tools
+        self._providers = providers
         self._keep = keep
         self._tell = tell
         self._names = work.business.names
@@ -133,7 +141,7 @@ class _Asking:
         missing = [
             (provider, number, prompt)
             for number, prompt in enumerate(self._work.prompts)
-            for provider in self._tools.pool.providers
+            for provider in self._providers
             if (number, provider.name) not in done
         ]
         self._left = Counter(provider.name for provider, _, _ in missing)
@@ -170,7 +178,7 @@ class _Asking:
     async def _count(self, provider: str) -> None:
         self._left[provider] -= 1
         if self._tell is not None and not self._left[provider]:
-            everybody = len(self._tools.pool.providers)
+            everybody = len(self._providers)
             waiting = sum(number > 0 for number in self._left.values())
             await self._tell(everybody - waiting, everybody)
 

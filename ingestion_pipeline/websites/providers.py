@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ingestion_pipeline.reading.models.wire import OPENAI
@@ -15,6 +15,7 @@ from ingestion_pipeline.settings import (
     providers_of,
     secret_variable,
 )
+from ingestion_pipeline.urls import host_of
 
 DEFAULT = "default"
 DEFAULT_CONCURRENCY = 4
@@ -38,6 +39,12 @@ def configured_providers(settings: Settings) -> tuple[Provider, ...]:
             f"setting website.providers names the file {given}: {error};"
             " mend the file, or give the list itself as JSON"
         ) from None
+
+
+def asked_about(providers: Sequence[Provider], url: str) -> tuple[Provider, ...]:
+    """Those who are asked about the website at `url`: all but who answers for other hosts."""
+    host = f".{host_of(url)}"
+    return tuple(one for one in providers if not one.host or host.endswith(f".{one.host}"))
 
 
 def provider_key(

@@ -125,6 +125,7 @@ def test_site_and_model_serve_until_they_are_told_to_stop(
         rest = site.stdout.read()
 
     assert f"127.0.0.1:{port}" in said[0]
+    assert any("its providers almanac and weathercock are asked" in line for line in said)
     assert {"  http://feeds.demo.test\n", "  http://hooks.demo.test\n"} < set(said)
     assert (page.status_code, answer.status_code) == (200, 200)
     assert f"already, on port {port}" in second
@@ -151,13 +152,9 @@ def test_what_came_is_told_message_by_message_and_silence_is_explained() -> None
         "  ann: Two",
         "  ben: Three",
     ]
-    assert received(before, after, otherwise="no news", besides=["ann", "ben"]).endswith("Three")
     only_ops = {"ops": Inbox(taken={"m4": "series:a is degraded"})}
-    assert received({}, only_ops, otherwise="no news", besides=["ops"]).splitlines() == [
-        "hooks.demo.test took 1 message, 0 repeats; every signature was valid",
-        "  ops: series:a is degraded",
-        "no news",
-    ]
+    told = received({}, only_ops, otherwise="no news", besides=["ops"])
+    assert told.splitlines()[1:] == ["  ops: series:a is degraded", "no news"]
     assert received({}, before, otherwise="no news").startswith(
         "hooks.demo.test took 1 message, 1 repeat; 1 refused as not genuine"
     )
@@ -191,8 +188,8 @@ def test_the_table_counts_this_runs_notices_and_all_that_wait(
     ann, ben, cleo, ops = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert ann == ["ann", "at", "once", "2", "2", "1", "0", "0", "-"]
     assert ben == ["ben", "digest", "(en)", "1", "0", "0", "2", "0", "in", "5h"]
-    assert (cleo[0], ops[0]) == ("cleo", "ops")
-    assert cleo[1:] == ops[1:] == ["at", "once", "0", "0", "0", "0", "0", "-"]
+    assert [cleo[0], *ops] == ["cleo", "ops", *cleo[1:]]
+    assert cleo[1:] == ["at", "once", "0", "0", "0", "0", "0", "-"]
 
 
 def test_a_follower_gets_a_test_message_and_another_key_is_known_at_once(

@@ -19,6 +19,7 @@ from ingestion_pipeline.demo.names import (
     is_demo_name,
     publish,
     published_port,
+    published_providers,
     withdraw,
 )
 from ingestion_pipeline.pages.guard import Endpoint, Resolver
@@ -87,7 +88,7 @@ def test_every_demo_source_and_follower_stays_under_the_reserved_name() -> None:
     hosts = [urlsplit(url).hostname or "" for url in urls]
 
     assert [host for host in hosts if not is_demo_name(host)] == []
-    assert len(hosts) == 21
+    assert len(hosts) == 22
 
 
 def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: int) -> None:
@@ -99,6 +100,14 @@ def test_a_published_port_is_found_until_it_is_withdrawn(tmp_path: Path, port: i
     withdraw(tmp_path)
     assert published_port(tmp_path) is None
     assert list((tmp_path / "demo").iterdir()) == []
+
+
+def test_providers_are_found_with_the_site_they_run_beside(tmp_path: Path, port: int) -> None:
+    publish(tmp_path, port, providers={"almanac": "http://127.0.0.1:1/v1"})
+    assert published_providers(tmp_path) == {"almanac": "http://127.0.0.1:1/v1"}
+
+    withdraw(tmp_path)
+    assert published_providers(tmp_path) == {}
 
 
 def test_the_entry_names_the_process_that_runs_the_site(tmp_path: Path) -> None:

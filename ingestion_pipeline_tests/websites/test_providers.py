@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.settings import BadSetting, Provider, load_settings
-from ingestion_pipeline.websites.providers import configured_providers, provider_key
+from ingestion_pipeline.websites.providers import asked_about, configured_providers, provider_key
 
 LISTED = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
 
@@ -34,6 +34,26 @@ def test_a_list_of_ones_own_replaces_it() -> None:
 
     assert found.name == "one"
     assert provider_key(found, settings, {"OPENAI_API_KEY": "sk-1"}) == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://demo.test/", ["all", "theirs"]),
+        ("https://Saltmarsh.demo.test/about", ["all", "theirs"]),
+        ("https://notdemo.test/", ["all"]),
+        ("https://acme.example/", ["all"]),
+    ],
+)
+def test_who_answers_for_a_host_is_asked_about_its_websites_alone(
+    url: str, expected: list[str]
+) -> None:
+    providers = [
+        Provider(name="all", base_url="http://one.test/v1", model="m"),
+        Provider(name="theirs", base_url="http://two.test/v1", model="m", host="demo.test"),
+    ]
+
+    assert [one.name for one in asked_about(providers, url)] == expected
 
 
 def test_a_file_may_hold_the_list(tmp_path: Path) -> None:
