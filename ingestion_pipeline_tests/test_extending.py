@@ -1,0 +1,150 @@
+"""The worked examples of docs/extending.md, built from its very text and run."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import ingestion_pipeline
+from ingestion_pipeline.store.schema import HEAD
+from ingestion_pipeline_tests.cli.conftest import Ingest
+
+ROOT = Path(__file__).parents[1]
+DOCS = (ROOT / "docs" / "extending.md").read_text()
+BLOCK = re.compile(r"^```(python|yaml|diff)\n# (\S+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(form: str) -> list[tuple[str, str]]:
+    """The path and the text of each block of that form, with the numbers of the next revision."""
+    numbers = {"NEXT": f"{int(HEAD) + 1:04}", "HEAD": HEAD}
+    found = [(path, text) for kind, path, text in BLOCK.findall(DOCS) if kind == form]
+    for name, number in numbers.items():
+        found = [(path.replace(name, number), text.replace(name, number)) for path, text in found]
+    return found
+
+
+def changed(text: str, diff: str) -> str:
+    """The text with the changes; each part must fit in exactly one place."""
+    for part in diff.split("...\n"):
+        lines = part.splitlines()
+        before = "".join(f"{line[1:]}\n" for line in lines if line[0] in " -")
+        after = "".join(f"{line[1:]}\n" for line in lines if line[0] in " +")
+        assert text.count(before) == 1, f"{before!r} does not stand once in the file"
+        text = text.replace(before, after)
+    return text
+
+
+def built(folder: Path) -> Path:
+    """The package with all that the examples add to it."""
+    package = Path(ingestion_pipeline.__file__).parent
+    shutil.copytree(package, folder / package.name)  # with what is compiled, whose times stay
+    for path, text in blocks("python"):
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_text(text)
+    for path, diff in blocks("diff"):
+        (folder / path).write_text(changed((folder / path).read_text(), diff))
+    schema = folder / package.name / "store" / "schema.py"
+    text = schema.read_text()
+    schema.write_text(text.replace(f'HEAD = "{HEAD}"', f'HEAD = "{int(HEAD) + 1:04}"'))
+    return folder
+
+
+POLLED = """
+import json, sys
+from pathlib import Path
+from sqlalchemy import select
+from ingestion_pipeline.sources.definition import definition_of
+from ingestion_pipeline.store import open_store
+from ingestion_pipeline.store.tables import chapter_sources, chapters
+from ingestion_pipeline.store.tables.rates import rates
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import a_shop, given_sources, poll, settings_of
+from ingestion_pipeline.sources.polls import make_due
+
+home = Path(sys.argv[1])
+url = f"sqlite:///{home / 'ingestion.db'}"
+store = open_store(url)
+shop = a_shop(store, settings_of(home, url))
+declared = [
+    {"id": "series:solo", "kind": "series", "url": "http://a.test/solo", "platform": "lines"},
+    {"id": "rates:bank", "kind": "rates", "url": "http://b.test/today", "platform": "rates"},
+]
+given_sources(store, *(definition_of(one)[0] for one in declared))
+pages = {"/solo": b"12.5|The end|/read/12-5\\n12|Before|/read/12\\n"}
+told = []
+with FakeWeb(pages) as web:
+    for body in (b"EUR 1.08\\nGBP 1.25\\n", b"EUR 1.09\\nGBP 1.25\\n", b"closed today"):
+        web.routes["/today"] = body
+        with store.begin() as connection:
+            make_due(connection, ["rates:bank"], now=store.clock.now(connection))
+        done = poll(shop, web)
+        told += [one.outcome for one in done.ingested if one.source_id == "rates:bank"]
+with store.read() as connection:
+    found = {
+        "chapters": [str(one) for one in connection.execute(select(chapters.c.number)).scalars()],
+        "urls": sorted(connection.execute(select(chapter_sources.c.url)).scalars()),
+        "rates": {row.currency: str(row.rate) for row in connection.execute(select(rates))},
+        "failed": done.counts.failed,
+        "told": told,
+    }
+print(json.dumps(found))
+"""
+
+
+def test_the_platform_and_the_system_of_the_docs_are_polled(
+    tmp_path: Path, sqlite_template: Path
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir(mode=0o700)
+    shutil.copy(sqlite_template, home / "ingestion.db")  # one revision behind
+    path = f"{built(tmp_path / 'built')}{os.pathsep}{ROOT}"
+
+    done = subprocess.run(
+        [sys.executable, "-c", POLLED, str(home)],
+        env={**os.environ, "PYTHONPATH": path},
+        cwd=home,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert sorted(found["chapters"]) == ["12", "12.5"]
+    assert found["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
+    assert found["told"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
+    assert found["rates"] == {"EUR": "1.09", "GBP": "1.25"}  # what cannot be read changes nothing
+    assert found["failed"] == 1
+
+
+PAGE = """<html><head><title>Grants</title><script type="application/ld+json">
+{"@context": "https://schema.org", "@type": "MonetaryGrant", "name": "Harbour Grant", "amount": 500}
+</script></head><body><h1>Harbour Grant</h1><p>It gives 500 a year.</p></body></html>"""
+
+
+def test_the_entity_of_the_docs_is_read_from_a_saved_page(tmp_path: Path) -> None:
+    [(path, text)] = blocks("yaml")
+    file = tmp_path / path
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+    ingest = Ingest({"INGESTION_HOME": str(tmp_path), "INGESTION_SOURCES": str(file.parents[1])})
+    (tmp_path / "page.html").write_text(PAGE)
+
+    read = ("read", str(tmp_path / "page.html"), "--platform", "catalog", "--kind", "catalog")
+    found = ingest.json(*read, "--entity", "scholarship")
+
+    [record] = found["records"]
+    assert record["title"] == "Harbour Grant"
+    assert float(record["amount"]) == 500
+
+
+def test_a_change_that_fits_nowhere_is_refused() -> None:
+    with pytest.raises(AssertionError, match="does not stand once"):
+        changed("a\nb\n", " c\n+d\n")
