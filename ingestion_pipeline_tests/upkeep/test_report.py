@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, insert, update
 
+from ingestion_pipeline.exports.contracts import CONTRACTS
+from ingestion_pipeline.exports.holding import cases_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.change_rate import Rhythm, learned
@@ -112,6 +114,9 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         found = standings(connection, settings, now=now)
         rows = {one.id: as_row(one) for one in reported(connection, found, settings, now=now)}
 
+    contract = CONTRACTS["source_health"]
+    assert list(rows[SERIES]) == [one.name for one in contract.columns()]
+    assert list(cases_of(rows.values(), contract)) == []
     solo, college, acme = rows[SERIES], rows[CATALOG], rows[COMPANY]
     assert solo["coverage"] == {"got": 3, "expected": 5, "of": "chapters"}
     estimate = expectation(known[SERIES], market, now=now)

@@ -10,8 +10,9 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
     "series": {
         "id": "slug of the series, as sources and followers name it",
         "title": "what people call the series",
-        "latest_chapter": "highest chapter number that any source has; null: none is numbered",
-        "last_chapter_at": "when its newest chapter was published, UTC; null: none states a date",
+        "latest_chapter": "highest chapter number that a source has; null: none is numbered",
+        "last_chapter_at": "since when that chapter is the latest, UTC: when it was found, or at a"
+        " first sync when it was published; null: none is numbered",
         "merged_into": "the series it turned out to be; whoever names this one means that one;"
         " null: it stands for itself",
     },
@@ -20,8 +21,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "key": "what makes it one chapter within its series: its number as a canonical decimal, or"
         " the source's id and its own for one without number",
         "number": "chapter number, exact, such as 10.5; null: the chapter has none",
-        "title": "heading without the number, by the first source that gives one; null: none does",
-        "published_at": "earliest date of publication that a source states, UTC; null: none does",
+        "title": "heading as a source last came to say it; null: none gives one",
+        "published_at": "date of publication as a source last stated it, UTC; null: none does",
         "first_detected_at": "when we first saw it on any source, UTC",
         "rejected_at": "when an operator said that there is no such chapter, UTC; null: it counts",
         "source_id": f"of the sources that have it, the one that had it first; {_NO_SOURCE}",
