@@ -40,6 +40,12 @@ def metrics(found: Numbers) -> Iterable[Metric]:
     yield from _of_runs(found)
     yield from _of_models(found)
     yield from _of_phases(found.phases)
+    behind = found.backlog
+    yield _one("polls_overdue", "Polls that nobody has come for in time.", behind.overdue)
+    oldest = behind.oldest_overdue_seconds
+    yield _one("polls_oldest_overdue_seconds", "How long the oldest of these waits.", oldest)
+    lag = behind.ingestion_lag_seconds
+    yield _one("ingestion_lag_seconds", "How long the oldest fetched thing is no row yet.", lag)
     yield _one("outbox_rows", "Outbox rows that are no notices yet.", found.outbox)
     yield _one("notices_pending", "Notices that are not sent yet.", found.notices_pending)
     ticks = () if found.pulse is None else (({}, found.pulse.timestamp()),)
