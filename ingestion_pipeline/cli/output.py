@@ -59,12 +59,23 @@ def say(text: str, *, is_error: bool = False) -> None:
 
 def say_json(value: object) -> None:
     """The value as JSON, whatever the terminal can show."""
-    text = json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
+    text = _json(value)
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(value, indent=2, ensure_ascii=True, default=_plain)
     click.echo(text)
+
+
+def _json(value: object) -> str:
+    """By the quick encoder; what it refuses, half a character or a huge number, by Python's own."""
+    import orjson
+
+    option = orjson.OPT_INDENT_2 | orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATETIME
+    try:
+        return orjson.dumps(value, default=_plain, option=option).decode()
+    except (orjson.JSONEncodeError, UnicodeEncodeError):
+        return json.dumps(value, indent=2, ensure_ascii=False, default=_plain)
 
 
 def _plain(value: object) -> object:
@@ -80,7 +91,7 @@ def _plain(value: object) -> object:
             return str(value)
 
 
-def say_table(columns: Sequence[Column], rows: Sequence[Sequence[object]]) -> None:
+def say_table(columns: Sequence[Column], rows: Iterable[Sequence[object]]) -> None:
     """The rows under their headings, in at most `WIDTH` columns when piped; nothing is cut off."""
     is_terminal = sys.stdout.isatty()
     width = max(get_terminal_size().columns, WIDTH) if is_terminal else WIDTH
@@ -113,6 +124,8 @@ def say_facts(facts: Mapping[str, object]) -> None:
 
 def cell(value: object) -> str:
     """A value for people: `-` for nothing, JSON for data, UTC for times."""
+    if type(value) is str:  # as most are, of a hundred thousand rows
+        return harmless(value) or "-"
     match value:
         case None | "":
             return "-"
@@ -148,7 +161,7 @@ def counted(count: int, noun: str) -> str:
 
 def harmless(text: str) -> str:
     """The text without anything a terminal would obey."""
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
+    return text if text.isprintable() else _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def shortened(text: str, length: int) -> str:

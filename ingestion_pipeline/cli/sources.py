@@ -24,7 +24,6 @@ from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from datetime import datetime
 
     from ingestion_pipeline.sources import Definition
@@ -93,18 +92,23 @@ def checked(raw: dict[str, Any]) -> Definition:
 @json_option
 def list_(*, kind: str | None, as_json: bool) -> None:
     """Show every source."""
-    from ingestion_pipeline.sources.status import watched_sources
-
-    with opened() as (settings, store), store.read() as connection:
-        now = store.clock.now(connection)
-        found = watched_sources(connection, kind=Kind(kind) if kind else None)
+    wanted = Kind(kind) if kind else None
     if as_json:
-        attempts = settings.work.max_attempts
-        say_json([source_facts(one, now=now, max_attempts=attempts) for one in found])
-    elif not found:
-        say("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
+        _say_facts(wanted)
     else:
-        _say_sources(found, now)
+        _say_sources(wanted)
+
+
+def _say_facts(kind: Kind | None) -> None:
+    from ingestion_pipeline.sources.status import watched_sources
+    from ingestion_pipeline.store.rows import making_rows
+
+    with opened() as (settings, store), store.read() as connection, making_rows():
+        now = store.clock.now(connection)
+        attempts = settings.work.max_attempts
+        found = watched_sources(connection, kind=kind)
+        facts = [source_facts(one, now=now, max_attempts=attempts) for one in found]
+    say_json(facts)
 
 
 def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[str, Any]:
@@ -132,7 +136,10 @@ def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[
     return declared | status_row(watched, now=now, max_attempts=max_attempts)
 
 
-def _say_sources(found: Sequence[Watched], now: datetime) -> None:
+def _say_sources(kind: Kind | None) -> None:
+    from ingestion_pipeline.sources.listed import listed_sources
+    from ingestion_pipeline.store.rows import making_rows
+
     columns = [
         Column("source"),
         Column("platform"),
@@ -142,19 +149,24 @@ def _say_sources(found: Sequence[Watched], now: datetime) -> None:
         Column("next"),
         Column("url", is_flexible=True),
     ]
-    rows = [
-        [
-            one.source.id,
-            one.source.platform,
-            one.source.tier + (" (pinned)" if one.source.tier_pinned else ""),
-            one.source.status,
-            one.source.record_count,
-            distance(one.next_check_at, now),
-            one.source.url,
+    with opened() as (_, store), store.read() as connection, making_rows():
+        now = store.clock.now(connection)
+        rows = [
+            [
+                one.id,
+                one.platform,
+                f"{one.tier} (pinned)" if one.tier_pinned else one.tier,
+                one.status,
+                one.record_count,
+                distance(one.next_check_at, now),
+                one.url,
+            ]
+            for one in listed_sources(connection, kind=kind)
         ]
-        for one in found
-    ]
-    say_table(columns, rows)
+    if rows:
+        say_table(columns, rows)
+    else:
+        say("no sources; `ingest sources add` adds one, `ingest sources import` reads files")
 
 
 @sources.command()

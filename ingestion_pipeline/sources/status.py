@@ -102,7 +102,7 @@ def waiting_hosts(connection: Connection, *, now: datetime) -> list[tuple[str, d
 
 
 def _polls(connection: Connection, *ids: str) -> dict[str, Poll]:
-    names = Poll.__dataclass_fields__
+    names = tuple(Poll.__dataclass_fields__)
     query = (
         select(tasks.c.source_id, *(tasks.c[name] for name in names))
         .where(tasks.c.kind == POLL, tasks.c.source_id.is_not(None))
@@ -111,10 +111,10 @@ def _polls(connection: Connection, *ids: str) -> dict[str, Poll]:
     if ids:
         query = query.where(tasks.c.source_id.in_(ids))
     found: dict[str, Poll] = {}
-    for row in connection.execute(query).mappings():
-        values: dict[str, Any] = {name: row[name] for name in names}
-        values["status"] = TaskStatus(row["status"])
-        found[row["source_id"]] = Poll(**values)
+    for source_id, *row in connection.execute(query):
+        values: dict[str, Any] = dict(zip(names, row, strict=True))
+        values["status"] = TaskStatus(values["status"])
+        found[source_id] = Poll(**values)
     return found
 
 
