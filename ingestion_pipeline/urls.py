@@ -119,7 +119,7 @@ def checked_url(url: str) -> str:
         raise BadUrl(
             f"URL {shown!r} has {len(url)} characters; shorten it to {MAX_URL_CHARS} or fewer"
         )
-    if any(c.isspace() or not c.isprintable() for c in url):
+    if " " in url or not url.isprintable():  # of all blanks only this one is printable
         raise BadUrl(
             f"URL {shown!r} holds a space or control character; remove it or write it as %20"
         )

@@ -274,6 +274,7 @@ def _register(store: Store, file: SourceFile) -> str:
 def enable(*, source_id: str, reason: str | None) -> None:
     """Poll a source again, its failures forgotten."""
     from ingestion_pipeline.sources import registry
+    from ingestion_pipeline.sources.declared_rows import BY_FILE
     from ingestion_pipeline.sources.lookup import sources_by_id
     from ingestion_pipeline.systems import approval_problems
 
@@ -284,7 +285,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
             raise Refused("\n".join(bad))
         registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
     say(f"{source_id} is enabled and due now")
-    if before is not None and before.status_reason == registry.BY_FILE:
+    if before is not None and before.status_reason == BY_FILE:
         undone = "the next import disables it again unless that line goes"
         say(f"warning: {before.origin} says `enabled: false`; {undone}", is_error=True)
 

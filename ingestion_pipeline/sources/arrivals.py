@@ -8,9 +8,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, and_, false, func, select
 
+from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.files import Check, FileProblem, read_folder
 from ingestion_pipeline.sources.recipient import Recipient
-from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, Registered, register
+from ingestion_pipeline.sources.registry import REMOVED, Registered, register
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources

@@ -9,8 +9,9 @@ from typing import Any
 from sqlalchemy import Connection, update
 
 from ingestion_pipeline.sources.belonging import homes
+from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import UnknownSource
-from ingestion_pipeline.sources.registry import BY_FILE, register
+from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition, Source
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources

@@ -19,6 +19,7 @@ from ingestion_pipeline.sources.definition import BadField, definition_of
 from ingestion_pipeline.sources.recipient import Recipient, recipient_of
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.sources.yaml_nodes import compose, construct
+from ingestion_pipeline.store.rows import making_rows
 
 SECTIONS = ("sources", "recipients")
 MAX_FILE_BYTES = 20_000_000  # ten thousand sources are about 3 MB
@@ -59,7 +60,8 @@ Build = Callable[[Mapping[str, Any]], tuple[Declared | None, list[BadField]]]
 
 def read_folder(folder: Path, *, check: Check) -> list[SourceFile]:
     """Every *.yaml and *.yml of the folder; an id that two files declare spoils both."""
-    return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
+    with making_rows():
+        return _without_shared_ids([read_file(path, check=check) for path in _paths(folder)])
 
 
 def fingerprints(folder: Path) -> dict[str, str]:

@@ -1,8 +1,4 @@
-"""The rows of `sources`: registered from definitions, looked up, enabled and disabled.
-
-The declaration owns url, platform, config, name, series and company; the store owns tier (unless it
-is pinned), status and health, so that an operator's disable survives a re-import.
-"""
+"""The rows of `sources`: registered from definitions, enabled and disabled by hand."""
 
 from __future__ import annotations
 
@@ -10,65 +6,32 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
-from sqlalchemy import (
-    Boolean,
-    Connection,
-    Integer,
-    String,
-    Text,
-    and_,
-    case,
-    exists,
-    func,
-    literal,
-    null,
-    or_,
-    select,
-    update,
+from sqlalchemy import Connection, select, update
+
+from ingestion_pipeline.sources.declared_rows import (
+    insert_missing,
+    keep_versions,
+    redirected,
+    rows_of,
+    update_changed,
 )
-from sqlalchemy.sql.elements import ColumnElement
-from sqlalchemy.sql.selectable import CTE
-
-from ingestion_pipeline.sources.belonging import home_of, named_series
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-from ingestion_pipeline.sources.polls import ensure_polls, lock_polls, make_due, restart_polls
+from ingestion_pipeline.sources.polls import (
+    ensure_polls,
+    insert_polls,
+    lock_polls,
+    make_due,
+    restart_polls,
+)
 from ingestion_pipeline.sources.robots_override import audit_overrides
-from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
+from ingestion_pipeline.sources.source import Definition, SourceStatus
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.locking import lock_rows
-from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources
-from ingestion_pipeline.store.types import Json
-from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.store.rows import one_of
+from ingestion_pipeline.store.tables import sources
 
-BY_FILE = "disabled by its declaration"
 REMOVED = "removed by an operator"
 REGISTER_BATCH = 5_000
-
-_GIVEN = {
-    "id": String(120),
-    "kind": String(20),
-    "url": Text(),
-    "name": Text(),
-    "platform": String(40),
-    "config": Json,
-    "series_id": String(120),
-    "company_id": String(120),
-    "origin": Text(),
-    "host": Text(),
-    "shard": Integer(),
-    "tier": String(4),
-    "tier_pinned": Boolean(),
-    "enabled": Boolean(),
-    "tracking_id": String(36),
-}
-# What a declaration owns, beside the tier when it pins one.
-_OWNED = ("url", "name", "platform", "config", "series_id", "company_id", "origin", "host", "shard")
-# A change of these means other content: what was fetched before proves nothing about it.
-_CONTENT = ("url", "platform", "config")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,169 +56,46 @@ def register(
     in_order = sorted(definitions, key=lambda one: one.id)
     for start in range(0, len(in_order), REGISTER_BATCH):
         batch = in_order[start : start + REGISTER_BATCH]
-        rows = [_given(one) for one in batch]
-        ids = [row[0] for row in rows]
-        before = _redirected(connection, rows)
-        audit_overrides(connection, batch, before=before, actor=actor, now=now)
-        restart_polls(connection, list(before), now=now)
-        updated += _update_changed(connection, rows, now=now)
-        added += _insert_missing(connection, rows, now=now)
-        _keep_versions(connection, ids, now=now)
-        ensure_polls(connection, ids, now=now)
+        known = _known(connection, [one.id for one in batch])
+        standing = [one for one in batch if one.id in known]
+        if standing:
+            updated += _redeclare(connection, standing, now=now, actor=actor)
+        # Most are unknown when there are many, and to them nothing can have happened yet.
+        unknown = [one for one in batch if one.id not in known]
+        if unknown:
+            added += _add(connection, unknown, now=now, actor=actor)
     return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
 
 
-def _given(one: Definition) -> tuple[Any, ...]:
-    host = host_of(one.url)
-    tier = one.tier or Tier.WARM
-    return (
-        one.id,
-        one.kind.value,
-        one.url,
-        one.name,
-        one.platform,
-        dict(one.config),
-        one.series,
-        one.company,
-        one.origin,
-        host,
-        shard_of(host),
-        tier.value,
-        one.tier is not None,
-        one.enabled,
-        str(uuid4()),
-    )
+def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
+    query = select(sources.c.id).where(one_of(connection, sources.c.id, ids))
+    return set(connection.execute(query).scalars())
 
 
-def _insert_missing(
-    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
+def _redeclare(
+    connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str
 ) -> int:
-    given = row_source(connection, _GIVEN, rows, "given")
-    columns = [name for name in _GIVEN if name != "enabled"]
-    status = case((given.c.enabled, SourceStatus.ACTIVE.value), else_=SourceStatus.DISABLED.value)
-    reason = case((given.c.enabled, null()), else_=literal(BY_FILE))
-    moment = literal(now, sources.c.created_at.type)
-    missing = select(
-        *(given.c[name] for name in columns), status, reason, moment, moment, moment
-    ).where(~exists().where(sources.c.id == given.c.id))
-    extra = ["status", "status_reason", "next_check_at", "created_at", "updated_at"]
-    statement = (
-        insert_into(connection, sources)
-        .from_select([*columns, *extra], missing.order_by(given.c.id))
-        .on_conflict_do_nothing(index_elements=["id"])
-    )
-    return connection.execute(statement).rowcount
+    """Sources that stand are as they are declared now; how many of them changed."""
+    rows = rows_of(batch)
+    ids = [row[0] for row in rows]
+    before = redirected(connection, rows)
+    audit_overrides(connection, batch, before=before, actor=actor, now=now)
+    restart_polls(connection, list(before), now=now)
+    updated = update_changed(connection, rows, now=now)
+    keep_versions(connection, ids, now=now)
+    ensure_polls(connection, ids, now=now)
+    return updated
 
 
-def _redirected(
-    connection: Connection, rows: Sequence[tuple[Any, ...]]
-) -> dict[str, dict[str, Any]]:
-    """Of the sources that stand, those whose content is another from now on; with their configs."""
-    given = row_source(connection, _GIVEN, rows, "given")
-    query = select(sources.c.id, sources.c.config).join(given, sources.c.id == given.c.id)
-    is_redirected = or_(_differs(given, _CONTENT), _is_moved(given))
-    found = connection.execute(query.where(is_redirected))
-    return {source_id: config for source_id, config in found}  # noqa: C416 - rows to a dict
-
-
-def _is_moved(given: CTE) -> ColumnElement[bool]:
-    """It tells of another series from now on; another name of the same one is no move."""
-    return home_of(named_series()) != home_of(named_series(given.c.series_id))
-
-
-def _links_at_home(given: CTE) -> ColumnElement[int]:
-    """How many chapters the source has in the series that it tells of from now on."""
-    count = (
-        select(func.count())
-        .select_from(chapter_sources)
-        .join(chapters, chapters.c.id == chapter_sources.c.chapter_id)
-        .where(
-            chapter_sources.c.source_id == sources.c.id,
-            chapter_sources.c.available,
-            chapters.c.series_id == home_of(named_series(given.c.series_id)),
-        )
-    )
-    return count.correlate_except(chapter_sources, chapters).scalar_subquery()
-
-
-def _differs(given: CTE, names: Sequence[str]) -> ColumnElement[bool]:
-    return or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in names))
-
-
-def _update_changed(
-    connection: Connection, rows: Sequence[tuple[Any, ...]], *, now: datetime
-) -> int:
-    given = row_source(connection, _GIVEN, rows, "given")
-    is_moved = _is_moved(given)
-    content_differs = or_(_differs(given, _CONTENT), is_moved)
-    tier_differs = or_(
-        sources.c.tier_pinned != given.c.tier_pinned,
-        and_(given.c.tier_pinned, sources.c.tier != given.c.tier),
-    )
-    switched_on = and_(given.c.enabled, sources.c.status_reason == BY_FILE)
-    switched_off = and_(~given.c.enabled, sources.c.status != SourceStatus.DISABLED.value)
-    forget = {
-        name: case((content_differs, null()), else_=sources.c[name])
-        for name in ("etag", "last_modified", "content_hash", "rhythm")
-    }
-    is_changed = or_(_differs(given, _OWNED), tier_differs, switched_on, switched_off)
-    changed = select(sources.c.id).join(given, given.c.id == sources.c.id).where(is_changed)
-    lock_rows(connection, sources.c.id, connection.execute(changed).scalars().all())
-    statement = (
-        update(sources)
-        .where(sources.c.id == given.c.id, is_changed)
-        .values(
-            {name: given.c[name] for name in _OWNED}
-            | forget
-            | {
-                "tier_pinned": given.c.tier_pinned,
-                "tier": case((given.c.tier_pinned, given.c.tier), else_=sources.c.tier),
-                "status": case(
-                    (switched_on, SourceStatus.ACTIVE.value),
-                    (switched_off, SourceStatus.DISABLED.value),
-                    else_=sources.c.status,
-                ),
-                "status_reason": case(
-                    (switched_on, null()),
-                    (switched_off, literal(BY_FILE)),
-                    else_=sources.c.status_reason,
-                ),
-                "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
-                # from another address or of another series, what is new to us is no news
-                "synced_at": case((content_differs, null()), else_=sources.c.synced_at),
-                "record_count": case(
-                    (is_moved, _links_at_home(given)), else_=sources.c.record_count
-                ),
-                "config_version": case(
-                    (_differs(given, _CONTENT), sources.c.config_version + 1),
-                    else_=sources.c.config_version,
-                ),
-                "updated_at": now,
-            }
-        )
-    )
-    return connection.execute(statement).rowcount
-
-
-def _keep_versions(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:
-    """What a source is read by can be looked up later, whatever it is changed to."""
-    given = row_source(connection, {"id": String(120)}, [(one,) for one in ids], "given")
-    is_kept = exists().where(
-        source_versions.c.source_id == sources.c.id,
-        source_versions.c.version == sources.c.config_version,
-    )
-    names = [sources.c.id, sources.c.config_version, *(sources.c[name] for name in _CONTENT)]
-    found = (
-        select(*names, literal(now, sources.c.created_at.type))
-        .join(given, given.c.id == sources.c.id)
-        .where(~is_kept)
-        .order_by(sources.c.id)
-    )
-    connection.execute(
-        insert_into(connection, source_versions)
-        .from_select(["source_id", "version", *_CONTENT, "since"], found)
-        .on_conflict_do_nothing(index_elements=["source_id", "version"])
-    )
+def _add(connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str) -> int:
+    """Sources that nobody knew; how many are there from now on."""
+    rows = rows_of(batch)
+    ids = [row[0] for row in rows]
+    audit_overrides(connection, batch, before={}, actor=actor, now=now)
+    added = insert_missing(connection, rows, now=now)
+    keep_versions(connection, ids, now=now)
+    insert_polls(connection, ids, now=now)
+    return added
 
 
 class SourceExists(ValueError):

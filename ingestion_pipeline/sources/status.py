@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, func, select
 
+from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
 from ingestion_pipeline.sources.polls import POLL
-from ingestion_pipeline.sources.registry import BY_FILE, REMOVED
+from ingestion_pipeline.sources.registry import REMOVED
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
 from ingestion_pipeline.store.tables import (
     ACTIVE,

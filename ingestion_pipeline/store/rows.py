@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from decimal import Decimal
@@ -17,9 +17,11 @@ from typing import Any
 
 import orjson
 from sqlalchemy import (
+    ARRAY,
     Connection,
     String,
     Text,
+    any_,
     bindparam,
     cast,
     column,
@@ -61,6 +63,16 @@ def row_source(connection: Connection, columns: Columns, rows: Sequence[Row], na
     dialect = connection.dialect.name
     document = row_document(dialect, columns, rows)
     return _table(dialect, columns, bindparam(None, document, type_=Text())).cte(name)
+
+
+def one_of(
+    connection: Connection, column_: ColumnElement[str], values: Collection[str]
+) -> ColumnElement[bool]:
+    """Whether the text is one of these, as one parameter: to write 5,000 of them takes longer."""
+    if connection.dialect.name == "postgresql":
+        return column_ == any_(bindparam(None, list(values), type_=ARRAY(Text())))
+    each = func.json_each(bindparam(None, _document(list(values)), type_=Text()))
+    return column_.in_(select(each.table_valued("value").c.value))
 
 
 def row_table(dialect: str, columns: Columns, name: str) -> CTE:

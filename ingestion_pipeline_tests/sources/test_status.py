@@ -7,8 +7,9 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.sources import Kind, Source, SourceStatus, Tier
+from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.polls import make_due
-from ingestion_pipeline.sources.registry import BY_FILE, REMOVED, disable, register
+from ingestion_pipeline.sources.registry import REMOVED, disable, register
 from ingestion_pipeline.sources.status import (
     Poll,
     Watched,
