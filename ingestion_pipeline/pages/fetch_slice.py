@@ -37,10 +37,10 @@ from ingestion_pipeline.pages.poll_results import (
 )
 from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources import Source, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure
-from ingestion_pipeline.sources.sharding import claim_size
+from ingestion_pipeline.sources.sharding import claim_size, known_pace
 from ingestion_pipeline.sources.tuning import tuned
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
@@ -66,7 +66,7 @@ class FetchSlice:
         self._fetcher = fetcher
         self._clock = SteadyClock(shop.store.now())
         self._hosts = LeasedHosts(shop, worker, fetcher, self._clock)
-        self._batch_size = self._claim_size()
+        self._batch_size = shop.settings.polling.batch_size
         self._time = SliceTime(worker, self._clock, seconds=shop.settings.polling.slice_seconds)
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
@@ -83,13 +83,15 @@ class FetchSlice:
         )
         self._retry_at: dict[str, datetime] = {}
 
-    def _claim_size(self) -> int:
+    def _claim_size(self, wanted: Wanted) -> int:
+        tiers = {tier.priority: tier.value for tier in Tier}
         with self._shop.store.read() as connection:
-            paces = [value for name, value in tuned(connection).items() if name.startswith("pace:")]
-        return claim_size(max(paces, default=None), self._shop.settings.polling)
+            pace = known_pace(tuned(connection), tiers.get(wanted.priority or 0))
+        return claim_size(pace, self._shop.settings.polling)
 
     async def run(self, wanted: Wanted) -> Fetching:
         """Drain what is wanted; a fatal error is raised when everything else is written down."""
+        self._batch_size = await asyncio.to_thread(self._claim_size, wanted)
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
             await self._drain(wanted)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FIRST_PACE = 20.0  # sources a second, before one was measured: half of what a small machine does
 FEWEST = 50  # sources of a run; fewer are not worth its start
 MEMORY = 0.7  # of the pace that was known, when another is measured
+PACE = "pace:"
 MEASURED_FROM = 20  # sources; a run of fewer measures its own start
 
 
@@ -24,8 +25,15 @@ def run_size(pace: float | None, limits: Polling) -> int:
     return max(ceil((pace or FIRST_PACE) * limits.run_seconds), FEWEST)
 
 
+def known_pace(tunings: Mapping[str, float], tier: str | None) -> float | None:
+    """The pace of the tier's last runs; without a tier, or before it had one, the best of all."""
+    own = None if tier is None else tunings.get(pace_name(tier))
+    paces = (value for name, value in tunings.items() if name.startswith(PACE))
+    return max(paces, default=None) if own is None else own
+
+
 def claim_size(pace: float | None, limits: Polling) -> int:
-    """How many a run holds at a time: no more than it gets through."""
+    """How many a run holds at a time: no more than it gets through in its time."""
     return min(run_size(pace, limits), limits.batch_size)
 
 
@@ -50,4 +58,4 @@ def measured_pace(before: float | None, *, polls: int, seconds: float) -> float 
 
 def pace_name(tier: str) -> str:
     """Under which a tier's pace is kept."""
-    return f"pace:{tier}"
+    return f"{PACE}{tier}"

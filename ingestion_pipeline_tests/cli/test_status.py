@@ -3,10 +3,11 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime, timedelta
 
+import pytest
 from sqlalchemy import Engine, event, insert, update
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import hosts, outbox, pulses, sources
+from ingestion_pipeline.store.tables import batch_items, hosts, outbox, pulses, sources
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.upkeep.failing import broken, given
 
@@ -55,6 +56,23 @@ def test_hosts_that_are_waited_for_and_unhandled_rows_are_told(
     assert [one["host"] for one in found["waiting_hosts"]] == ["a.test"]
     assert found["totals"]["outbox"] == 1
     assert "host a.test is waited for" in ingest.done("status")
+
+
+def test_a_pause_of_polling_is_told_with_its_reason_and_its_end(
+    ingest: Ingest, database: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
+    assert ingest.json("status")["polling_paused"] is None
+    with database.begin() as connection:
+        now = database.clock.now(connection)
+        waiting = {"batch_id": "b", "fence": 1, "source_id": "series:x", "fetched": {}}
+        rows = [waiting | {"task_id": n, "fetched_at": now} for n in range(2)]
+        connection.execute(insert(batch_items), rows)
+
+    said = ingest.json("status")["polling_paused"]
+
+    assert said.startswith("polling is paused: 2 or more readings wait to be ingested")
+    assert said in ingest.done("status")
 
 
 def test_a_strangers_text_cannot_command_the_terminal(ingest: Ingest, database: Store) -> None:

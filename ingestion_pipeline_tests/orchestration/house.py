@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import yaml
 from dagster import AddDynamicPartitionsRequest
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import delete, func, insert, select, update
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.definitions import defs
@@ -104,6 +104,16 @@ class House:
         with self.open() as shop, shop.store.begin() as connection:
             where = tables.tasks.c.source_id == source_id
             assert connection.execute(update(tables.tasks).where(where).values(values)).rowcount
+
+    def lag(self, readings: int) -> None:
+        """So many fetched listings wait to be ingested."""
+        with self.open() as shop, shop.store.begin() as connection:
+            now = shop.store.clock.now(connection)
+            waiting = {"batch_id": "b", "fence": 1, "source_id": "series:x", "fetched": {}}
+            connection.execute(
+                insert(tables.batch_items),
+                [waiting | {"task_id": n, "fetched_at": now} for n in range(readings)],
+            )
 
     def forget_everything(self) -> None:
         """The database as a new one is."""

@@ -6,16 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
-from sqlalchemy import delete, insert
+from sqlalchemy import delete
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.sources import Tier
+from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.sources.tuning import tune
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline_tests.builders import a_definition
-from ingestion_pipeline_tests.orchestration.house import House
+from ingestion_pipeline_tests.orchestration.house import House, run_job
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
@@ -162,13 +162,68 @@ def test_polling_pauses_while_ingestion_lags_and_says_so(
 ) -> None:
     add(house, Tier.HOT, shard=0)
     monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
-    waiting = {"fence": 1, "source_id": "series:x", "fetched": {}, "fetched_at": NOON}
-    with house.open() as shop, shop.store.begin() as connection:
-        for task_id in (1, 2):
-            connection.execute(insert(batch_items).values(batch_id="b", task_id=task_id, **waiting))
+    house.lag(2)
 
     assert "polling is paused: 2 or more readings" in (tick("hot_polling").skip_message or "")
 
     with house.open() as shop, shop.store.begin() as connection:
-        connection.execute(delete(batch_items).where(batch_items.c.task_id == 2))
+        connection.execute(delete(batch_items).where(batch_items.c.task_id == 1))
     assert len(tick("hot_polling").run_requests or []) == 1
+
+
+def test_a_shard_whose_run_still_waits_gets_no_second_one(house: House) -> None:
+    """It will find what has become due since; one that works is another matter."""
+    add(house, Tier.HOT, shard=0)
+    add(house, Tier.HOT, shard=1)
+    repository = defs.get_repository_def()
+    with dg.instance_for_test() as instance:
+
+        def asked() -> dg.ScheduleExecutionData:
+            context = dg.build_schedule_context(
+                instance=instance,
+                scheduled_execution_time=NOON,
+                repository_def=repository,
+                resources={"workshop": WorkshopResource()},
+            )
+            return repository.get_schedule_def("hot_polling").evaluate_tick(context)
+
+        def wait_for(shard: int) -> dg.DagsterRun:
+            tags = {"ingestion/tier": "hot", "ingestion/shard": f"hot:{shard}"}
+            return instance.create_run_for_job(defs.resolve_job_def("poll_hot"), tags=tags)
+
+        first = wait_for(0)
+        assert [one.run_key for one in asked().run_requests or []] == ["hot:1:20260301T1200"]
+
+        wait_for(1)
+        assert not asked().run_requests
+        assert asked().skip_message == "2 sources are due, and their runs wait already"
+
+        instance.report_run_failed(first)
+        assert [one.run_key for one in asked().run_requests or []] == ["hot:0:20260301T1200"]
+
+
+def test_a_run_leaves_its_pace_for_the_next_tick_and_a_tiny_one_leaves_none(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    def companies(*numbers: int) -> None:
+        house.add(
+            *(
+                a_definition(
+                    id=f"company:{n}",
+                    kind=Kind.COMPANY,
+                    platform=None,
+                    url=f"https://c{n}.test/",
+                    series=None,
+                    tier=Tier.COLD,
+                )
+                for n in numbers
+            )
+        )
+        run_job("poll_cold", instance)
+
+    companies(*range(5))
+    assert house.rows("tunings") == []
+
+    companies(*range(5, 30))
+    [pace] = house.rows("tunings")
+    assert (pace["name"], pace["value"] > 0) == ("pace:cold", True)

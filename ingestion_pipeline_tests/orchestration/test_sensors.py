@@ -114,6 +114,23 @@ def test_a_run_that_is_queued_for_the_shard_is_enough(
     assert pending(instance) == [("poll_hot", "hot:0:pending:20260301T1200")]
 
 
+def test_no_retry_is_polled_while_ingestion_lags_and_the_sensor_says_so(
+    house: House,
+    instance: dg.DagsterInstance,
+    at_noon: object,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    house.set_poll_task(LIGHTHOUSE, attempts=1, not_before=PAST)
+    monkeypatch.setenv("INGESTION_POLLING__BACKLOG_LIMIT", "1")
+    house.lag(2)
+
+    data = tick_sensor("pending_work", instance)
+
+    assert not data.run_requests
+    assert "polling is paused: 2 or more readings" in data.skip_message
+
+
 def test_pending_work_is_requested_once_a_minute_for_each_tier_and_shard(
     house: House, instance: dg.DagsterInstance, at_noon: time_machine.Traveller
 ) -> None:

@@ -7,6 +7,7 @@ import pytest
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.sharding import (
     claim_size,
+    known_pace,
     measured_pace,
     run_size,
     shard_count,
@@ -34,6 +35,14 @@ def test_a_run_gets_about_a_minute_of_work(due: int, pace: float | None, shards:
 def test_a_slow_run_holds_no_more_than_it_gets_through() -> None:
     assert [claim_size(pace, LIMITS) for pace in (0.1, 2.0, 500.0)] == [50, 120, 500]
     assert run_size(500.0, LIMITS) == 30_000
+
+
+def test_a_tier_goes_by_its_own_pace_and_before_it_has_one_by_the_best() -> None:
+    tunings = {"pace:hot": 40.0, "pace:cold": 2.0, "price:series": 900.0}
+
+    assert known_pace(tunings, "cold") == 2.0
+    assert known_pace(tunings, "warm") == known_pace(tunings, None) == 40.0
+    assert known_pace({"price:series": 900.0}, "hot") is None
 
 
 def test_a_pace_follows_the_last_runs_and_no_tiny_one() -> None:
