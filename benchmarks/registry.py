@@ -87,7 +87,10 @@ ALL = (
     Benchmark(
         name="scale",
         full=scale.measure,
-        quick=partial(scale.measure, sizes=scale.Sizes(sources=(1_000, 5_000), chapters=100_000)),
+        quick=partial(
+            scale.measure,
+            sizes=scale.Sizes(sources=(1_000, 5_000), chapters=100_000, chapters_on_sqlite=100_000),
+        ),
     ),
 )
 
