@@ -85,7 +85,7 @@ sources = Table(
     Column("updated_at", UtcDateTime, nullable=False),
     modified_at(),
     Index(None, "kind"),
-    Index(None, "created_at"),
+    Index("ix_sources_census", "created_at", "status"),
     Index("ix_sources_unreported", "last_changed_at", "reported_at"),
 )
 
