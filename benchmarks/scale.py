@@ -17,9 +17,9 @@ from sqlalchemy import Connection, bindparam, text, update
 
 from benchmarks.database import Database
 from benchmarks.table import Line
-from ingestion_pipeline.cli import tables
 from ingestion_pipeline.cli.output import cell, distance
 from ingestion_pipeline.cli.sources import source_facts
+from ingestion_pipeline.cli.table import Column, table_lines
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind, Tier
 from ingestion_pipeline.sources.arrivals import partition_keys
@@ -149,14 +149,13 @@ def _healths(connection: Connection, store: Store) -> None:
 
 def _listed(connection: Connection, store: Store) -> int:
     """To the last line of the table."""
-    columns = [tables.Column(name) for name in Listed._fields]
+    columns = [Column(name) for name in Listed._fields]
     now = store.clock.now(connection)
     cells = [
         [cell(distance(value, now) if isinstance(value, datetime) else value) for value in one]
         for one in listed_sources(connection)
     ]
-    widths = tables.widths_of(columns, cells, page=1_000)
-    return sum(1 for _ in tables.lines(columns, cells, widths or []))
+    return len(table_lines(columns, cells, width=1_000))
 
 
 def _facts(connection: Connection, store: Store) -> int:
