@@ -54,6 +54,7 @@ def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Line]:
     """Every question at every size."""
     sizes = sizes or Sizes()
     taken: dict[str, dict[int, float]] = {}
+    history: dict[int, float] = {}
     for count in sizes.sources:
         with closing(open_store(database.another(f"scale-{count}"))) as store:
             for name, seconds in measured(store, count).items():

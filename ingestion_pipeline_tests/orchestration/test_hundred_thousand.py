@@ -120,11 +120,10 @@ class Simulation:
 
     def _dequeued(self) -> list[dg.DagsterRun]:
         """Those that have begun, then as many as there is room for, the hottest first."""
-        open_runs = self.instance.get_runs(
-            dg.RunsFilter(statuses=[dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED])
-        )
-        open_runs.sort(
-            key=lambda run: (run.run_id not in self._working, -int(run.tags["dagster/priority"]))
+        statuses = [dg.DagsterRunStatus.NOT_STARTED, dg.DagsterRunStatus.STARTED]
+        open_runs = sorted(
+            self.instance.get_runs(dg.RunsFilter(statuses=statuses)),
+            key=lambda run: (run.run_id not in self._working, -int(run.tags["dagster/priority"])),
         )
         chosen: dict[str, dg.DagsterRun] = {}
         for run in open_runs:
