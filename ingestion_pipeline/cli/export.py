@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,7 +14,15 @@ import click
 
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.options import json_option
-from ingestion_pipeline.cli.output import Refused, cell, say, say_facts, say_json
+from ingestion_pipeline.cli.output import (
+    Column,
+    Refused,
+    cell,
+    say,
+    say_facts,
+    say_json,
+    say_table,
+)
 
 if TYPE_CHECKING:
     from ingestion_pipeline.exports.exporting import Exported
@@ -53,6 +62,9 @@ READERS = {
     type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%S.%f"]),
     help="The same since a moment (UTC) of your own; nothing is remembered.",
 )
+@click.option(
+    "--columns", is_flag=True, help="Show the columns and what each means; write nothing."
+)
 @json_option
 def export(  # noqa: PLR0913 - one for each option
     *,
@@ -66,6 +78,7 @@ def export(  # noqa: PLR0913 - one for each option
     with_flagged: bool,
     since_last: bool,
     cursor: datetime | None,
+    columns: bool,
     as_json: bool,
 ) -> None:
     """Write rows to a file: CSV, JSON lines or Parquet.
@@ -93,6 +106,9 @@ def export(  # noqa: PLR0913 - one for each option
         since=cursor.replace(tzinfo=UTC) if cursor is not None else None,
     )
     wanted.check()
+    if columns:
+        _say_columns(wanted, as_json=as_json)
+        return
     chosen = _format(form, out)
     if since_last or cursor is not None:
         _export_changes(wanted, chosen, out, since_last=since_last, as_json=as_json)
@@ -104,6 +120,17 @@ def export(  # noqa: PLR0913 - one for each option
         say_json(_facts(exported, name))
     else:
         _say(exported)
+
+
+def _say_columns(wanted: Wanted, *, as_json: bool) -> None:
+    from ingestion_pipeline.exports.described import described
+
+    found = [asdict(one) for one in described(wanted)]
+    if as_json:
+        say_json(found)
+    else:
+        columns = [Column("column"), Column("holds"), Column("means", is_flexible=True)]
+        say_table(columns, [list(one.values()) for one in found])
 
 
 def _export_changes(

@@ -9,6 +9,7 @@ import pytest
 
 from ingestion_pipeline.cli.export import FORMATS, READERS
 from ingestion_pipeline.exports.formats import Format
+from ingestion_pipeline.exports.names import known_names
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset, an_item
@@ -103,3 +104,16 @@ def test_a_type_of_ones_own_is_exported_like_any_other(
 
 def test_the_formats_are_those_of_the_room() -> None:
     assert list(FORMATS) == [form.value for form in Format] == list(READERS)
+
+
+def test_columns_are_shown_with_what_they_mean(ingest: Ingest, home: Path) -> None:
+    found = {name: ingest.json("export", name, "--columns") for name in known_names()}
+    proved = ingest.json("export", "course", "--columns", "--evidence")
+
+    every = [one for columns in found.values() for one in columns]
+    assert all(len(one["meaning"].split()) >= 3 and one["holds"] for one in every)
+    names = [one["name"] for one in proved]
+    assert names[:3] == ["course_id", "course_id__evidence", "course_id__start"]
+    assert proved[0]["meaning"].startswith("its code, such as CS 101; null:")
+    assert "when a statement last wrote the row" in ingest.done("export", "chapters", "--columns")
+    assert not (home / "exports").exists()
