@@ -9,6 +9,7 @@ import shutil
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,6 +28,24 @@ hypothesis_settings.load_profile("any machine")
 PRIVATE_VARIABLES = ("INGESTION_", "OPENAI_", "DAGSTER_HOME")
 
 
+TESTS = Path(__file__).parent
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Of several processes each loads a part of the tests before it collects them all.
+
+    In a new checkout pytest rewrites every file, and keeps what it wrote for whoever comes later:
+    one process does it for the others. (The collector waits until nothing more is loaded.)
+    """
+    gc.disable()
+    about = getattr(session.config, "workerinput", None)
+    if about is not None:
+        number, count = int(about["workerid"].removeprefix("gw")), about["workercount"]
+        for file in sorted(TESTS.rglob("test_*.py"))[number::count]:
+            parts = file.relative_to(TESTS.parent).with_suffix("").parts
+            import_module(".".join(parts))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long forms run only when they are asked for: `-m soak`; files with slow tests first.
 
@@ -42,6 +61,7 @@ def pytest_collection_finish() -> None:
     """What every module holds by now stays to the end: the collector need not look at it again."""
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,9 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
 from multiprocessing.synchronize import Barrier
@@ -38,13 +39,15 @@ CLEAN.set_forkserver_preload(
         "ingestion_pipeline_tests.crawlers",
         "ingestion_pipeline_tests.pollers",
         "ingestion_pipeline.assembly",
+        "ingestion_pipeline.definitions",
+        "dagster._cli",
         "sqlalchemy.dialects.postgresql.psycopg2",
         "alembic.command",
         "aiohttp",
         "httpx",
     ]
 )
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 120
 POLLS = Wanted(kind="poll")
 
 
@@ -85,6 +88,10 @@ class Child:
     def go_on(self) -> None:
         os.kill(self._pid, signal.SIGCONT)
 
+    def interrupt(self) -> None:
+        """SIGTERM, as a service manager sends it."""
+        os.kill(self._pid, signal.SIGTERM)
+
     def kill(self) -> None:
         """kill -9."""
         self._process.kill()
@@ -116,27 +123,55 @@ def _answer(
         pipe.send(("failed", traceback.format_exc()))
 
 
+@dataclass(frozen=True)
+class Typed:
+    """How a line ended, and what it said."""
+
+    code: int
+    out: str
+    errors: str
+
+
 def stop_here() -> None:
     """This process stands still until its parent lets it go on, or kills it."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
-def type_ingest(folder: str, arguments: list[str]) -> tuple[int, str]:
-    """What `ingest` in the folder ends with and says."""
-    from ingestion_pipeline.cli import main
-
+def type_line(folder: str, line: list[str], variables: Mapping[str, str] | None = None) -> Typed:
+    """What `ingest` or `dagster` does with the line in the folder: a fork of one that has both
+    loaded, since to load them takes longer than most lines do.
+    """
+    os.environ.update(variables or {})
     os.chdir(folder)
-    with tempfile.TemporaryFile() as said:
-        for stream in (1, 2):
-            os.dup2(said.fileno(), stream)
-        code: object = None
-        try:
-            main(arguments, prog_name="ingest")
-        except SystemExit as ended:
-            code = ended.code
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+        os.dup2(out.fileno(), 1)
+        os.dup2(errors.fileno(), 2)
+        code = _exit_code(line)
         sys.stdout.flush()
-        said.seek(0)
-        return (code if isinstance(code, int) else int(code is not None)), said.read().decode()
+        sys.stderr.flush()
+        out.seek(0)
+        errors.seek(0)
+        return Typed(code, out.read().decode(), errors.read().decode())
+
+
+def _exit_code(line: list[str]) -> int:
+    program, *arguments = line
+    sys.argv = line
+    try:
+        _program(Path(program).name)(arguments, prog_name=program)
+    except SystemExit as ended:
+        return ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+    return 0
+
+
+def _program(name: str) -> Callable[..., object]:
+    if name == "ingest":
+        from ingestion_pipeline.cli import main
+
+        return main
+    from dagster._cli import create_dagster_cli
+
+    return create_dagster_cli()
 
 
 def open_together(url: str, barrier: Barrier) -> int:

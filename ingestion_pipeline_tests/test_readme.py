@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.settings import variables
-from ingestion_pipeline_tests.processes import Child, type_ingest
+from ingestion_pipeline_tests.processes import Child, type_line
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 PATIENCE_SECONDS = 240  # for one command
 # Long or endless ones; that their targets exist is checked.
 NOT_RUN = {"make install", "make test", "make check", "make bench", "make soak", "make dev"}
+FORKED = {".venv/bin/ingest", ".venv/bin/dagster"}
 
 FEED = """<?xml version="1.0"?><rss version="2.0"><channel><title>Mine</title>
 <item><title>My series Chapter 7</title><link>https://example.com/7</link><guid>7</guid></item>
@@ -69,13 +70,13 @@ def test_every_command_of_the_page_succeeds(page: Path, clone: Path) -> None:
 
 
 def typed(command: str, clone: Path) -> tuple[int, str]:
-    """What the line ends with and says; an `ingest` that needs no shell is a fork (`make demo`
-    and the site beside it are the script itself).
+    """What the line ends with and says; one that needs no shell is a fork (`make demo` and the
+    site beside it are the script itself).
     """
     words = shlex.split(command)
-    if words[0] == ".venv/bin/ingest" and not set(command) & set("|<>;&$*~`"):
-        forked = Child(type_ingest, str(clone), words[1:])
-        return forked.result(within_seconds=PATIENCE_SECONDS)
+    if words[0] in FORKED and not set(command) & set("|<>;&$*~`"):
+        done = Child(type_line, str(clone), words).result(within_seconds=PATIENCE_SECONDS)
+        return done.code, done.out + done.errors
     done = subprocess.run(
         ["sh", "-c", command],
         cwd=clone,

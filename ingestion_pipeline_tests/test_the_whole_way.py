@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import dagster as dg
 import pytest
@@ -31,8 +28,9 @@ from ingestion_pipeline_tests.orchestration.house import (
     tick_sensor,
     told,
 )
+from ingestion_pipeline_tests.processes import Child, Typed, type_line
 
-PATIENCE_SECONDS = 90
+PATIENCE_SECONDS = 180
 
 
 @pytest.fixture
@@ -60,19 +58,10 @@ def dagster_home(tmp_path: Path) -> Path:
     return make_dagster_home(tmp_path)
 
 
-def dagster(
-    *arguments: str, desk: Path, environment: dict[str, str]
-) -> subprocess.CompletedProcess:
-    command = [str(Path(sys.executable).with_name("dagster")), *arguments]
-    return subprocess.run(
-        command, cwd=desk, env=environment, capture_output=True, text=True, check=False, timeout=90
-    )
-
-
-def job(name: str, *arguments: str, **more: Any) -> subprocess.CompletedProcess:
+def job(name: str, *arguments: str, desk: Path, environment: dict[str, str]) -> Typed:
     """The line that the README gives for a job."""
-    line = ("job", "execute", "-m", "ingestion_pipeline", "-j", name)
-    return dagster(*line, *arguments, **more)
+    line = ["dagster", "job", "execute", "-m", "ingestion_pipeline", "-j", name, *arguments]
+    return Child(type_line, str(desk), line, environment).result(within_seconds=PATIENCE_SECONDS)
 
 
 def test_one_source_file_becomes_rows(house: House, site: DemoSite) -> None:
@@ -101,7 +90,7 @@ def test_a_job_runs_without_a_dagster_home_and_leaves_nothing_behind(
 
     done = job("poll_hot", desk=desk, environment=variables(house))
 
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.errors
     assert house.chapters_of(LIGHTHOUSE) == 10
     assert sorted(path.name for path in desk.iterdir()) == ["dagster.yaml", "workspace.yaml"]
 
@@ -115,7 +104,7 @@ def test_jobs_with_a_dagster_home_are_remembered_and_pickle_nothing(
 
     done = job("poll_hot", desk=desk, environment=variables(house, DAGSTER_HOME=str(dagster_home)))
 
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.errors
     with dg.DagsterInstance.from_config(str(dagster_home)) as instance:
         assert [run.job_name for run in instance.get_runs()] == ["poll_hot"]
         assert instance.get_materialized_partitions(dg.AssetKey("chapters")) == {LIGHTHOUSE}
@@ -141,8 +130,8 @@ def test_a_job_of_one_source_says_by_its_exit_code_how_it_went(
 
     done = job(*arguments, desk=desk, environment=variables(house))
 
-    assert done.returncode == code, done.stderr
-    assert said in done.stdout + done.stderr
+    assert done.code == code, done.errors
+    assert said in done.out + done.errors
     assert house.chapters_of(SALT) == (12 if code == 0 else 0)
 
 

@@ -38,8 +38,10 @@ from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.chains import gaps, ten_of_each
+from ingestion_pipeline_tests.processes import Child, type_line
 from ingestion_pipeline_tests.sources.test_status import a_source
 
+PATIENCE_SECONDS = 240
 INGEST = str(Path(sys.executable).parent / "ingest")
 
 
@@ -303,21 +305,14 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
 ) -> None:
     variables = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_BROWSER": "none"}
     variables |= {"PATH": "/usr/bin:/bin"}
-    environment = {**os.environ, **variables}
     warnings: list[str] = []
 
     def run(*line: str) -> str:
-        done = subprocess.run(
-            [INGEST, "demo", *line],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        warnings.append(done.stderr)
-        return done.stdout
+        typed = Child(type_line, str(tmp_path), [INGEST, "demo", *line], variables)
+        done = typed.result(within_seconds=PATIENCE_SECONDS)
+        assert done.code == 0, done.errors
+        warnings.append(done.errors)
+        return done.out
 
     first, second = run("run"), run("run")
     mutated = run("mutate")

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -18,6 +13,7 @@ from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, drips
 from ingestion_pipeline_tests.notices.telling import Telling
 from ingestion_pipeline_tests.orchestration.house import House
+from ingestion_pipeline_tests.processes import Child, type_line
 
 SOURCE = "series:slow"
 
@@ -29,17 +25,10 @@ def wait_for(condition: Callable[[], bool], *, seconds: float) -> None:
         time.sleep(0.1)
 
 
-def start_job(job: str, house: House, web: FakeWeb) -> subprocess.Popen[bytes]:
-    environment = os.environ | house.environment | {"INGESTION_ALLOW_HOSTS": web.host_port}
-    return subprocess.Popen(
-        [
-            Path(sys.executable).parent / "dagster",
-            *("job", "execute", "-m", "ingestion_pipeline", "-j", job),
-        ],
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+def start_job(job: str, house: House, web: FakeWeb) -> Child:
+    variables = house.environment | {"INGESTION_ALLOW_HOSTS": web.host_port}
+    line = ["dagster", "job", "execute", "-m", "ingestion_pipeline", "-j", job]
+    return Child(type_line, str(house.home), line, variables)
 
 
 @pytest.mark.slow
@@ -53,9 +42,9 @@ def test_a_cancelled_deliverer_gives_back_its_recipients_and_nothing_is_counted(
         web.routes["/ann"] = drips(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)
         telling.publish(7)
         run = start_job("deliver_notices", house, web)
-        wait_for(lambda: len(web.requests) == 1, seconds=60)
-        run.send_signal(signal.SIGTERM)
-        run.wait(30)
+        wait_for(lambda: len(web.requests) == 1, seconds=120)
+        run.interrupt()
+        assert run.result().code != 0
         task, [row], [known] = telling.task(), telling.notices(), house.rows("runs")
 
     assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "stopped")
@@ -68,9 +57,9 @@ def test_a_cancelled_run_gives_back_all_it_holds_and_nothing_is_counted(house: H
     with FakeWeb({"/slow": drips(b"HTTP/1.1 200 OK\r\nX-A: ", every_seconds=0.2)}) as web:
         house.add(a_definition(id=SOURCE, url=web.url("/slow")))
         run = start_job("poll_warm", house, web)
-        wait_for(lambda: len(web.requests) == 1, seconds=60)
-        run.send_signal(signal.SIGTERM)
-        run.wait(30)
+        wait_for(lambda: len(web.requests) == 1, seconds=120)
+        run.interrupt()
+        assert run.result().code != 0
 
     task, [host], [known] = house.poll_task(SOURCE), house.rows("hosts"), house.rows("runs")
     assert (task["status"], task["attempts"], task["error_code"]) == ("PENDING", 0, "stopped")
