@@ -29,6 +29,16 @@ PRIVATE_VARIABLES = ("INGESTION_", "OPENAI_", "DAGSTER_HOME")
 
 
 TESTS = Path(__file__).parent
+# A minute and more each, of four processes on two cores.
+LONGEST = (
+    "orchestration/test_ui.py",
+    "test_readme.py",
+    "cli/test_demo.py",
+    "websites/engine/test_dying_workers.py",
+    "test_kills.py",
+    "work/test_races.py",
+    "test_the_whole_way.py",
+)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -47,14 +57,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The long forms run only when they are asked for: `-m soak`; files with slow tests first.
+    """The long forms run only when they are asked for: `-m soak`; the longest files come first.
 
     Of several processes, the one that begins such a file last would have the others wait for it.
     """
     if "soak" not in str(config.getoption("-m")):
         items[:] = [item for item in items if item.get_closest_marker("soak") is None]
     slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
-    items.sort(key=lambda item: item.path not in slow)
+    first = {TESTS / name: place - len(LONGEST) for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: first.get(item.path, item.path not in slow))
 
 
 def pytest_collection_finish() -> None:

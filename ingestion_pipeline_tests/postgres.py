@@ -13,7 +13,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
 
@@ -49,6 +49,7 @@ class PostgresServer:
         self._binaries = binaries
         self._options = OPTIONS if durable else f"{OPTIONS} {HASTY}"
         self._spare: list[str] = []
+        self._desks: dict[str, Connection] = {}
         self._shape: str | None = None
         # A unix socket's path has at most 107 bytes, hence not pytest's own folder.
         self.folder = Path(tempfile.mkdtemp(prefix="ipt-pg-", dir="/tmp"))
@@ -87,6 +88,8 @@ class PostgresServer:
 
     def stop(self) -> None:
         """The server and its folder are gone afterwards."""
+        for name in [*self._desks]:
+            self._leave(name)
         data = self.folder / "data"
         if (data / "postmaster.pid").exists():
             self._run("pg_ctl", "-D", str(data), "-m", "immediate", "-w", "stop")
@@ -117,20 +120,27 @@ class PostgresServer:
             self.drop_database(name)
 
     def _emptied(self, name: str) -> str | None:
-        """Every row is gone; which tables, indexes and triggers there are; None if it is locked."""
-        engine = create_engine(self.url(name), poolclass=NullPool)
+        """Every row is gone; which tables, indexes and triggers there are; None if it is locked.
+
+        By a connection that stays: a new one costs the server more than all that it is asked here.
+        """
         try:
-            with engine.begin() as connection:
-                connection.execute(text("SET LOCAL lock_timeout = '2s'"))
-                if full := list(connection.execute(text(NOT_EMPTY)).scalars()):
-                    connection.execute(text(f"TRUNCATE {', '.join(full)} CASCADE"))
-                connection.execute(text(FROM_ONE_AGAIN))
-                return connection.execute(text(SHAPE)).scalar_one()
+            if name not in self._desks:
+                self._desks[name] = create_engine(self.url(name), poolclass=NullPool).connect()
+            with self._desks[name].begin():
+                return _emptied_by(self._desks[name])
         except DBAPIError:
+            self._leave(name)
             return None
+
+    def _leave(self, name: str) -> None:
+        if desk := self._desks.pop(name, None):
+            desk.invalidate()
+            desk.close()
 
     def drop_database(self, name: str) -> None:
         """The database is gone, whoever is still connected."""
+        self._leave(name)
         self._execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)")
 
     def _execute(self, statement: str) -> None:
@@ -157,6 +167,14 @@ class PostgresServer:
             log = self.folder / "log"
             detail = (done.stderr or b"").decode() + (log.read_text() if log.exists() else "")
             raise RuntimeError(f"{program} ended with {done.returncode}: {detail}")
+
+
+def _emptied_by(connection: Connection) -> str | None:
+    connection.execute(text("SET LOCAL lock_timeout = '2s'"))
+    if full := list(connection.execute(text(NOT_EMPTY)).scalars()):
+        connection.execute(text(f"TRUNCATE {', '.join(full)} CASCADE"))
+    connection.execute(text(FROM_ONE_AGAIN))
+    return connection.execute(text(SHAPE)).scalar_one()
 
 
 def _is_at_work_in(data: Path) -> bool:

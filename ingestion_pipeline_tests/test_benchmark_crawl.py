@@ -68,7 +68,7 @@ def test_every_page_is_reached_from_the_front_pages(is_small: bool) -> None:
     assert len(reached(Site(pages=152, hosts=3, is_small=is_small))) == 152
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> None:
     with crawl.site(pages=30, hosts=3) as port:
         crawled = [crawl.run(crawl.OURS, port, 30, 3, markdown=asked) for asked in (False, True)]

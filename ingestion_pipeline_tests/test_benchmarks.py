@@ -128,7 +128,7 @@ def test_every_claim_is_measured_on_sqlite() -> None:
     assert all(is_measured(line) for line in figures), figures
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.postgres
 def test_every_claim_is_measured_on_postgresql_or_says_why_not() -> None:
     with postgresql() as database:

@@ -15,7 +15,7 @@ from ingestion_pipeline_tests.processes import Child, type_line
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-PATIENCE_SECONDS = 240  # for one command
+PATIENCE_SECONDS = 600  # for one command
 # Long or endless ones; that their targets exist is checked.
 NOT_RUN = {"make install", "make test", "make check", "make bench", "make soak", "make dev"}
 FORKED = {".venv/bin/ingest", ".venv/bin/dagster"}

@@ -10,13 +10,7 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline_tests.orchestration.dev import (
-    Dev,
-    make_dagster_home,
-    make_desk,
-    variables,
-    within,
-)
+from ingestion_pipeline_tests.orchestration.dev import make_dagster_home, make_desk, variables
 from ingestion_pipeline_tests.orchestration.house import (
     BROKEN,
     LIGHTHOUSE,
@@ -133,59 +127,3 @@ def test_a_job_of_one_source_says_by_its_exit_code_how_it_went(
     assert done.code == code, done.errors
     assert said in done.out + done.errors
     assert house.chapters_of(SALT) == (12 if code == 0 else 0)
-
-
-EVERYTHING = """{
-  assetNodes { assetKey { path } }
-  repositoriesOrError { ... on RepositoryConnection { nodes {
-    schedules { name scheduleState { status } }
-    sensors { name sensorState { status } }
-  } } }
-}"""
-PARTITIONS = """{
-  assetNodeOrError(assetKey: {path: ["chapters"]}) {
-    ... on AssetNode { partitionKeysByDimension { partitionKeys } }
-  }
-}"""
-
-
-@pytest.mark.slow
-def test_a_running_dagster_takes_up_a_new_source_without_a_restart(
-    house: House, site: DemoSite, desk: Path, dagster_home: Path
-) -> None:
-    dev = Dev(desk, variables(house, DAGSTER_HOME=str(dagster_home)))
-    try:
-        assert within(60, dev.answers), (desk / "dev.log").read_text()
-        seen = dev.ask(EVERYTHING)
-        [code] = seen["repositoriesOrError"]["nodes"]
-        assert {node["assetKey"]["path"][0] for node in seen["assetNodes"]} == {
-            *("sources", "pages", "datasets", "companies", "job_listings", "job_matches"),
-            *("website_info", "website_prompts", "website_analysis", "chapters", "notices"),
-            "source_health",
-        }
-        assert {(one["name"], one["scheduleState"]["status"]) for one in code["schedules"]} == {
-            (name, "RUNNING")
-            for name in ("hot_polling", "warm_polling", "cold_polling", "maintenance")
-        }
-        assert {(one["name"], one["sensorState"]["status"]) for one in code["sensors"]} == {
-            (name, "RUNNING")
-            for name in (
-                "new_sources",
-                "pending_work",
-                "extraction_completion",
-                "stale_runs",
-                "run_failures",
-            )
-        }
-
-        (house.sources / "mine.yaml").write_text(a_file([an_entry()]))
-
-        is_polled = within(PATIENCE_SECONDS, lambda: house.chapters_of(LIGHTHOUSE) == 10)
-        assert is_polled, (desk / "dev.log").read_text()
-        [keys] = dev.ask(PARTITIONS)["assetNodeOrError"]["partitionKeysByDimension"]
-        assert keys["partitionKeys"] == [LIGHTHOUSE]
-
-        dev.stop()
-        assert within(10, lambda: dev.family() == {}), dev.family()
-    finally:
-        dev.end()

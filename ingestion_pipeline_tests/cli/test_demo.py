@@ -41,7 +41,7 @@ from ingestion_pipeline_tests.exports.chains import gaps, ten_of_each
 from ingestion_pipeline_tests.processes import Child, type_line
 from ingestion_pipeline_tests.sources.test_status import a_source
 
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 600
 INGEST = str(Path(sys.executable).parent / "ingest")
 
 
@@ -304,7 +304,7 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     tmp_path: Path,
 ) -> None:
     variables = {"INGESTION_HOME": str(tmp_path / "home"), "INGESTION_BROWSER": "none"}
-    variables |= {"PATH": "/usr/bin:/bin"}
+    variables |= {"PATH": "/usr/bin:/bin", "INGESTION_WEBSITE__ANSWER_SECONDS": "600"}
     warnings: list[str] = []
 
     def run(*line: str) -> str:

@@ -43,12 +43,21 @@ def make_dagster_home(folder: Path) -> Path:
     return home
 
 
+# Who runs the tests in the background has them ignore INT, and Dagster hears TERM as it hears INT.
+HEARING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
 class Dev:
     """A running `dagster dev`, asked by GraphQL as its own pages do."""
 
     def __init__(self, desk: Path, environment: dict[str, str]) -> None:
         self.port = closed_port()
-        command = [str(Path(sys.executable).with_name("dagster")), "dev", "-h", "127.0.0.1"]
+        dagster = str(Path(sys.executable).with_name("dagster"))
+        command = [sys.executable, "-c", HEARING, dagster, "dev", "-h", "127.0.0.1"]
         self._log = (desk / "dev.log").open("w+")
         self.process = subprocess.Popen(
             [*command, "-p", str(self.port)],
@@ -69,12 +78,12 @@ class Dev:
             data=json.dumps({"query": query}).encode(),
             headers={"Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.load(answer)["data"]
 
     def answers(self) -> bool:
         try:
-            with urllib.request.urlopen(self.url, timeout=5) as answer:
+            with urllib.request.urlopen(self.url, timeout=30) as answer:
                 return answer.status == 200
         except OSError:
             return False
@@ -82,7 +91,7 @@ class Dev:
     def stop(self) -> int:
         """SIGTERM, as a service manager sends it; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
+        return self.process.wait(180)
 
     def family(self) -> dict[int, str]:
         """The processes of its session that are still there, with their command lines."""
@@ -102,7 +111,7 @@ class Dev:
         for pid in self.family():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(60)
         self._log.close()
 
 

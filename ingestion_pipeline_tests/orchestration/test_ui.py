@@ -8,16 +8,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
+from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
 from ingestion_pipeline.pages.browser import NoBrowser, find_browser
 from ingestion_pipeline.settings import load_settings
+from ingestion_pipeline_tests.orchestration.browsing import PATIENCE_SECONDS, QUIET_BROWSER, Ui
 from ingestion_pipeline_tests.orchestration.dev import (
     Dev,
     make_dagster_home,
@@ -25,107 +26,31 @@ from ingestion_pipeline_tests.orchestration.dev import (
     variables,
     within,
 )
-from ingestion_pipeline_tests.orchestration.house import BROKEN, FLAKY, LIGHTHOUSE, SALT, House
-
-if TYPE_CHECKING:
-    from playwright.sync_api import Locator, Page
+from ingestion_pipeline_tests.orchestration.house import (
+    BROKEN,
+    FLAKY,
+    LIGHTHOUSE,
+    SALT,
+    House,
+    a_file,
+    an_entry,
+)
 
 pytestmark = pytest.mark.slow
 
-# No name but our own address leads anywhere. (Routing in the browser would do it too, and switch
-# its cache off: each page of Dagster's is megabytes of script.)
-QUIET_BROWSER = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--no-first-run",
-    "--disable-quic",
-    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1",
-)
-PATIENCE_SECONDS = 60
-# Dagster looks for backfills every 30 seconds.
-BACKFILL_SECONDS = 120
-MANGADEX, SALT_FEED = "series:lighthouse-mangadex", "series:salt-feed"
-SOURCES = [BROKEN, LIGHTHOUSE, MANGADEX, FLAKY, SALT_FEED, SALT]
+SALT_FEED, CLOCKMAKER, LATE = "series:salt-feed", "series:clockmaker-list", "series:late"
+SOURCES = [BROKEN, LIGHTHOUSE, FLAKY, SALT_FEED, SALT, CLOCKMAKER]
 HARBOUR = "catalog:harbour"
-BACKFILLED = {FLAKY, SALT_FEED, SALT}
-LAUNCHPAD = "/locations/ingestion_pipeline/jobs/add_source/playground"
-ASSET = """{ assetNodeOrError(assetKey: {path: ["%s"]}) { ... on AssetNode {
-  partitionKeysByDimension { partitionKeys }
-  assetPartitionStatuses { ... on DefaultPartitionStatuses { materializedPartitions } }
-} } }"""
-
-
-@dataclass(frozen=True)
-class Ui:
-    """The one page of the browser, and what stands behind it."""
-
-    page: Page
-    dev: Dev
-    house: House
-    pictures: Path
-
-    def open(self, path: str) -> None:
-        self.page.goto(self.dev.url + path)
-
-    def sees(self, *texts: str | re.Pattern[str]) -> None:
-        """Each of the texts is on the page, or comes to be."""
-        from playwright.sync_api import expect
-
-        for text in texts:
-            found = self.page.get_by_text(text).filter(visible=True).first
-            expect(found).to_be_visible(timeout=PATIENCE_SECONDS * 1_000)
-
-    def picture(self, name: str) -> None:
-        self.page.screenshot(path=self.pictures / f"{name}.png")
-
-    def button(self, name: str | re.Pattern[str]) -> Locator:
-        return self.page.get_by_role("button", name=name).filter(visible=True)
-
-    def materialize(self, *keys: str, asset: str = "chapters") -> None:
-        """The dialog of the asset's page, filled in and sent."""
-        self.open(f"/assets/{asset}")
-        self.button("Materialize").first.click()
-        dialog = self.page.get_by_role("dialog").filter(has_text="Launch runs to materialize")
-        dialog.get_by_text("Select a partition or create one").click()
-        listed = self.page.locator("[data-radix-popper-content-wrapper]")
-        for key in keys:
-            listed.get_by_text(key, exact=True).first.click()
-        self.page.keyboard.press("Escape")
-        self.sees(f"{len(keys)} partition")
-        self.button(re.compile("^Launch")).last.click()
-        dialog.wait_for(state="hidden")
-
-    def launch(self, **config: str) -> None:
-        """What the Launchpad holds is replaced by this."""
-        lines = [
-            "ops:",
-            "  register:",
-            "    config:",
-            *(f"      {k}: {v}" for k, v in config.items()),
-        ]
-        if not self.page.url.endswith(LAUNCHPAD):
-            self.open(LAUNCHPAD)
-        self.sees("Launch Run")
-        self.page.locator(".CodeMirror").first.click()
-        self.page.keyboard.press("ControlOrMeta+A")
-        self.page.keyboard.insert_text("\n".join(lines) + "\n")
-
-    def asset(self, name: str) -> dict[str, Any]:
-        return self.dev.ask(ASSET % name)["assetNodeOrError"]
-
-    def knows(self, *keys: str, asset: str = "chapters") -> bool:
-        """Whether the asset has a partition of each key."""
-        dimensions = self.asset(asset).get("partitionKeysByDimension")
-        [dimension] = dimensions or [{"partitionKeys": []}]
-        return set(keys) <= set(dimension["partitionKeys"])
-
-    def has(self, *keys: str, asset: str = "chapters") -> bool:
-        """Whether each of the partitions is materialized."""
-        statuses = self.asset(asset)["assetPartitionStatuses"]
-        return set(keys) <= set(statuses["materializedPartitions"])
+BACKFILLED = {SALT_FEED, SALT}
+# Dagster looks for backfills every 30 seconds.
+BACKFILL_SECONDS = 240
+EVERYTHING = """{
+  assetNodes { assetKey { path } }
+  repositoriesOrError { ... on RepositoryConnection { nodes {
+    schedules { name scheduleState { status } }
+    sensors { name sensorState { status } }
+  } } }
+}"""
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +62,7 @@ def browser() -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(browser: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("ui")
 
 
@@ -178,10 +103,28 @@ def ui(browser: Path, folder: Path, house: House, dev: Dev) -> Iterator[Ui]:
         page = chromium.new_page(viewport={"width": 1400, "height": 1000})
         page.set_default_timeout(PATIENCE_SECONDS * 1_000)
         made = Ui(page, dev, house, pictures)
+        made.listen()
         assert within(PATIENCE_SECONDS, lambda: made.knows(*SOURCES))
         yield made
         made.picture("at_the_end")
         chromium.close()
+
+
+def test_a_running_dagster_has_every_asset_and_everything_running(dev: Dev) -> None:
+    seen = dev.ask(EVERYTHING)
+    [code] = seen["repositoriesOrError"]["nodes"]
+    assert {node["assetKey"]["path"][0] for node in seen["assetNodes"]} == {
+        *("sources", "pages", "datasets", "companies", "job_listings", "job_matches"),
+        *("website_info", "website_prompts", "website_analysis", "chapters", "notices"),
+        "source_health",
+    }
+    assert {(one["name"], one["scheduleState"]["status"]) for one in code["schedules"]} == {
+        (name, "RUNNING") for name in ("hot_polling", "warm_polling", "cold_polling", "maintenance")
+    }
+    sensors = ("new_sources", "pending_work", "extraction_completion", "stale_runs", "run_failures")
+    assert {(one["name"], one["sensorState"]["status"]) for one in code["sensors"]} == {
+        (name, "RUNNING") for name in sensors
+    }
 
 
 def test_the_graph_shows_the_groups_and_their_assets(ui: Ui) -> None:
@@ -243,12 +186,16 @@ def backfill(ui: Ui) -> None:
 
 @pytest.mark.usefixtures("backfill")
 def test_a_mistake_in_the_launchpad_is_named_with_its_cure(ui: Ui) -> None:
-    ui.launch(id="series:tides", knd="series", url="ftp://feeds.demo.test")
+    ui.launch(
+        "add_source", "register", id="series:tides", knd="series", url="ftp://feeds.demo.test"
+    )
     ui.sees('unexpected config entry "knd"', 'Missing required config entry "kind"')
     assert ui.button("Launch Run").is_disabled()
     ui.picture("launchpad_refuses")
 
-    ui.launch(id="series:tides", kind="serial", url="ftp://feeds.demo.test")
+    ui.launch(
+        "add_source", "register", id="series:tides", kind="serial", url="ftp://feeds.demo.test"
+    )
     ui.sees("No errors")
     ui.button("Launch Run").click()
 
@@ -264,16 +211,15 @@ def test_a_backfill_fills_the_partitions_it_was_asked_for(ui: Ui) -> None:
     assert within(BACKFILL_SECONDS, lambda: ui.has(*BACKFILLED))
 
     assert {ui.house.chapters_of(key) > 0 for key in BACKFILLED} == {True}
-    assert ui.house.chapters_of(MANGADEX) == 0
+    assert ui.house.chapters_of(FLAKY) == 0
     ui.open("/assets/chapters?view=partitions")
-    ui.sees("Materialized (4)", "Missing (2)")
+    ui.sees("Materialized (3)", "Missing (3)")
     ui.picture("backfilled")
 
 
 def test_the_corrected_source_has_its_row_and_its_partition(ui: Ui) -> None:
-    ui.launch(
-        id="series:tides", kind="series", url="http://feeds.demo.test/salt.atom", platform="rss"
-    )
+    about = {"id": "series:tides", "kind": "series", "platform": "rss"}
+    ui.launch("add_source", "register", **about, url="http://feeds.demo.test/salt.atom")
     ui.sees("No errors")
     ui.button("Launch Run").click()
 
@@ -281,3 +227,89 @@ def test_the_corrected_source_has_its_row_and_its_partition(ui: Ui) -> None:
     ui.picture("launchpad_corrected")
     assert ui.house.source("series:tides").platform == "rss"
     assert ui.knows("series:tides")
+
+
+def letters(ui: Ui) -> list[dict[str, Any]]:
+    return [one for one in ui.house.rows("dead_letters") if one["source_id"] == CLOCKMAKER]
+
+
+def is_red(ui: Ui) -> bool:
+    return ui.checks("chapters").get("not_empty_after_full") == "FAILED"
+
+
+@pytest.fixture(scope="module")
+def bad_day(ui: Ui) -> None:
+    """A listing is empty and a list overloaded; both were polled, and are what they were again."""
+    home = ui.house.home
+    write_state(home, break_site(read_state(home)))
+    ui.house.make_due(SALT, CLOCKMAKER)
+    ui.run("poll_warm")
+    assert within(PATIENCE_SECONDS, lambda: letters(ui) != [] and is_red(ui))
+    write_state(home, repair(read_state(home)))
+
+
+@pytest.mark.usefixtures("bad_day")
+def test_a_failed_check_is_seen_with_what_it_found(ui: Ui) -> None:
+    assert ui.house.chapters_of(SALT) == 12  # the last good rows stay
+
+    ui.open("/assets/chapters?view=checks&checkDetail=not_empty_after_full")
+    ui.sees("not_empty_after_full", "Failed", f"{SALT}: ", "findings")
+    ui.picture("red_check")
+
+
+@pytest.mark.usefixtures("bad_day")
+def test_the_health_of_sources_shows_its_picture_and_the_worst_first(ui: Ui) -> None:
+    before = ui.told_in("source_health")  # `maintain` tells it, too
+    ui.materialize(asset="source_health")
+    assert within(PATIENCE_SECONDS, lambda: ui.told_in("source_health") != before)
+
+    ui.open("/assets/source_health?view=events")
+    ui.sees("freshness", "worst", "dead_letters_open", "oldest_due_seconds")
+    ui.picture("source_health")
+    worst, freshness = (ui.page.get_by_text("Show Markdown").nth(place) for place in (0, 1))
+    worst.click()
+    ui.sees("waiting until", "unsteady")
+    ui.picture("source_health_worst")
+    ui.button("Close").click()
+    freshness.click()
+    shown = ui.page.get_by_role("dialog").get_by_role("img", name="freshness")
+    shown.wait_for()
+    assert shown.evaluate("image => image.complete && image.naturalWidth") > 400
+    ui.picture("source_health_freshness")
+    ui.button("Close").click()
+
+
+@pytest.mark.usefixtures("bad_day")
+def test_dead_letters_are_replayed_from_the_launchpad(ui: Ui) -> None:
+    [letter] = letters(ui)
+    assert letter["error_class"] == "transient"
+    ui.launchpad("replay_dead_letters")
+    ui.sees("dry_run: true")  # as it opens, it only tells
+    ui.picture("launchpad_replay")
+
+    ui.launch("replay_dead_letters", "replay", error_class="transient", actor="ann")
+    ui.sees("No errors")
+    ui.button("Launch Run").click()
+    ui.sees("Success", f"dead letter {letter['id']}: ")
+    ui.picture("replayed")
+    [letter] = letters(ui)
+    assert letter["replayed_at"] is not None
+    assert ("ann", "dead_letter.replay") in {
+        (row["actor"], row["action"]) for row in ui.house.rows("audit_log")
+    }
+
+
+def test_no_page_alarmed_its_user(ui: Ui) -> None:
+    assert ui.toasts, "Dagster tells of a run that it has launched"
+    assert ui.complaints() == []
+
+
+def test_a_running_dagster_takes_up_a_new_source_without_a_restart_and_ends_whole(
+    dev: Dev, house: House, folder: Path
+) -> None:
+    (house.sources / "mine.yaml").write_text(a_file([an_entry(LATE)]))
+
+    is_polled = within(BACKFILL_SECONDS, lambda: house.chapters_of(LATE) == 10)
+    assert is_polled, (folder / "desk/dev.log").read_text()
+    dev.stop()
+    assert within(30, lambda: dev.family() == {}), dev.family()
