@@ -279,6 +279,20 @@ TOLD_BY_WEBSITES = [key for key in FINDERS if key.asset_key in WEBSITE_ASSETS]
 TOLD_BY_COMPANIES = [key for key in FINDERS if key.asset_key == COMPANIES]
 
 
+# Something new came and is held back: red in the UI, where all else is orange.
+HELD_BACK = {
+    dg.AssetCheckKey(CHAPTERS, "not_empty_after_full"),
+    dg.AssetCheckKey(JOB_LISTINGS, "no_drop"),
+    dg.AssetCheckKey(JOB_LISTINGS, "no_lost_fields"),
+    dg.AssetCheckKey(DATASETS, "not_quarantined"),
+}
+
+
+def severity(key: dg.AssetCheckKey) -> dg.AssetCheckSeverity:
+    """How a failure of the check is shown; neither stops a run."""
+    return dg.AssetCheckSeverity.ERROR if key in HELD_BACK else dg.AssetCheckSeverity.WARN
+
+
 def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
     finder, description = FINDERS[key]
 
@@ -288,7 +302,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
             findings = finder(shop)
         return dg.AssetCheckResult(
             passed=not findings,
-            severity=dg.AssetCheckSeverity.WARN,
+            severity=severity(key),
             metadata=evaluation_metadata(findings),
         )
 
@@ -319,6 +333,6 @@ def changed_checks(
             asset_key=key.asset_key,
             check_name=key.name,
             passed=not findings,
-            severity=dg.AssetCheckSeverity.WARN,
+            severity=severity(key),
             metadata=metadata,
         )

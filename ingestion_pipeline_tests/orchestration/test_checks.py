@@ -6,6 +6,7 @@ import dagster as dg
 
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import break_site, read_state, repair, write_state
+from ingestion_pipeline.orchestration.checks import FINDERS, severity
 from ingestion_pipeline_tests.orchestration.house import (
     BROKEN,
     LIGHTHOUSE,
@@ -53,6 +54,12 @@ def test_an_empty_listing_turns_its_check_red_and_a_full_one_green_again(
         {"not_empty_after_full": True},
         {},
     ]
+
+
+def test_what_is_held_back_is_an_error_and_all_else_a_warning() -> None:
+    errors = {key.name for key in FINDERS if severity(key) is dg.AssetCheckSeverity.ERROR}
+
+    assert errors == {"not_empty_after_full", "no_drop", "no_lost_fields", "not_quarantined"}
 
 
 def test_a_quarantined_listing_says_which_source_and_loses_nothing(
