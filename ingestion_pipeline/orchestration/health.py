@@ -163,7 +163,7 @@ def _cells(one: Reported) -> tuple[str, ...]:
         plain(one.id, limit=120),
         one.tier,
         f"**{one.health.value}**",
-        plain(one.why, limit=REASON_CHARS),
+        breakable(plain(one.why, limit=REASON_CHARS)),
         _whole(moment(one.last_success_at)),
         _whole(moment(one.next_check_at)),
         "" if rate is None else str(rate),
@@ -176,3 +176,11 @@ def _cells(one: Reported) -> tuple[str, ...]:
 def _whole(text: str) -> str:
     """The text as one word, which a narrow column does not break."""
     return text.replace(" ", "\N{NO-BREAK SPACE}").replace("-", "\N{NON-BREAKING HYPHEN}")
+
+
+def breakable(text: str) -> str:
+    """Markdown whose addresses may be broken at each slash.
+
+    One long word would widen its column, and push the last ones off the page.
+    """
+    return text.replace("/", "/\N{ZERO WIDTH SPACE}")

@@ -9,6 +9,8 @@ import dagster as dg
 from sqlalchemy import select, update
 
 from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.orchestration.health import breakable
+from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.store.tables import outbox, sources
 from ingestion_pipeline_tests.orchestration.house import House, run_job, tick_sensor
 from ingestion_pipeline_tests.upkeep.failing import broken, given
@@ -94,3 +96,10 @@ def test_a_tick_of_the_daemon_is_its_sign_of_life(
 
     [pulse] = house.rows("pulses")
     assert datetime.now(UTC) - pulse["at"] < timedelta(minutes=1)
+
+
+def test_an_address_in_the_table_may_be_broken_at_its_slashes() -> None:
+    shown = breakable(plain("http://lists.demo.test/clockmaker answered 503"))
+
+    longest = max(len(part) for part in re.split("[ \N{ZERO WIDTH SPACE}]", shown))
+    assert longest < 25
