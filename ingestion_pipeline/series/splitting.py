@@ -65,13 +65,13 @@ def split(
     if merged.get(new, old) != old:
         raise SeriesMerged(new, merged[new])
     _check_sources(connection, source_ids, old)
-    lock_rows(connection, sources.c.id, affected)
-    if new in merged:
-        _revive(connection, old, new, source_ids)
     made = _copy_chapters(connection, old, new, source_ids)
     pairs = pairs_of(connection, old, new)
     links = move_links(connection, pairs, of=source_ids)
     removed = _remove_empty(connection, list(pairs))
+    lock_rows(connection, sources.c.id, affected)
+    if new in merged:
+        _revive(connection, old, new, source_ids)
     _assign(connection, source_ids, new, now=now)
     recompute_latest(connection, [old, new])
     count_anew(connection, source_ids, now=now)
