@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import signal
@@ -172,6 +173,25 @@ def _program(name: str) -> Callable[..., object]:
     from dagster._cli import create_dagster_cli
 
     return create_dagster_cli()
+
+
+def type_for_nobody(home: str, lines: list[list[str]]) -> list[tuple[int, str]]:
+    """What each line of `ingest` ends with and says on stderr, while nobody reads its output."""
+    from ingestion_pipeline.cli import main
+
+    os.environ["INGESTION_HOME"] = home
+    reader, writer = os.pipe()
+    os.close(reader)
+    os.dup2(writer, 1)
+    found: list[tuple[int, str]] = []
+    for line in lines:
+        sys.stdout = os.fdopen(1, "w", closefd=False)
+        sys.stderr = complaints = io.StringIO()
+        try:
+            main(line, prog_name="ingest")
+        except SystemExit as ended:
+            found.append((ended.code if isinstance(ended.code, int) else 1, complaints.getvalue()))
+    return found
 
 
 def open_together(url: str, barrier: Barrier) -> int:

@@ -290,7 +290,9 @@ def _run_job(name: str) -> bool:
     from ingestion_pipeline.definitions import defs
     from ingestion_pipeline.orchestration.execute import run_job
 
-    has_succeeded = run_job(defs, name)
+    has_succeeded, errors = run_job(defs, name)
+    for error in errors:
+        say(error, is_error=True)
     say(f"{name}: {'succeeded' if has_succeeded else 'FAILED'}", is_error=not has_succeeded)
     return has_succeeded
 

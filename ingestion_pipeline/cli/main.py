@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import errno
 import gc
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -42,6 +43,13 @@ COMMANDS = {
 }
 # Modules with further commands of a group.
 PARTS = {"sources": ("source_updates", "scrape")}
+_ELSEWHERE = "; choose a place where you may write"
+CURES = {
+    errno.ENOSPC: "; make room, then type it again",
+    errno.EACCES: _ELSEWHERE,
+    errno.EPERM: _ELSEWHERE,
+    errno.EROFS: _ELSEWHERE,
+}
 FEW_COLLECTIONS = (50_000, 20, 100)  # Python's own took a fifth of a short command's time
 
 
@@ -123,10 +131,12 @@ def explain(error: Exception) -> click.ClickException | None:
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
         return Refused(str(error))
     if isinstance(error, DBAPIError):
-        return Failed(f"the database gave up: {str(error.orig).strip()}")
+        said = str(error.orig).strip()
+        cure = "; another process writes: wait for it, or stop it" if "locked" in said else ""
+        return Failed(f"the database gave up: {said}{cure}")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return Failed(f"{where}{error.strerror or error}")
+        return Failed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}")
     return None
 
 

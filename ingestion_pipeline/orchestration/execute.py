@@ -1,19 +1,38 @@
 """A job in this process, for commands: on the instance of DAGSTER_HOME, else on a temporary one."""
 
 import dagster as dg
-from dagster._core.errors import DagsterHomeNotSetError
+from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
+from dagster._utils.error import SerializableErrorInfo
 
-QUIET = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+# What failed is told here, once; Dagster's own log would show how Ctrl-C went through it, too.
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+INTERRUPT = DagsterExecutionInterruptedError.__name__
 
 
-def run_job(definitions: dg.Definitions, name: str) -> bool:
-    """Whether the job's run succeeded."""
+def run_job(definitions: dg.Definitions, name: str) -> tuple[bool, list[str]]:
+    """Whether the job's run succeeded, and what went wrong in it.
+
+    Raises:
+        KeyboardInterrupt: somebody pressed Ctrl-C; the run has ended as failed.
+    """
     try:
         instance = dg.DagsterInstance.get()
     except DagsterHomeNotSetError:
         instance = dg.DagsterInstance.ephemeral()
     with instance:
         job = definitions.resolve_job_def(name)
-        return job.execute_in_process(
-            instance=instance, run_config=QUIET, raise_on_error=False
-        ).success
+        result = job.execute_in_process(instance=instance, run_config=QUIET, raise_on_error=False)
+    errors = [found for event in result.all_events if (found := _error_of(event)) is not None]
+    if any(_is_interrupt(one) for one in errors):
+        raise KeyboardInterrupt
+    return result.success, [one.to_string() for one in errors]
+
+
+def _error_of(event: dg.DagsterEvent) -> SerializableErrorInfo | None:
+    if event.is_step_failure:
+        return event.step_failure_data.error
+    return event.job_failure_data.error if event.is_job_failure else None
+
+
+def _is_interrupt(error: SerializableErrorInfo) -> bool:
+    return error.cls_name == INTERRUPT or (error.cause is not None and _is_interrupt(error.cause))

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import errno
 import os
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import OperationalError
 
 from ingestion_pipeline.cli.main import COMMANDS, every_command, explain
 from ingestion_pipeline.cli.opening import actor, shown_database, without_password
@@ -132,11 +135,33 @@ def test_a_mistake_of_ours_keeps_its_trace() -> None:
     assert explain(ValueError("some library's")) is None
 
 
-def test_a_file_that_cannot_be_written_fails_by_name() -> None:
-    said = explain(PermissionError(13, "Permission denied", "/srv/x"))
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            PermissionError(errno.EACCES, "Permission denied", "/srv/x"),
+            "/srv/x: Permission denied; choose a place where you may write",
+        ),
+        (
+            OSError(errno.EROFS, "Read-only file system", "/mnt/x"),
+            "/mnt/x: Read-only file system; choose a place where you may write",
+        ),
+        (OSError(errno.ENOSPC, "No space left"), "No space left; make room, then type it again"),
+        (
+            OperationalError("UPDATE", None, sqlite3.OperationalError("database is locked")),
+            "the database gave up: database is locked; another process writes: wait for it,"
+            " or stop it",
+        ),
+    ],
+    ids=["not allowed", "read-only", "full", "locked"],
+)
+def test_what_the_machine_refuses_fails_by_name_with_a_cure(
+    error: Exception, expected: str
+) -> None:
+    said = explain(error)
 
     assert said is not None
-    assert (said.exit_code, said.message) == (1, "/srv/x: Permission denied")
+    assert (said.exit_code, said.message) == (1, expected)
 
 
 def test_passwords_are_struck_out_of_a_drivers_message() -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.processes import Child, type_for_nobody
 
 INGEST = str(Path(sys.executable).parent / "ingest")
 LONG = "x" * 50_000
@@ -126,6 +127,7 @@ def test_a_locked_file_and_ctrl_c_leave_nothing_half_written(home: Path) -> None
         _, said = process.communicate(timeout=60)
 
     assert process.returncode == 1
+    assert said.strip().startswith(b"stopped by Ctrl-C: nothing is half-written")
     assert b"Traceback" not in said
     assert list(exports.iterdir()) == []
 
@@ -137,4 +139,38 @@ def test_a_closed_pipe_is_no_error(home: Path) -> None:
         process.stdout.close()
         said = process.stderr.read()
 
-    assert b"Traceback" not in said
+    assert said == b""
+
+
+LISTINGS = (
+    *("status", "status --json", "status --workers", "sources list", "sources list --json"),
+    *("settings list", "dead-letters list", "dead-letters list --grouped", "series list"),
+    *("companies list", "listings list", "matches list", "notices list", "extractions list"),
+    *("websites list", "recipients list", "metrics", "profile example", "--help", "read --help"),
+)
+
+
+def test_no_listing_minds_a_reader_who_leaves(home: Path) -> None:
+    found = Child(type_for_nobody, str(home), [line.split() for line in LISTINGS]).result()
+
+    assert {line: said for line, said in zip(LISTINGS, found, strict=True) if said != (1, "")} == {}
+
+
+@pytest.mark.parametrize(
+    ("line", "variables", "code", "said"),
+    [
+        ("status", {"INGESTION_HOME": "/sys/none"}, 2, "set INGESTION_HOME"),
+        ("demo mutate", {"INGESTION_HOME": "/sys/none"}, 1, "choose a place where you may write"),
+        ("export sources --out /sys/x.csv", {}, 2, "cannot write /sys/x.csv"),
+        ("metrics --out /sys/x.prom", {}, 1, "choose a place where you may write"),
+        ("sources import", {"INGESTION_SOURCES": "/sys/none"}, 2, "INGESTION_SOURCES names"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_with_the_cure(
+    ingest: Ingest, line: str, variables: dict[str, str], code: int, said: str
+) -> None:
+    result = ingest(*line.split(), **variables)
+
+    assert result.exit_code == code, result.output
+    assert said in result.stderr
+    assert "Traceback" not in result.output
