@@ -25,8 +25,9 @@ SHOWN = 60  # characters of a value
 def explain(*, row: str, as_json: bool) -> None:
     """Show where ROW comes from, hop by hop.
 
-    And how a listing was judged. ROW is chapters:ID, chapter_sources:ID, job_listings:ID, job_matches:ID or data_items:ID, with
-    the id that exports and lists show (item_id of an item). A hop that is not known says why.
+    And how a listing was judged. ROW is chapters:ID, chapter_sources:ID, job_listings:ID,
+    job_matches:ID or data_items:ID, with the id that exports and lists show (item_id of an item).
+    A hop that is not known says why.
     """
     explain_row(row, as_json=as_json)
 

@@ -106,11 +106,10 @@ def _read_entry(home: Path) -> _Entry | None:
 
 
 def _providers(document: dict[str, object]) -> dict[str, str]:
-    match document.get("providers"):
-        case dict(found):
-            return {str(name): str(url) for name, url in cast("dict[str, object]", found).items()}
-        case _:
-            return {}
+    found = document.get("providers")
+    if not isinstance(found, dict):
+        return {}
+    return {str(name): str(url) for name, url in cast("dict[object, object]", found).items()}
 
 
 def _is_alive(pid: int) -> bool:

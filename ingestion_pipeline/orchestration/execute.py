@@ -2,7 +2,7 @@
 
 import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError, DagsterHomeNotSetError
-from dagster._utils.error import SerializableErrorInfo
+from dagster_shared.error import SerializableErrorInfo
 
 # What failed is told here, once; Dagster's own log would show how Ctrl-C went through it, too.
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}

@@ -169,7 +169,7 @@ def test_no_listing_minds_a_reader_who_leaves(home: Path) -> None:
 def test_a_place_that_cannot_be_written_is_named_with_the_cure(
     ingest: Ingest, line: str, variables: dict[str, str], code: int, said: str
 ) -> None:
-    result = ingest(*line.split(), **variables)
+    result = ingest.under(variables, *line.split())
 
     assert result.exit_code == code, result.output
     assert said in result.stderr
