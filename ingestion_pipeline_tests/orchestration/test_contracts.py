@@ -11,11 +11,14 @@ from sqlalchemy import insert, update
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
+from ingestion_pipeline.exports.written import WRITTEN
+from ingestion_pipeline.orchestration.checks import POLLED_ASSETS
 from ingestion_pipeline.orchestration.contracts import (
     NAME,
     changed_contracts,
     written_contracts,
 )
+from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store.tables import (
     chapter_sources,
@@ -35,6 +38,13 @@ def test_every_asset_shows_the_columns_of_its_contract(asset: str) -> None:
     columns = spec.metadata["dagster/column_schema"].columns
 
     assert [one.name for one in columns] == [one.name for one in CONTRACTS[asset].columns()]
+
+
+def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
+    polled = {asset.to_user_string() for asset in POLLED_ASSETS.values()}
+
+    assert polled <= WRITTEN.keys() <= CONTRACTS.keys()
+    assert POLLED_ASSETS.keys() == {kind.value for kind in POLLED_EVENTS}
 
 
 def test_a_broken_contract_is_told_once_with_its_severity(
