@@ -105,11 +105,14 @@ class LeasedHosts:
         self, wanted: Mapping[str, Source], *, is_its_own: bool = True
     ) -> dict[str, Visited | Busy]:
         """Each host, at the pace of the source that wants it; or until when another run has it."""
-        with self._shop.store.begin() as connection:
+
+        def act(connection: Connection) -> dict[str, Leased | Busy]:
             now = self._shop.store.clock.now(connection)
-            leases = hosts.lease_hosts(
+            return hosts.lease_hosts(
                 connection, wanted.keys(), owner=self._worker.owner, now=now, lease=self._lease
             )
+
+        leases = self._shop.store.write(act)
         return {
             host: lease
             if isinstance(lease, Busy)

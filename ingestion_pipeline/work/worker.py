@@ -51,16 +51,20 @@ class Worker:
 
     def claim_all(self, wishes: Sequence[tuple[Wanted, int]]) -> list[Task]:
         """Of each wish at most so many tasks, now leased to this worker, in one transaction."""
-        found: list[Task] = []
-        with self.store.begin() as connection:
+
+        def act(connection: Connection) -> tuple[list[Task], float]:
             now, renewed_at = self.store.clock.now(connection), self._monotonic()
             # Those claimed before are renewed as well, since `may_start` speaks of all of them.
             self._renew(connection, now)
-            for wanted, limit in wishes:
-                found += claims.claim(
+            each = [
+                claims.claim(
                     connection, wanted, owner=self.owner, now=now, lease=self.lease, limit=limit
                 )
-        self._renewed_at = renewed_at
+                for wanted, limit in wishes
+            ]
+            return [task for some in each for task in some], renewed_at
+
+        found, self._renewed_at = self.store.write(act)
         with self._lock:
             self._claims = (self._claims or {}) | {task.id: task.fence for task in found}
         return found
