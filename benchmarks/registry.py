@@ -56,7 +56,7 @@ ALL = (
     Benchmark(
         name="extraction",
         full=extraction.measure,
-        quick=partial(extraction.measure, pages=300, rounds=1),
+        quick=partial(extraction.measure, pages=600, rounds=1),
     ),
     Benchmark(
         name="ingestion",
@@ -68,7 +68,7 @@ ALL = (
         full=listings.measure,
         quick=partial(
             listings.measure,
-            sizes=listings.Sizes(listings=1_000, few=500, stored=(1_000, 10_000), rounds=1),
+            sizes=listings.Sizes(listings=1_000, few=2_000, stored=(1_000, 10_000), rounds=1),
         ),
     ),
     Benchmark(
