@@ -61,10 +61,12 @@ def _with_demo(settings: Settings) -> Settings:
     running = published_providers(settings.home)
     if not running:
         return settings
-    from ingestion_pipeline.demo.providers import provider_setting
+    from ingestion_pipeline.demo.providers import DEMO_PRICES, provider_setting
 
     website = settings.website.model_copy(update={"providers": provider_setting(running)})
-    return settings.model_copy(update={"website": website})
+    prices = f"{settings.models.prices}, {DEMO_PRICES}"
+    models = settings.models.model_copy(update={"prices": prices})
+    return settings.model_copy(update={"website": website, "models": models})
 
 
 def open_fetcher(settings: Settings) -> HttpFetcher:

@@ -57,6 +57,7 @@ def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_oth
         listed = json.loads(shop.settings.website.providers or "[]")
 
     assert [one["name"] for one in listed] == expected
+    assert ("demo-almanac=" in shop.settings.models.prices) == (expected == ["almanac"])
     assert {one["host"] for one in listed if one["name"] == "almanac"} <= {"demo.test"}
     with open_workshop(environment) as after:
         assert "almanac" not in after.settings.website.providers

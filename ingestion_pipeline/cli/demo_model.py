@@ -12,11 +12,6 @@ if TYPE_CHECKING:
 # Names of its own, so that the ledger tells its calls from those of a real one.
 NAMES = {"INGESTION_MODEL_CHEAP": "demo-cheap", "INGESTION_MODEL_STRONG": "demo-strong"}
 PRICES = "INGESTION_MODELS__PRICES"
-# Made up, to show what a dataset or an analysis would cost.
-DEMO_PRICES = (
-    "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10,"
-    " demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
-)
 
 
 def bundled_model(port: int = 0) -> ScriptedModel:
@@ -35,6 +30,7 @@ def model_settings(model: ScriptedModel) -> dict[str, str]:
 def demo_prices() -> dict[str, str]:
     """What every model costs: the demo's own beside those that are known anyway."""
     from ingestion_pipeline.cli.opening import environment
+    from ingestion_pipeline.demo.providers import DEMO_PRICES
     from ingestion_pipeline.settings import load_settings
 
     return {PRICES: f"{load_settings(environment()).models.prices}, {DEMO_PRICES}"}

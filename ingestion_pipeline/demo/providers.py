@@ -20,6 +20,11 @@ from ingestion_pipeline.websites.business import Business
 
 ALMANAC, WEATHERCOCK = "almanac", "weathercock"
 SETTING = "INGESTION_WEBSITE__PROVIDERS"
+# Made up, to show what a dataset or an analysis would cost.
+DEMO_PRICES = (
+    "demo-cheap=0.25/0.025/2, demo-strong=1.25/0.125/10,"
+    " demo-almanac=1.25/0.125/10, demo-weathercock=0.25/0.025/2"
+)
 NOBODY = "I do not know of anybody who does that."
 
 
