@@ -95,6 +95,9 @@ def _add(connection: Connection, batch: Sequence[Definition], *, now: datetime, 
     added = insert_missing(connection, rows, now=now)
     keep_versions(connection, ids, now=now)
     insert_polls(connection, ids, now=now)
+    # A discovered board has its poll before its row, to be of the lineage: it must not run.
+    if off := [one.id for one in batch if not one.enabled]:
+        ensure_polls(connection, off, now=now)
     return added
 
 

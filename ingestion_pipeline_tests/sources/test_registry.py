@@ -22,7 +22,8 @@ from ingestion_pipeline.store.tables import audit_log, sources, tasks
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import LostClaim, Wanted
 from ingestion_pipeline.work.errors import Transient
-from ingestion_pipeline.work.task import Task, retried
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask, Task, retried
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 HOUR = timedelta(hours=1)
@@ -84,6 +85,19 @@ def test_a_new_source_has_its_row_and_one_poll_that_is_due_now(store: Store, now
     assert (poll["kind"], poll["dedupe_key"], poll["source_id"]) == ("poll", SOLO, SOLO)
     assert (poll["status"], poll["not_before"], poll["priority"]) == ("PENDING", now, 2)
     assert (poll["shard"], poll["tracking_id"]) == (source["shard"], source["tracking_id"])
+
+
+def test_a_poll_that_was_there_before_its_source_does_not_run_while_that_is_off(
+    store: Store, now: datetime
+) -> None:
+    """A board is discovered so: what is not sure was polled, and with that approved."""
+    with store.begin() as connection:
+        early = NewTask(kind="poll", dedupe_key="series:a", source_id="series:a", not_before=now)
+        insert_tasks(connection, [early], now=now)
+        registry.register(connection, [a_definition(id="series:a", enabled=False)], now=now)
+        statuses = connection.execute(select(tasks.c.status)).scalars().all()
+
+    assert statuses == ["SKIPPED"]
 
 
 def test_an_unchanged_declaration_changes_not_a_byte(store: Store, clock: FixedClock) -> None:
