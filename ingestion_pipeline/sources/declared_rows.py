@@ -145,30 +145,50 @@ def _differs(given: CTE, names: Sequence[str]) -> ColumnElement[bool]:
     return or_(*(sources.c[name].is_distinct_from(given.c[name]) for name in names))
 
 
-def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> int:
-    """Rows that are declared otherwise than they stand follow; how many."""
+def _is_switched_on(given: CTE) -> ColumnElement[bool]:
+    return and_(given.c.enabled, sources.c.status_reason == BY_FILE)
+
+
+def _is_switched_off(given: CTE) -> ColumnElement[bool]:
+    return and_(~given.c.enabled, sources.c.status != SourceStatus.DISABLED.value)
+
+
+def changed_ids(connection: Connection, rows: Rows) -> set[str]:
+    """Of the sources that stand, those that are declared otherwise."""
     given = row_source(connection, _GIVEN, rows, "given")
-    is_moved = _is_moved(given)
-    content_differs = or_(_differs(given, _CONTENT), is_moved)
     tier_differs = or_(
         sources.c.tier_pinned != given.c.tier_pinned,
         and_(given.c.tier_pinned, sources.c.tier != given.c.tier),
     )
-    switched_on = and_(given.c.enabled, sources.c.status_reason == BY_FILE)
-    switched_off = and_(~given.c.enabled, sources.c.status != SourceStatus.DISABLED.value)
+    query = (
+        select(sources.c.id)
+        .join(given, given.c.id == sources.c.id)
+        .where(
+            or_(
+                _differs(given, _OWNED),
+                tier_differs,
+                _is_switched_on(given),
+                _is_switched_off(given),
+            )
+        )
+    )
+    return set(connection.execute(query).scalars())
+
+
+def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> None:
+    """These rows are as they are declared."""
+    given = row_source(connection, _GIVEN, rows, "given")
+    is_moved = _is_moved(given)
+    content_differs = or_(_differs(given, _CONTENT), is_moved)
+    switched_on, switched_off = _is_switched_on(given), _is_switched_off(given)
     forget = {
         name: case((content_differs, null()), else_=sources.c[name])
         for name in ("etag", "last_modified", "content_hash", "rhythm")
     }
-    is_changed = or_(_differs(given, _OWNED), tier_differs, switched_on, switched_off)
-    changed = select(sources.c.id).join(given, given.c.id == sources.c.id).where(is_changed)
-    ids = connection.execute(changed).scalars().all()
-    if not ids:
-        return 0
-    lock_rows(connection, sources.c.id, ids)
+    lock_rows(connection, sources.c.id, [row[0] for row in rows])
     statement = (
         update(sources)
-        .where(sources.c.id == given.c.id, is_changed)
+        .where(sources.c.id == given.c.id)
         .values(
             {name: given.c[name] for name in _OWNED}
             | forget
@@ -199,7 +219,7 @@ def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> int:
             }
         )
     )
-    return connection.execute(statement).rowcount
+    connection.execute(statement)
 
 
 def keep_versions(connection: Connection, ids: Sequence[str], *, now: datetime) -> None:

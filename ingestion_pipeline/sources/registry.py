@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, select, update
 
 from ingestion_pipeline.sources.declared_rows import (
+    changed_ids,
     insert_missing,
     keep_versions,
     redirected,
@@ -78,13 +79,17 @@ def _redeclare(
     """Sources that stand are as they are declared now; how many of them changed."""
     rows = rows_of(batch)
     ids = [row[0] for row in rows]
-    before = redirected(connection, rows)
-    audit_overrides(connection, batch, before=before, actor=actor, now=now)
-    restart_polls(connection, list(before), now=now)
-    updated = update_changed(connection, rows, now=now)
+    changed = changed_ids(connection, rows)
+    if changed:
+        others = [row for row in rows if row[0] in changed]
+        before = redirected(connection, others)
+        redeclared = [one for one in batch if one.id in changed]
+        audit_overrides(connection, redeclared, before=before, actor=actor, now=now)
+        restart_polls(connection, list(before), now=now)
+        update_changed(connection, others, now=now)
     keep_versions(connection, ids, now=now)
     ensure_polls(connection, ids, now=now)
-    return updated
+    return len(changed)
 
 
 def _add(connection: Connection, batch: Sequence[Definition], *, now: datetime, actor: str) -> int:
