@@ -3,6 +3,9 @@
 A rule has one knob, the same for all its sources, which is turned until its requests are as many as
 the tiers'. What is left of a difference, three in a hundred at most, is put right in proportion: a
 rule that asks twice as often is half as late.
+
+Two of them know more than anybody can: `rhythm known` is ours with the whole history learned before
+it begins, `every change known` is the bound that nothing can beat (`bound.py`).
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.polling.bound import least_delay
 from benchmarks.polling.families import DAY, START, History
 from benchmarks.polling.replay import WARM_UP, Replayed, replay
 from benchmarks.polling.rules import Every, Mihon, Product, Rule
@@ -20,6 +24,8 @@ from ingestion_pipeline.sources.source import Kind
 
 NEAR = 0.03
 MOST_TRIES = 6
+KNOWN = "every change known"
+ALL = ("uniform", "proportional", "mihon", "ours", "rhythm known", KNOWN)
 Knob = Callable[[History, float], Rule]
 
 
@@ -37,15 +43,21 @@ def compare(
     *,
     days: float,
     settings: Settings,
-    rules: Sequence[str] = ("uniform", "proportional", "mihon", "ours", "clairvoyant"),
+    rules: Sequence[str] = ALL,
+    near: float = NEAR,
 ) -> dict[str, Delay]:
     """The delay of each rule, by name; the tiers' comes first and sets the budget."""
     tiers = replay(histories, lambda _: Product(settings, START), days=days)
     found = {"tiers": _delay(tiers, tiers.requests)}
     knobs = _knobs(tiers.requests / len(histories), days, settings)
     for name in rules:
+        if name == KNOWN:
+            found[name] = _bound(histories, budget=tiers.requests, days=days)
+            continue
         knob, first, power = knobs[name]
-        found[name] = _fitted(histories, knob, first, power, budget=tiers.requests, days=days)
+        found[name] = _fitted(
+            histories, knob, first, power, budget=tiers.requests, days=days, near=near
+        )
     return found
 
 
@@ -64,12 +76,20 @@ def _knobs(
         "proportional": (lambda one, scale: Every(gap(one) * scale), 0.02, 1.0),
         "mihon": (lambda _, scale: Mihon(scale, START), 0.02, 1.0),
         "ours": (lambda _, knob: Product(settings, START, knob), price, 0.5),
-        "clairvoyant": (
+        "rhythm known": (
             lambda one, knob: Product(settings, START, knob, _whole(one)),
             price,
             0.5,
         ),
     }
+
+
+def _bound(histories: Sequence[History], *, budget: int, days: float) -> Delay:
+    """Of the changes that count; the requests are those that it needs, at most the budget."""
+    since, until = (START + part * days * DAY for part in (WARM_UP, 1))
+    changes = [[at for at in one.changes if since <= at < until] for one in histories]
+    mean = least_delay(changes, requests=budget) / 60
+    return Delay(mean=mean, p90=mean, requests=min(sum(map(len, changes)), budget))
 
 
 def _whole(history: History) -> Rhythm:
@@ -84,12 +104,13 @@ def _fitted(
     *,
     budget: int,
     days: float,
+    near: float,
 ) -> Delay:
     for _ in range(MOST_TRIES):
         turned = value
         result = replay(histories, lambda one, at=turned: knob(one, at), days=days)
         ratio = result.requests / budget
-        if abs(ratio - 1) <= NEAR:
+        if abs(ratio - 1) <= near:
             break
         value *= ratio ** (1 / power)
     return _delay(result, budget)

@@ -54,8 +54,9 @@ def _line(name: str, peer: str, ours: Delay, theirs: Delay, bar: float | None) -
         claim=f"minutes late at equal requests, {name}: mean (90th percentile)",
         database="-",
         ours=f"{ours.mean:.1f} ({ours.p90:.0f})",
-        peer=f"{peer}: {theirs.mean:.1f} ({theirs.p90:.0f})",
-        ratio=ours.mean / theirs.mean if theirs.mean else 1.0,
+        peer=f"{peer}: {theirs.mean:.1f} ({theirs.p90:.0f}), {theirs.requests:,} requests",
+        ratio=ours.mean / theirs.mean if theirs.mean else None,
         limit=bar,
         is_less_better=True,
+        note="" if theirs.mean else "beside nothing late there is no ratio",
     )

@@ -26,6 +26,7 @@ from ingestion_pipeline.orchestration.checks import (
 )
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
+from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
@@ -67,11 +68,10 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
                 # Unchanged and by schedule: the picture is in an earlier event, and not kept twice.
                 shown_since = since if keys is None else None
                 preview = _preview(shop, report.source_id, since=shown_since)
-                yield _materialization(report, preview)
+                yield from expecting(shop, [_materialization(report, preview)])
         found = dataset_reports(shop, [one.source_id for one in reports])
         datasets = [one for one in found if keys is not None or one.read]
-        for dataset in datasets:
-            yield dataset_materialization(dataset)
+        yield from expecting(shop, map(dataset_materialization, datasets))
         told_checks = [*TOLD_BY_CRAWLS, *(TOLD_BY_COMPLETION if datasets else ())]
         yield from changed_checks(context.instance, shop, told_checks)
         ids = [one.source_id for one in reports]

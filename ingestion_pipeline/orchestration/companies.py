@@ -17,6 +17,7 @@ from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
@@ -51,8 +52,7 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
             reports = analysed_since(connection, since=since, source_ids=keys, limit=limit)
         told = [one.row["source_id"] for one in reports]
         register_keys(context.instance, COMPANIES.name or "", told)
-        for report in reports:
-            yield _materialization(report)
+        yield from expecting(shop, map(_materialization, reports))
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPANIES)
         yield from written_contracts(context.instance, shop, ["companies"], told)
         _pass_verdict(context, shop, reports, keys)

@@ -17,6 +17,7 @@ from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.asked import admit, asked_keys
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -40,8 +41,7 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
         numbers = asdict(done.counts)
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
         found = dataset_reports(shop, keys)
-        for report in found:
-            yield dataset_materialization(report)
+        yield from expecting(shop, map(dataset_materialization, found))
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
         yield from written_contracts(context.instance, shop, ["datasets"], keys)
     if not found:

@@ -16,6 +16,7 @@ from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
+from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.resources import WorkshopResource
@@ -49,8 +50,8 @@ def told(
     register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in ended])
     for one in ended:
         context.log.info("extraction %s of %s is %s", one.id, one.source_id, one.status.value)
-        for report in dataset_reports(shop, [one.source_id]):
-            yield dataset_materialization(report, end_metadata(one))
+        reports, more = dataset_reports(shop, [one.source_id]), end_metadata(one)
+        yield from expecting(shop, [dataset_materialization(report, more) for report in reports])
 
 
 def end_metadata(ended: Ended) -> dict[str, dg.MetadataValue]:

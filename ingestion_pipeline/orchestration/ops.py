@@ -24,12 +24,9 @@ from ingestion_pipeline.orchestration.events import (
     run_numbers,
     why_late,
 )
+from ingestion_pipeline.orchestration.expectations import with_expectations
 from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.polled_events import (
-    POLLED_EVENTS,
-    polled_events,
-    with_expectations,
-)
+from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS, polled_events
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice

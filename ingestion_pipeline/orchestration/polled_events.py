@@ -1,20 +1,15 @@
 """The events of the kinds that poll runs ingest: by kind, what Dagster is told of a source."""
 
 from collections.abc import Callable, Collection, Iterable
-from datetime import datetime
 
 import dagster as dg
 from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.boards.reporting import board_reports
 from ingestion_pipeline.orchestration.board_events import board_materialization
-from ingestion_pipeline.orchestration.events import expected, materialization
+from ingestion_pipeline.orchestration.events import materialization
 from ingestion_pipeline.series.reporting import reports
-from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline.sources.expectation import expectation
-from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.price import market
 
 Events = Callable[[Connection, Collection[str]], list[dg.AssetMaterialization]]
 
@@ -25,24 +20,6 @@ def _of_series(connection: Connection, ids: Collection[str]) -> list[dg.AssetMat
 
 def _of_boards(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
     return [board_materialization(one) for one in board_reports(connection, ids)]
-
-
-def with_expectations(
-    connection: Connection,
-    events: Iterable[dg.AssetMaterialization],
-    *,
-    now: datetime,
-    settings: Settings,
-) -> list[dg.AssetMaterialization]:
-    """The events, each with when its source is checked, and why."""
-    events, prices = list(events), market(connection, settings)
-    known = sources_by_id(connection, [one.partition or "" for one in events])
-    return [
-        one.with_metadata(
-            {**one.metadata, **expected(expectation(known[one.partition or ""], prices, now=now))}
-        )
-        for one in events
-    ]
 
 
 POLLED_EVENTS: dict[Kind, Events] = {Kind.SERIES: _of_series, Kind.JOB_BOARD: _of_boards}

@@ -13,6 +13,7 @@ from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
 from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
 from ingestion_pipeline.orchestration.events import refuse_unusable
+from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.previews import picture, plain
@@ -54,7 +55,7 @@ def _run(
             reports = reports_since(connection, since=since, source_ids=keys, limit=limit)
         register_keys(context.instance, WEBSITES.name or "", [one.source_id for one in reports])
         for report in reports:
-            yield from materializations(report)
+            yield from expecting(shop, materializations(report))
         yield from changed_checks(context.instance, shop, TOLD_BY_WEBSITES)
         told = [one.source_id for one in reports]
         yield from written_contracts(context.instance, shop, CONTRACTED, told)

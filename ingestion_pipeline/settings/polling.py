@@ -46,7 +46,7 @@ class Polling(Group):
         default=True, description="`auto` sources are checked when a change is expected of them"
     )
     adaptive_gaps: float = Field(
-        default=1, gt=0, le=20, description="gaps between changes that must be known before that"
+        default=0, ge=0, le=20, description="gaps between changes that must be known before that"
     )
     budget_share: float = Field(
         default=1.0,

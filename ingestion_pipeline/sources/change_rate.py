@@ -36,7 +36,7 @@ TOGETHER = 600.0  # seconds; what comes within them is one change: a bulk upload
 REMEMBERED = 0.95  # what a change counts for when the next one has come: about twenty are known
 BELIEF = 0.5  # changes that the prior counts for
 BIN_BELIEF = 0.5  # changes that a source's mean rate counts for in each bin
-CALENDAR_DOUBT = 1.5  # how much more uneven than chance the calendar must be to be believed
+CALENDAR_DOUBT = 1.15  # how much more uneven than chance the calendar must be to be believed
 HOURS_OF_WEEK = 168
 OVERDUE = 1 / 3  # of what was expected in the bin before is expected in the next, if it is late
 OVERDUE_FROM = 0.9  # of the mean gap
@@ -188,16 +188,19 @@ def outlook(rhythm: Rhythm, *, now: float, since: float, prior_rate: float) -> O
     believed = BELIEF / prior_rate
     rate = (rhythm.changes + BELIEF) / (rhythm.seconds + age + believed)
     later = list(accumulate(reversed(rhythm.gaps)))[::-1]  # gaps that lasted at least into the bin
+    waited = _waited(age)
+    seen = zip(_WIDTHS, rhythm.gaps, later, waited, strict=True)
+    exposed = [width * (lasting - count / 2) + now_in for width, count, lasting, now_in in seen]
     per_bin: list[float] = []
     quiet_from, silence = 0.0, 0.0
-    for edge, width, count, lasting in zip(_EDGES, _WIDTHS, rhythm.gaps, later, strict=True):
-        exposed = width * (lasting - count / 2) + min(max(age - edge, 0.0), width)
-        if lasting < FORGOTTEN:  # beyond every gap that is remembered: silence adds up
-            silence += min(max(age - edge, 0.0), width)
-            exposed = max(exposed, silence)
+    for place, (edge, count) in enumerate(zip(_EDGES, rhythm.gaps, strict=True)):
+        seconds = exposed[place]
+        if later[place] < FORGOTTEN:  # beyond every gap that is remembered: silence adds up
+            silence += waited[place]
+            seconds = max(seconds, silence)
         else:
-            quiet_from = edge + width
-        expected = (count + BIN_BELIEF) / (exposed + BIN_BELIEF / rate)
+            quiet_from = edge + _WIDTHS[place]
+        expected = (count + BIN_BELIEF) / (seconds + BIN_BELIEF / rate)
         if per_bin and edge * rate > OVERDUE_FROM:  # what did not come in its time may come now
             expected = max(expected, per_bin[-1] * OVERDUE)
         per_bin.append(expected)
@@ -208,6 +211,12 @@ def outlook(rhythm: Rhythm, *, now: float, since: float, prior_rate: float) -> O
         week=rhythm.week,
         quiet_from=quiet_from,
     )
+
+
+def _waited(age: float) -> list[float]:
+    """The seconds of the silence so far that fell into each bin."""
+    place = bin_of(age)
+    return [*_WIDTHS[:place], age - _EDGES[place], *(0.0,) * (BINS - place - 1)]
 
 
 def next_edge(age: float) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from math import sqrt
 from typing import Any
@@ -45,12 +46,19 @@ def why(source: Source, rhythm: Rhythm, ahead: Outlook, prices: Market, *, now: 
         return f"at the interval of {source.tier.upper()}, {_why_not(source, prices)}"
     age = now.timestamp() - ahead.last_at
     parts = [f"a change is expected about every {_span(1 / ahead.rate)}"]
+    if not rhythm.changes:
+        parts.append(f"as of others like it, for no two of its own are known in {_span(age)}")
+        return _at_a_price(parts, source, prices)
     if likely := _likely(rhythm):
         parts.append(f"mostly {likely} UTC")
     if age > ahead.quiet_from:
         parts.append(f"silent for {_span(age)}, longer than ever: checked less and less")
     elif age * ahead.rate > 1:
         parts.append(f"overdue, silent for {_span(age)}: checked more closely")
+    return _at_a_price(parts, source, prices)
+
+
+def _at_a_price(parts: Sequence[str], source: Source, prices: Market) -> str:
     price = prices.price(source.kind)
     return ", ".join(parts) + f"; a request is worth {price:.0f} s of expected delay"
 

@@ -2,8 +2,8 @@
 
 A tier follows the last *new record*, not the last poll: a healthy source that says nothing new
 cools down (HOT for a day, WARM for a week, then COLD), unless many follow it. A source whose tier
-is pinned is checked at that tier's interval. One that finds its own is checked so, too, until a few
-changes of it are known, and from then on when a change is expected (`next_check.py`).
+is pinned is checked at that tier's interval. One that finds its own is checked when a change is
+expected (`next_check.py`): of one that nobody knows yet, as of others of its kind and platform.
 
 A failed poll (all its attempts used up, one strike) moves the next check out; five in a row open
 the breaker: one probe after 24 hours, and only a success closes it. A rate limit is never a strike;

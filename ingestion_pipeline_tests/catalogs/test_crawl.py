@@ -246,7 +246,7 @@ def test_no_second_extraction_begins_while_one_goes_on(
 
 
 @ON_SQLITE
-def test_a_poll_waits_for_its_tiers_interval_and_the_next_one_begins_again(
+def test_a_poll_waits_as_its_like_would_and_the_next_one_begins_again(
     shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
@@ -259,7 +259,7 @@ def test_a_poll_waits_for_its_tiers_interval_and_the_next_one_begins_again(
     clock.advance(days=8)
     begin(shop, web)
 
-    assert timedelta(hours=21) < due < timedelta(hours=27)  # HOT, as all that is new
+    assert timedelta(days=2) < due < timedelta(days=3)  # a change a month, between HOT and WARM
     assert [row.status for row in rows(store, extractions)] == ["COMPLETE", "WAITING"]
 
 

@@ -61,6 +61,7 @@ def test_a_company_in_a_file_is_polled_then_analysed_by_the_job_that_the_sensor_
     assert "high" in seen["boards"]
     assert seen["facts_by_text"] >= 3
     assert (seen["tier"], seen["cost_usd"]) == ("D", 0)
+    assert seen["checked_when"].endswith(", as every source of its kind")
     assert checked(done) == {
         "enough_data": True,
         "companies_fresh": True,

@@ -99,7 +99,14 @@ def polls(store: Store, clock: FixedClock, settings: Settings, random: Random) -
     return Polls(store, clock, settings, random)
 
 
+def by_tiers(settings: Settings) -> Settings:
+    """Nothing is expected of anybody: the tier alone decides."""
+    polling = settings.polling.model_copy(update={"adaptive": False})
+    return settings.model_copy(update={"polling": polling})
+
+
 def test_a_success_rearms_the_poll_at_its_tiers_interval(polls: Polls) -> None:
+    polls.settings = by_tiers(polls.settings)
     polls.given_source(failure_count=3, status_reason="x", last_error_class="transient")
     [task] = polls.claim()
 
@@ -136,6 +143,7 @@ def test_an_unchanged_poll_moves_neither_change_nor_sync_nor_content(
     polls.clock.at = polls.row()["not_before"]
     [task] = polls.claim()
     clock.advance(days=9)
+    polls.settings = by_tiers(polls.settings)
 
     polls.succeed(task, outcome="unchanged")
 
