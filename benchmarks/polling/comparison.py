@@ -106,13 +106,13 @@ def _fitted(
     days: float,
     near: float,
 ) -> Delay:
-    for _ in range(MOST_TRIES):
-        turned = value
-        result = replay(histories, lambda one, at=turned: knob(one, at), days=days)
+    result = replay(histories, lambda one: knob(one, value), days=days)
+    for _ in range(MOST_TRIES - 1):
         ratio = result.requests / budget
         if abs(ratio - 1) <= near:
             break
         value *= ratio ** (1 / power)
+        result = replay(histories, lambda one, at=value: knob(one, at), days=days)
     return _delay(result, budget)
 
 

@@ -86,7 +86,11 @@ def test_checks_are_never_older_than_the_materialization_they_speak_of(
     first = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
     second = run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
 
-    assert checked(first) == {"not_empty_after_full": True, "sources_fresh": True}
+    assert checked(first) == {
+        "not_empty_after_full": True,
+        "sources_fresh": True,
+        "contract": True,
+    }
     assert checked(second) == checked(first)
 
 
