@@ -238,8 +238,9 @@ def is_red(ui: Ui) -> bool:
 
 
 @pytest.fixture(scope="module")
-def bad_day(ui: Ui) -> None:
+def bad_day(ui: Ui, backfill: None) -> None:
     """A listing is empty and a list overloaded; both were polled, and are what they were again."""
+    assert within(BACKFILL_SECONDS, lambda: ui.has(*BACKFILLED))
     home = ui.house.home
     write_state(home, break_site(read_state(home)))
     ui.house.make_due(SALT, CLOCKMAKER)
