@@ -14,6 +14,7 @@ from ingestion_pipeline.sources import Kind, Source, Tier
 from ingestion_pipeline.sources.findings import SHOWN, Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.polling import is_stale
+from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.tables import sources
 
 
@@ -36,7 +37,7 @@ def quarantined(connection: Connection) -> list[Finding]:
     return [
         Finding(subject=source.id, message=source.last_outcome or "")
         for source in list_sources(
-            connection, sources.c.last_outcome.startswith("quarantined"), kind=Kind.SERIES
+            connection, sources.c.last_outcome.startswith(QUARANTINED), kind=Kind.SERIES
         )
     ]
 

@@ -12,6 +12,7 @@ from ingestion_pipeline.series.chapter import Chapter, chapters_of
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, VanishedLink
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.source import QUARANTINED
 
 ChapterKey = tuple[str, str]  # series id, chapter key
 
@@ -93,7 +94,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
     if plan.quarantine is not None:
         return Ingested(
             source_id=source.id,
-            outcome=f"quarantined: {plan.quarantine}; the last good data stays",
+            outcome=f"{QUARANTINED}: {plan.quarantine}; the last good data stays",
             quarantined=True,
             needs_full_read=source.needs_full_read,
             record_count=source.record_count,

@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from ingestion_pipeline.settings.operating import Health as Limits
 from ingestion_pipeline.sources.polling import is_disabled_by_us
-from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
+from ingestion_pipeline.sources.source import QUARANTINED, Kind, SourceStatus, Tier
 from ingestion_pipeline.work.errors import ErrorClass
 from ingestion_pipeline.work.task import TaskStatus
 
@@ -121,8 +121,8 @@ def _of_polled(facts: Facts, told: Told, now: datetime, limits: Limits) -> Verdi
         word = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
         return Verdict(word, _failures(facts))
     age = overdue(facts, now)
-    if _is_starved(facts, age, now):
-        return Verdict(Health.DEGRADED, f"held back by its server ({facts.held_by}) for too long")
+    if (why := _held_back(facts, age, now)) is not None:
+        return Verdict(Health.DEGRADED, why)
     if is_late(facts, now, limits):
         held = f" ({facts.held_by})" if facts.held_by else ""
         return Verdict(Health.LATE, f"due for {_span(age)} and not polled{held}")
@@ -161,6 +161,15 @@ def overdue(facts: Facts, now: datetime) -> timedelta:
             return now - facts.lease_until
         case _:
             return facts.interval + (now - (facts.last_success_at or facts.created_at))
+
+
+def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
+    """Why nothing new is shown of it, though no poll has failed; None if something may be."""
+    if facts.last_outcome is not None and facts.last_outcome.startswith(QUARANTINED):
+        return facts.last_outcome
+    if _is_starved(facts, age, now):
+        return f"held back by its server ({facts.held_by}) for too long"
+    return None
 
 
 def _is_starved(facts: Facts, overdue: timedelta, now: datetime) -> bool:

@@ -43,6 +43,7 @@ class SourceStatus(StrEnum):
     DISABLED = "disabled"
 
 
+QUARANTINED = "quarantined"  # how the outcome of a poll begins whose listing is not believed
 IGNORE_ROBOTS = "ignore_robots"  # the key of `config` that overrides robots.txt
 
 BY_HAND = "row"  # the origin of a source that no file declares

@@ -83,6 +83,7 @@ LONG_AGO = {"last_success_at": NOON - DAY}
             Health.DEGRADED,
             "3 failed polls in a row, never a success; no outcome",
         ),
+        ({"last_outcome": "quarantined: it is empty"}, Health.DEGRADED, "quarantined: it is empty"),
         ({"due_at": NOON - 2 * HOUR}, Health.HEALTHY, "succeeded"),
         ({"due_at": NOON - 3 * HOUR}, Health.LATE, "due for 3 h 0 min and not polled"),
         ({"interval": HOUR, "due_at": NOON - 1.5 * HOUR}, Health.LATE, "1 h 30 min"),

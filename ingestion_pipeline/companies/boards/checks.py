@@ -11,7 +11,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.findings import Finding
 from ingestion_pipeline.sources.lookup import list_sources
-from ingestion_pipeline.sources.source import SourceStatus
+from ingestion_pipeline.sources.source import QUARANTINED, SourceStatus
 from ingestion_pipeline.store.tables import job_listings, listing_sources, sources
 
 LOST = "have lost their"  # as quarantine.py words it
@@ -29,7 +29,7 @@ def lost_fields(connection: Connection) -> list[Finding]:
 
 
 def _quarantined(connection: Connection) -> list[Finding]:
-    condition = sources.c.last_outcome.startswith("quarantined")
+    condition = sources.c.last_outcome.startswith(QUARANTINED)
     found = list_sources(connection, condition, kind=Kind.JOB_BOARD)
     return [Finding(subject=one.id, message=one.last_outcome or "") for one in found]
 

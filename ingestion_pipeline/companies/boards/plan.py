@@ -12,6 +12,7 @@ from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.work.task import Task
 
 
@@ -96,7 +97,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
     if plan.quarantine is not None:
         return Ingested(
             source_id=source.id,
-            outcome=f"quarantined: {plan.quarantine}; the last good data stays",
+            outcome=f"{QUARANTINED}: {plan.quarantine}; the last good data stays",
             quarantined=True,
             is_buried=True,
             needs_full_read=source.needs_full_read,
