@@ -19,7 +19,7 @@ help: ## show this list
 install: .venv/installed ## the environment in .venv
 
 .venv/installed: pyproject.toml constraints.txt
-	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && $(BIN)/pip install -q --no-compile --disable-pip-version-check -c constraints.txt -e '.[dev]' && { $(BIN)/python -m compileall -qq -j 0 -x $(NEVER_LOADED) .venv/lib ingestion_pipeline benchmarks || true; } && touch $@
+	@echo "installing into .venv (about a minute) ..." && $(PYTHON) -m venv .venv && sh .ci/install dev && { $(BIN)/python -m compileall -qq -j 0 -x $(NEVER_LOADED) .venv/lib ingestion_pipeline benchmarks || true; } && touch $@
 
 system: ## Debian packages for the tests: installed when root, named when not
 	@sh .ci/system
@@ -57,4 +57,4 @@ validate: install ## what Dagster says of the definitions
 	@$(BIN)/dagster definitions validate -w workspace.yaml
 
 bench: ready ## each claim as a ratio against a named peer
-	@$(BIN)/pip install -q --disable-pip-version-check -c constraints.txt -e '.[bench]'; $(BIN)/python -m benchmarks --quick
+	@sh .ci/install bench; $(BIN)/python -m benchmarks --quick
