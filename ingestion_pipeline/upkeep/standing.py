@@ -22,7 +22,7 @@ from ingestion_pipeline.sources.health import (
 )
 from ingestion_pipeline.sources.polling import interval
 from ingestion_pipeline.sources.polls import POLL
-from ingestion_pipeline.sources.source import Kind, SourceStatus, Tier
+from ingestion_pipeline.sources.source import QUARANTINED, Kind, SourceStatus, Tier
 from ingestion_pipeline.store.rows import making_rows
 from ingestion_pipeline.store.tables import source_health, sources, tasks
 from ingestion_pipeline.work.errors import ErrorClass
@@ -58,6 +58,7 @@ def notable(connection: Connection, settings: Settings, *, now: datetime) -> lis
     """Those whose state may have to change: who fails, is left alone, held back, or was unwell."""
     is_notable = or_(
         sources.c.failure_count > 0,
+        sources.c.last_outcome.startswith(QUARANTINED),
         sources.c.status != SourceStatus.ACTIVE.value,
         tasks.c.error_class == ErrorClass.RESOURCE.value,
         source_health.c.state != State.WELL.value,

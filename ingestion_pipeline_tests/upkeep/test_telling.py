@@ -50,6 +50,24 @@ def test_fifty_failures_among_a_thousand_are_told_once_each_and_so_is_their_end(
     assert told(store) == bad | {"source_recovered": 50}
 
 
+def test_a_listing_that_is_not_believed_is_told_once_and_so_is_the_next_good_one(
+    store: Store, settings: Settings, clock: FixedClock
+) -> None:
+    def polled(outcome: str) -> int:
+        now = clock.advance(minutes=5)
+        with store.begin() as connection:
+            seen = {"last_outcome": outcome, "last_success_at": now}
+            connection.execute(update(sources).where(sources.c.id == source_id).values(**seen))
+            return note_health(connection, settings, now)
+
+    with store.begin() as connection:
+        [source_id] = given(connection, 1, now=clock.at)
+
+    held_back = "quarantined: lists nothing; the last good data stays"
+    assert [polled(held_back), polled(held_back), polled("unchanged")] == [1, 0, 1]
+    assert told(store) == {"source_degraded": 1, "source_recovered": 1}
+
+
 def look_together(url: str, barrier: Barrier, at: datetime) -> int:
     store = open_store(url, clock=FixedClock(at))
     settings = load_settings({"INGESTION_DATABASE_URL": url})
