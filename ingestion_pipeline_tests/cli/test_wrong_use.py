@@ -60,7 +60,9 @@ def test_a_mistake_is_a_sentence_with_a_cure(ingest: Ingest, line: str, said: st
     "line", [("explain", LONG), ("export", LONG), ("sources", "show", LONG), ("read", LONG)]
 )
 def test_a_huge_argument_is_refused(ingest: Ingest, line: tuple[str, ...]) -> None:
-    ingest.refused(*line)
+    said = ingest.refused(*line)
+
+    assert 0 < len(said) < 2 * len(LONG)  # a sentence, which may repeat what was typed once
 
 
 def test_a_folder_is_no_file(ingest: Ingest, tmp_path: Path) -> None:
