@@ -181,6 +181,7 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.sources.lookup import UnknownSource
     from ingestion_pipeline.sources.price import market
     from ingestion_pipeline.sources.status import watched_source
+    from ingestion_pipeline.upkeep.standing import standings
     from ingestion_pipeline.work.dead_letters import Chosen, list_letters, state_of
 
     with opened() as (settings, store), store.read() as connection:
@@ -192,7 +193,9 @@ def show(*, source_id: str, as_json: bool) -> None:
         expected = expectation(watched.source, market(connection, settings), now=now)
         crawl = expected | recipe_facts(connection, watched.source)
         crawl |= catalog_facts(connection, watched.source, settings)
-    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | crawl
+        [standing] = standings(connection, settings, now=now, ids=[source_id])
+    well = {"health": standing.health, "health_reason": standing.verdict.reason}
+    facts = source_facts(watched, now=now, max_attempts=settings.work.max_attempts) | well | crawl
     if watched.source.kind is Kind.SERIES:
         facts |= {"effective_series": home.series_id, "series_why": home.why}
     poll = asdict(watched.poll) if watched.poll else None

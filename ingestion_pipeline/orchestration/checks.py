@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 import dagster as dg
 
 from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
-from ingestion_pipeline.catalogs.operating import listing
+from ingestion_pipeline.catalogs.operating import held_back, listing
 from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.companies.boards import checks as board_checks
 from ingestion_pipeline.companies.matching.slices import profile_findings
@@ -76,7 +76,7 @@ def _lost_pages(shop: Workshop) -> list[Finding]:
 
 def _quarantined_datasets(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
-        return listing.quarantined(connection)
+        return held_back.quarantined(connection)
 
 
 def _unfinished(shop: Workshop) -> list[Finding]:

@@ -60,7 +60,11 @@ THEIR_PAUSES = frozenset({"rate_limited", "robots_unavailable"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What is known of a source; `held_by` is the code of what holds its poll back, if anything."""
+    """What is known of a source; `held_by` is the code of what holds its poll back, if anything.
+
+    `held_back` says which dataset of it is not believed, and why; `shown_at` is when one was last
+    published, by its extraction or by an operator.
+    """
 
     id: str
     kind: Kind
@@ -78,6 +82,8 @@ class Facts:
     due_at: datetime | None
     lease_until: datetime | None
     held_by: str | None
+    held_back: str | None = None
+    shown_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +132,7 @@ def _of_polled(facts: Facts, told: Told, now: datetime, limits: Limits) -> Verdi
     if is_late(facts, now, limits):
         held = f" ({facts.held_by})" if facts.held_by else ""
         return Verdict(Health.LATE, f"due for {_span(age)} and not polled{held}")
-    if told.state is not State.WELL and facts.last_success_at == told.success_before:
+    if told.state is not State.WELL and not _is_decided(facts, told):
         return Verdict(Health.WAITING, "tried again: its next poll decides")
     if facts.last_success_at is None:
         return Verdict(Health.WAITING, "not read yet")
@@ -163,10 +169,21 @@ def overdue(facts: Facts, now: datetime) -> timedelta:
             return facts.interval + (now - (facts.last_success_at or facts.created_at))
 
 
+def _is_decided(facts: Facts, told: Told) -> bool:
+    """Whether it was read since it was told of, or somebody accepted what was held back of it."""
+    if facts.last_success_at != told.success_before:
+        return True
+    if facts.shown_at is None or told.since is None:
+        return False
+    return told.state is State.DEGRADED and facts.shown_at >= told.since
+
+
 def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
     """Why nothing new is shown of it, though no poll has failed; None if something may be."""
     if facts.last_outcome is not None and facts.last_outcome.startswith(QUARANTINED):
         return facts.last_outcome
+    if facts.held_back is not None:
+        return f"{QUARANTINED}: {facts.held_back}; the last good data stays"
     if _is_starved(facts, age, now):
         return f"held back by its server ({facts.held_by}) for too long"
     return None

@@ -7,8 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Select, and_, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, and_, case, or_, select
 
+from ingestion_pipeline.catalogs.operating.held_back import (
+    held_back,
+    held_reason,
+    last_shown_at,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import (
     NEVER,
@@ -59,6 +64,7 @@ def notable(connection: Connection, settings: Settings, *, now: datetime) -> lis
     is_notable = or_(
         sources.c.failure_count > 0,
         sources.c.last_outcome.startswith(QUARANTINED),
+        sources.c.id.in_(held_back("source_id")),
         sources.c.status != SourceStatus.ACTIVE.value,
         tasks.c.error_class == ErrorClass.RESOURCE.value,
         source_health.c.state != State.WELL.value,
@@ -96,6 +102,8 @@ _OF_A_SOURCE = (
 
 def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
     poll, told = tasks.c, source_health.c
+    held = held_back("source_id", "version", "extraction_id", "findings").subquery("held")
+    shown_at = case((told.state != State.WELL.value, last_shown_at(sources.c.id)))
     return (
         select(
             *(sources.c[name] for name in _OF_A_SOURCE),
@@ -108,9 +116,14 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
             told.since,
             told.changes,
             told.success_before,
+            held.c.version.label("held"),
+            held.c.extraction_id.label("of"),
+            held.c.findings,
+            shown_at.label("shown_at"),
         )
         .outerjoin(tasks, and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL))
         .outerjoin(source_health, source_health.c.source_id == sources.c.id)
+        .outerjoin(held, held.c.source_id == sources.c.id)
         .where(*those)
     )
 
@@ -133,6 +146,8 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
         due_at=row.not_before,
         lease_until=row.lease_until,
         held_by=row.error_code if row.error_class == ErrorClass.RESOURCE.value else None,
+        held_back=None if row.held is None else held_reason(row.held, row.of, row.findings),
+        shown_at=row.shown_at,
     )
 
 

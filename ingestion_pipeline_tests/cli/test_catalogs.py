@@ -28,6 +28,7 @@ def test_a_catalogue_is_added_with_its_recipe(ingest: Ingest) -> None:
 
     assert (shown["platform"], shown["config"]["recipe"]) == ("catalog", LINKS)
     assert "pages" not in shown
+    assert (shown["health"], shown["health_reason"]) == ("waiting", "not read yet")
     assert shown["predicted_cost"] == "not known before pages were visited"
 
 

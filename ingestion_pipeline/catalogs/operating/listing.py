@@ -1,4 +1,4 @@
-"""Extractions as people see them: how each stands, what it came to, and which are held back."""
+"""Extractions as people see them: how each stands, what it came to, which are unfinished."""
 
 from __future__ import annotations
 
@@ -92,32 +92,6 @@ def _reasons(
     for row in connection.execute(query):
         found.setdefault(row.extraction_id, []).append({"pages": row.pages, "why": row.why})
     return found
-
-
-def quarantined(connection: Connection) -> list[Finding]:
-    """Sources whose newest finished dataset is held back, and why."""
-    place = func.row_number().over(
-        partition_by=datasets.c.source_id, order_by=datasets.c.version.desc()
-    )
-    finished = [DatasetStatus.PUBLISHED.value, DatasetStatus.QUARANTINED.value]
-    ranked = (
-        select(datasets, place.label("place")).where(datasets.c.status.in_(finished)).subquery()
-    )
-    query = select(ranked).where(
-        ranked.c.place == 1, ranked.c.status == DatasetStatus.QUARANTINED.value
-    )
-    return [
-        Finding(
-            subject=row.source_id,
-            message=f"version {row.version} is held back: {_said(row.findings)}; extraction"
-            f" {row.extraction_id}",
-        )
-        for row in connection.execute(query.order_by(ranked.c.source_id))
-    ]
-
-
-def _said(findings: list[dict[str, str]] | None) -> str:
-    return "; ".join([one["message"] for one in findings or []])
 
 
 def unfinished(connection: Connection) -> list[Finding]:
