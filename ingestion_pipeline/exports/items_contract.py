@@ -1,4 +1,4 @@
-"""Whether the items that datasets publish are as their type says.
+"""Whether the items that datasets publish, or that a run wrote, are as their type says.
 
 Required fields are there, values are of their kind, what is stated has its evidence, keys are
 unique. Items are looked at as they come from the database: memory does not grow with a dataset, and
@@ -27,9 +27,10 @@ from ingestion_pipeline.exports.contracts import Contract, Rule
 from ingestion_pipeline.exports.datasets import newest_published
 from ingestion_pipeline.exports.holding import Case, findings
 from ingestion_pipeline.exports.rules import PROVED_NAMES
+from ingestion_pipeline.exports.written import IDS_AT_ONCE, last_of
 from ingestion_pipeline.reading.grounding import Status
 from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.store.tables import data_items, datasets
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 
 ITEMS = Contract(asset="datasets", export="data_items")
 AT_ONCE = 200  # items that are in memory
@@ -83,6 +84,62 @@ def _cases(
             seen += 1
             yield from cases_of_item(kind, str(item.id), item.data, item.grounding)
         left = None if left is None else left - seen
+
+
+def broken_by_run(
+    connection: Connection,
+    source_ids: Sequence[str],
+    *,
+    run_id: str | None,
+    most: int,
+    entities: Path | None = None,
+) -> list[Finding]:
+    """What does not hold of the items that the run read, published or not: at most so many.
+
+    Whether keys are unique is known when the extraction ends: then repeats are marked.
+    """
+    if run_id is None:
+        return []
+    return findings(ITEMS, _written_cases(connection, source_ids, run_id, most, entities))
+
+
+def _written_cases(
+    connection: Connection, source_ids: Sequence[str], run_id: str, most: int, entities: Path | None
+) -> Iterator[Case]:
+    types: dict[str, EntityType | None] = {}
+    left = most
+    for start in range(0, len(source_ids), IDS_AT_ONCE):
+        for item in _written(connection, source_ids[start : start + IDS_AT_ONCE], run_id, left):
+            left -= 1
+            name = item.entity_type
+            if name not in types:
+                types[name] = _known(name, entities)
+            if (kind := types[name]) is None:
+                yield Case("entity_type", _TYPE, str(item.id), name)
+            else:
+                yield from cases_of_item(kind, str(item.id), item.data, item.grounding)
+
+
+def _written(
+    connection: Connection, source_ids: Sequence[str], run_id: str, most: int
+) -> Iterator[Any]:
+    """The items on pages of the last extractions that this run was the last to read."""
+    names = ("id", "entity_type", "data", "grounding")
+    query = (
+        select(*(data_items.c[name] for name in names))
+        .join(pages, pages.c.id == data_items.c.page_id)
+        .join(datasets, datasets.c.id == data_items.c.dataset_id)
+        .where(
+            pages.c.extraction_id.in_(last_of(extractions, source_ids)),
+            pages.c.run_id == run_id,
+            datasets.c.extraction_id == pages.c.extraction_id,
+            data_items.c.is_flagged.is_(false()),
+        )
+        .limit(most)
+    )
+    rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
+    for some in rows.partitions():
+        yield from some
 
 
 def _known(name: str, entities: Path | None) -> EntityType | None:

@@ -77,25 +77,26 @@ def _companies(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for
     return companies, [companies.c.source_id.in_(ids)]
 
 
-def _last(table: Table, ids: _Ids) -> Select[Any]:
+def last_of(table: Table, ids: _Ids) -> Select[Any]:
+    """The newest row of each of these sources."""
     newest = select(func.max(table.c.id)).where(table.c.source_id.in_(ids))
     return newest.group_by(table.c.source_id)
 
 
 def _pages(ids: _Ids, run_id: str) -> Written:
-    is_of_last = pages.c.extraction_id.in_(_last(extractions, ids))
+    is_of_last = pages.c.extraction_id.in_(last_of(extractions, ids))
     return pages, [is_of_last, pages.c.run_id == run_id]
 
 
 def _analyses(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
-    return website_analyses, [website_analyses.c.id.in_(_last(website_analyses, ids))]
+    return website_analyses, [website_analyses.c.id.in_(last_of(website_analyses, ids))]
 
 
 def _rankings(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
     business = select(website_analyses.c.business_id).where(
-        website_analyses.c.id.in_(_last(website_analyses, ids))
+        website_analyses.c.id.in_(last_of(website_analyses, ids))
     )
-    is_of_last = website_rankings.c.analysis_id.in_(_last(website_analyses, ids))
+    is_of_last = website_rankings.c.analysis_id.in_(last_of(website_analyses, ids))
     return website_rankings, [website_rankings.c.business_id.in_(business), is_of_last]
 
 

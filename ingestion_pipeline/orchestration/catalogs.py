@@ -24,7 +24,7 @@ from ingestion_pipeline.orchestration.checks import (
     TOLD_BY_CRAWLS,
     changed_checks,
 )
-from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.contracts import written_contracts, written_items
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
 from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
@@ -76,6 +76,7 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         yield from changed_checks(context.instance, shop, told_checks)
         ids = [one.source_id for one in reports]
         yield from written_contracts(context.instance, shop, ["pages"], ids)
+        yield from written_items(context.instance, shop, [one.source_id for one in datasets])
         _pass_verdict(reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)

@@ -13,7 +13,7 @@ from ingestion_pipeline.catalogs.entities.declared import entity_folder
 from ingestion_pipeline.exports.columns import Holds
 from ingestion_pipeline.exports.contracts import CONTRACTS, Contract
 from ingestion_pipeline.exports.holding import broken, cases_of, findings
-from ingestion_pipeline.exports.items_contract import broken_items
+from ingestion_pipeline.exports.items_contract import broken_by_run, broken_items
 from ingestion_pipeline.exports.tables import table_rows
 from ingestion_pipeline.exports.written import written_rows
 from ingestion_pipeline.orchestration.evaluations import (
@@ -176,10 +176,23 @@ def written_contracts(
     rows broke it, and `maintain`, which looks at all of the newest, says when they are mended.
     """
     for asset in assets if source_ids else ():
-        found = _broken_by_run(shop, CONTRACTS[asset], source_ids)
-        last = last_evaluation(instance, dg.AssetCheckKey(dg.AssetKey(asset), NAME))
-        if found or last is None or last.passed:
-            yield from changed(instance, asset, found)
+        yield from _told_by_run(instance, asset, _broken_by_run(shop, CONTRACTS[asset], source_ids))
+
+
+def written_items(
+    instance: dg.DagsterInstance, shop: Workshop, source_ids: Sequence[str]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    """The same of `datasets` by the items that this run has read, before they are published."""
+    if source_ids:
+        yield from _told_by_run(instance, "datasets", _broken_readings(shop, source_ids))
+
+
+def _told_by_run(
+    instance: dg.DagsterInstance, asset: str, found: Sequence[Finding]
+) -> Iterator[dg.AssetCheckEvaluation]:
+    last = last_evaluation(instance, dg.AssetCheckKey(dg.AssetKey(asset), NAME))
+    if found or last is None or last.passed:
+        yield from changed(instance, asset, found)
 
 
 def _broken_by_run(shop: Workshop, contract: Contract, source_ids: Sequence[str]) -> list[Finding]:
@@ -188,3 +201,14 @@ def _broken_by_run(shop: Workshop, contract: Contract, source_ids: Sequence[str]
     with shop.store.read() as connection:
         rows = written_rows(connection, contract, source_ids, run_id=shop.run_id)
         return findings(contract, cases_of(rows, contract))
+
+
+def _broken_readings(shop: Workshop, source_ids: Sequence[str]) -> list[Finding]:
+    with shop.store.read() as connection:
+        return broken_by_run(
+            connection,
+            source_ids,
+            run_id=shop.run_id,
+            most=ITEMS,
+            entities=entity_folder(shop.settings),
+        )

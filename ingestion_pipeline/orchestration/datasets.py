@@ -16,7 +16,7 @@ from ingestion_pipeline.catalogs.readings.loop import ReadPages
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.asked import admit, asked_keys
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
-from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.contracts import written_items
 from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS
@@ -43,7 +43,7 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
         found = dataset_reports(shop, keys)
         yield from expecting(shop, map(dataset_materialization, found))
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
-        yield from written_contracts(context.instance, shop, ["datasets"], keys)
+        yield from written_items(context.instance, shop, keys)
     if not found:
         raise dg.Failure(
             f"no page of {', '.join(keys[:5])} was ever fetched: materialize `pages` first",

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.exports.items_contract import broken_items
+from ingestion_pipeline.exports.items_contract import broken_by_run, broken_items
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import data_items, datasets
+from ingestion_pipeline.store.tables import data_items, datasets, pages
 from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset
 
 
@@ -108,3 +108,19 @@ def test_a_dataset_is_looked_at_in_bounded_memory(store: Store) -> None:
 
     assert found == []
     assert peak < 10_000_000  # of twelve million characters, which are there twice: read and parsed
+
+
+def test_of_what_a_run_read_so_many_items_are_looked_at_and_no_others(store: Store) -> None:
+    bad = a_course("CS 102", course_name=["x"])
+    a_dataset(store, [a_course(), bad, {**bad, "is_flagged": True, "item_key": "f"}])
+    a_dataset(store, [bad], version=2, status="building")
+    with store.begin() as connection:
+        connection.execute(update(pages).values(run_id="mine"))
+
+    def rows(run_id: str | None, most: int = 10) -> list[str]:
+        with store.read() as connection:
+            found = broken_by_run(connection, [COLLEGE], run_id=run_id, most=most)
+        return [one.message.split(": ")[1].split(";")[0] for one in found]
+
+    assert rows("mine") == ["rows 4"]  # of the last extraction
+    assert rows("mine", most=0) == rows("another") == rows(None) == []

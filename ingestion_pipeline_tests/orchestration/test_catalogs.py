@@ -88,6 +88,9 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "not_quarantined": True,
         "values_proved": True,
     }
+    evaluated = crawled.get_asset_check_evaluations()
+    held = {one.asset_key.to_user_string() for one in evaluated if one.check_name == "contract"}
+    assert held == {"pages", "datasets"}
     assert not tick_sensor("pending_work", instance).run_requests
 
 

@@ -17,6 +17,7 @@ from ingestion_pipeline.orchestration.contracts import (
     NAME,
     changed_contracts,
     written_contracts,
+    written_items,
 )
 from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS
 from ingestion_pipeline.pages.workshop import Workshop
@@ -24,10 +25,12 @@ from ingestion_pipeline.store.tables import (
     chapter_sources,
     chapters,
     ingestions,
+    pages,
     series,
     sources,
 )
 from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset
 from ingestion_pipeline_tests.orchestration.house import House
 from ingestion_pipeline_tests.pollers import given_sources
 
@@ -105,3 +108,22 @@ def test_a_poll_holds_its_own_rows_against_the_contract_and_leaves_the_word_on_o
         mended = [one for one in changed_contracts(instance, shop) if one.passed]
 
     assert "chapters" in {one.asset_key.to_user_string() for one in mended}
+
+
+def test_a_crawl_holds_the_items_of_its_slice_against_the_contract_before_they_are_published(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    bad = a_course("CS 102", course_credits_max="three")
+    with house.open() as shop:
+        a_dataset(shop.store, [a_course(), bad], status="building")
+        with shop.store.begin() as connection:
+            connection.execute(update(pages).values(run_id="mine"))
+        told = {
+            run: list(written_items(instance, replace(shop, run_id=run), [COLLEGE]))
+            for run in ("mine", "another")
+        }
+
+    [mine], [another] = told["mine"], told["another"]
+    assert (mine.asset_key, mine.check_name) == (dg.AssetKey("datasets"), NAME)
+    assert (mine.passed, another.passed) == (False, True)
+    assert "course_credits_max is to be of its field's kind, not 'three'" in str(mine.metadata)
