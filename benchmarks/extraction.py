@@ -1,10 +1,12 @@
 """Downloaded detail pages read by rules: our slice against a bare loop over the same bodies.
 
-Ours claims the pages, reads their snapshots from the content store, reads and proves their records,
-and writes items, pages and tasks in fenced transactions. The peer has every body in memory, calls
-the same `read_records` in one thread, and inserts the items by one executemany: what is beyond it
-is what durability, leases and the natural key cost. The bar is on CPU time: at most half again as
-much as the peer's.
+Ours claims the pages, reads body and cleaned text from the content store, where a crawl has left
+them in one file, reads and proves the records, looks for what the page announces and for words that
+speak to machines, and writes items, pages and tasks in fenced transactions. The peer has every body
+in memory, calls the same `read_records` in one thread, and inserts the items by one executemany:
+what is beyond it is what durability, leases, suspicion and the natural key cost. It has no text at
+hand and makes it, which takes it a twentieth of its time; nothing is remembered of a page from one
+round to the next by either. The bar is on CPU time: at most half again as much as the peer's.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
@@ -153,11 +156,12 @@ def given_downloaded(
 ) -> None:
     """A catalogue whose detail pages are downloaded, each with its task, as a crawl leaves it."""
     extraction_id, step_id = _given_extraction(store, source_id)
-    hashes = content.put_many(bodies, durably=False)
+    forms = [(body, cleaned_text(decode(body, "text/html")).encode()) for body in bodies]
+    hashes = content.put_together(forms, durably=False)
     with store.begin() as connection:
         now = store.clock.now(connection)
         shard = sources_by_id(connection, [source_id])[source_id].shard
-        for number, body_hash in enumerate(hashes):
+        for number, (body_hash, text_hash) in enumerate(hashes):
             url = f"https://{source_id.partition(':')[2]}.test/{number}"
             snapshot = insert(snapshots).values(
                 source_id=source_id,
@@ -169,7 +173,7 @@ def given_downloaded(
                 status_code=200,
                 fetched_at=now,
                 body_hash=body_hash,
-                text_hash=body_hash,
+                text_hash=text_hash,
             )
             snapshot_id = connection.execute(snapshot.returning(snapshots.c.id)).scalar_one()
             page = insert(pages).values(

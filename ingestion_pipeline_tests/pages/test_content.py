@@ -201,6 +201,24 @@ def test_damage_to_a_form_leaves_what_is_before_it_and_is_healed(
     assert store.get(text) == b"text"
 
 
+def test_forms_are_read_together_wherever_they_are_stored(store: ContentStore) -> None:
+    ((body, text, _),) = store.put_together([[BODY, b"text", b"more"]])
+    alone = store.put(b"alone")
+
+    assert store.get_together([text, alone, body, text]) == [b"text", b"alone", BODY, b"text"]
+
+
+def test_a_damaged_form_fails_what_is_read_together_with_it(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    ((body, text),) = store.put_together([[BODY, b"text"]])
+    path = tmp_path / "deep" / "content" / body[:2] / body[2:]
+    path.write_bytes(path.read_bytes()[:-3])
+
+    with pytest.raises(Transient, match="damaged"):
+        store.get_together([body, text])
+
+
 def test_where_a_file_has_but_one_name_each_form_has_its_own(
     store: ContentStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

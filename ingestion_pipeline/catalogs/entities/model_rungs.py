@@ -8,7 +8,6 @@ in halves of the part.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -31,6 +30,7 @@ from ingestion_pipeline.catalogs.entities.splitting import (
     next_part,
     tokens_of,
 )
+from ingestion_pipeline.reading.desk import at_the_desk
 from ingestion_pipeline.reading.models import Answered, CutOff, NoAnswer, PageText, Unanswered
 from ingestion_pipeline.reading.reading import Problem
 
@@ -97,7 +97,7 @@ class ModelReader:
             rung = self._rung_for(record, attempt)
             answer = await self._asker.ask(question, rung, call_site="alone")
             if isinstance(answer, Answered):
-                record = await asyncio.to_thread(self._better, record, answer, rung, span)
+                record = await at_the_desk(self._better, record, answer, rung, span)
         return record
 
     def _rung_for(self, record: Record, attempt: int) -> Rung:
@@ -137,7 +137,7 @@ class ModelReader:
                     return await self._halved(part, halvings + 1)
                 tries += answer.tries
                 continue
-            readings.append(await asyncio.to_thread(self._judged, part, answer, rung, tries))
+            readings.append(await at_the_desk(self._judged, part, answer, rung, tries))
             if not readings[-1].why_not:
                 break
         if not readings:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -24,6 +23,7 @@ from ingestion_pipeline.catalogs.entities.rule_reading import (
 from ingestion_pipeline.catalogs.entities.selectors import Selectors
 from ingestion_pipeline.catalogs.entities.splitting import Part, parts_of
 from ingestion_pipeline.reading.cleaning import visible_tree
+from ingestion_pipeline.reading.desk import at_the_desk
 from ingestion_pipeline.reading.grounding import ground
 from ingestion_pipeline.reading.links import page_links
 from ingestion_pipeline.reading.markup import parse_html
@@ -58,10 +58,12 @@ async def read_page(
         Transient: the page is empty, or a model did not answer in time.
         Permanent: the page is a bomb, or no model gives a usable answer.
     """
-    ruled = await asyncio.to_thread(rule_reading, kind, page, selectors, settings, learned=learned)
-    page_reader = _PageReader(kind=kind, page=page, ruled=ruled)
-    if not ruled.reason:
-        return await page_reader.finished(ruled.records)
+    page_reader, read = await at_the_desk(
+        _by_rules, kind, page, selectors, settings, learned=learned
+    )
+    if read is not None:
+        return read
+    ruled = page_reader.ruled
     if client is None or not settings.has_model:
         could_tell = kind.name == COURSE or selectors is not None
         if not ruled.records and not could_tell:
@@ -69,6 +71,20 @@ async def read_page(
         note = f"no model configured; rules have the last word: {ruled.reason}"
         return await page_reader.finished(ruled.records, notes=[note])
     return await page_reader.read(Asker(client=client, billing=billing, settings=settings, now=now))
+
+
+def _by_rules(
+    kind: EntityType,
+    page: PageContent,
+    selectors: Selectors | None,
+    settings: Settings,
+    *,
+    learned: Selectors | None,
+) -> tuple[_PageReader, PageReading | None]:
+    """What rules make of the page; the reading as well, if they leave nothing open."""
+    ruled = rule_reading(kind, page, selectors, settings, learned=learned)
+    reader = _PageReader(kind=kind, page=page, ruled=ruled)
+    return reader, None if ruled.reason else reader.finish(ruled.records)
 
 
 def _no_model(kind: EntityType, settings: Settings, now: datetime) -> Resource:
@@ -90,13 +106,13 @@ class _PageReader:
 
     async def read(self, asker: Asker) -> PageReading:
         """The page read by models, as far as rules left it open."""
-        shown = await asyncio.to_thread(self._shown)
+        shown = await at_the_desk(self._shown)
         reader = ModelReader(self.kind, shown, asker)
         if self.ruled.is_mostly_right:
             return await self.finished(await self._mended(reader, len(shown.text)))
         if self.kind.presence_check and not await self._is_present(shown, asker):
             return await self.finished((), notes=["the page has no list made for it; skipped"])
-        reading = await reader.read(await asyncio.to_thread(self._parts, shown))
+        reading = await reader.read(await at_the_desk(self._parts, shown))
         records = await all_of(reader.mended(one) for one in reading.records)
         return await self.finished(records, problems=reading.problems, proposed=reading.explore)
 
@@ -108,9 +124,21 @@ class _PageReader:
         problems: Iterable[Problem] = (),
         proposed: Iterable[str] = (),
     ) -> PageReading:
+        """As `finish`."""
+        return await at_the_desk(
+            self.finish, records, notes=notes, problems=problems, proposed=proposed
+        )
+
+    def finish(
+        self,
+        records: Sequence[Record],
+        *,
+        notes: Iterable[str] = (),
+        problems: Iterable[Problem] = (),
+        proposed: Iterable[str] = (),
+    ) -> PageReading:
         """The reading with all that is to be told of it."""
-        found = await asyncio.to_thread(
-            finished_reading,
+        found = finished_reading(
             self.kind,
             self.page,
             records,

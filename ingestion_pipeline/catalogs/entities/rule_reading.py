@@ -12,7 +12,7 @@ from ingestion_pipeline.catalogs.entities.model_rungs import wanting
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent
 from ingestion_pipeline.catalogs.entities.record import Record
 from ingestion_pipeline.catalogs.entities.selectors import Selectors
-from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.markup import refuse_bombs
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.work.errors import Transient
 
@@ -59,11 +59,13 @@ def rule_reading(
         )
         reading = read_by_rules(kind, asked)
         records, notes = reading.records, reading.notes
-    tree = None if is_json(page.body) else parse_html(page.body)
+    is_page = not is_json(page.body)
+    if is_page:
+        refuse_bombs(page.body)  # where no rule has looked, nobody has done so
     found = RuleReading(
         records=tuple(records),
         notes=tuple(notes),
-        announced=announced_count(kind, page.text, tree, page.url) if tree else None,
+        announced=announced_count(kind, page.text, page.body, page.url) if is_page else None,
         bad=tuple(place for place, one in enumerate(records) if wanting(kind, one)),
     )
     return _judged(found, settings)

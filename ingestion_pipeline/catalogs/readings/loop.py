@@ -35,6 +35,7 @@ from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
 from ingestion_pipeline.pages.slice_time import SliceTime
 from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
+from ingestion_pipeline.reading.desk import at_the_desk
 from ingestion_pipeline.reading.models import Billing, OverBudget
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.claims import Wanted
@@ -207,7 +208,7 @@ class ReadingSlice:
         return self._student.taught(found, work)
 
     async def _read(self, work: ReadWork, wanted: Declared) -> PageReading | OverBudget:
-        page = await asyncio.to_thread(self._content, work)
+        page = await at_the_desk(self._content, work)
         billing = Billing(
             call_site=CALL_SITE,
             source_id=work.task.source_id,
@@ -220,7 +221,7 @@ class ReadingSlice:
         if isinstance(outcome, OverBudget) or not outcome.explored:
             return outcome
         links = outcome.explored if wanted.kind.explores else ()
-        found = await asyncio.to_thread(links_on, page, links, known_as=work.url)
+        found = await at_the_desk(links_on, page, links, known_as=work.url)
         return replace(outcome, explored=found)
 
     def _content(self, work: ReadWork) -> PageContent:

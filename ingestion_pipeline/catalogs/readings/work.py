@@ -74,14 +74,14 @@ def stored_content(
     if body_hash is None:
         raise gone(url, "its snapshot is no longer kept")
     try:
-        body = store.get(body_hash)
+        body, *text = store.get_together([body_hash, *filter(None, [text_hash])])
     except Transient as error:
         raise gone(url, str(error)) from error
-    text = decode(body, content_type)
+    decoded = decode(body, content_type)
     return PageContent(
         url=final_url or url,
-        body=text,
-        text=store.get(text_hash).decode() if text_hash else text,
+        body=decoded,
+        text=text[0].decode() if text else decoded,
         content_type=content_type,
     )
 

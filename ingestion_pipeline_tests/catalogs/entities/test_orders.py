@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.entities import PageReading
-from ingestion_pipeline.catalogs.entities.orders import gives_orders, without_orders
+from ingestion_pipeline.catalogs.entities.orders import ORDERS, gives_orders, without_orders
 from ingestion_pipeline.demo.model_server import Asked, Reply
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
@@ -142,3 +144,21 @@ def test_orders_are_known_in_several_languages(text: str) -> None:
 )
 def test_what_courses_say_is_no_order(text: str) -> None:
     assert not gives_orders(text)
+
+
+# Parts of orders, and letters that a pattern takes for i and s when it ignores case.
+_PARTS = """
+ignore forget bypass instructions prompt previous you are now an ai llm language model models : . =
+assistants system return title <|a|> [/INST] new attention dear all ignorieren sie vorgaben ignorez
+instrucciones игнорируй инструкции 指示無視 忽略 指令 \N{LATIN CAPITAL LETTER I WITH DOT ABOVE}GNORE
+prev\N{LATIN SMALL LETTER DOTLESS I}ous in\N{LATIN SMALL LETTER LONG S}tructions Éignore _id output
+"""
+_PIECES = st.sampled_from(_PARTS.split())
+_BLANKS_BETWEEN = st.sampled_from([" ", " ", "", "\xa0", "\x1f", " and so on ", "\ud800"])
+
+
+@given(st.lists(st.tuples(_PIECES, _BLANKS_BETWEEN, st.booleans()), min_size=2, max_size=8))
+def test_the_first_look_overlooks_no_order(pieces: list[tuple[str, str, bool]]) -> None:
+    text = "".join((piece.upper() if loud else piece) + blank for piece, blank, loud in pieces)
+
+    assert without_orders(text)[1] == (ORDERS.search(text) is not None)
