@@ -28,7 +28,7 @@ from ingestion_pipeline.sources.listed import Listed, listed_sources
 from ingestion_pipeline.sources.pressure import backlog
 from ingestion_pipeline.sources.price import adjust_prices
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.sharding import shard_count, shards_of
+from ingestion_pipeline.sources.sharding import known_pace, shard_count, shards_of
 from ingestion_pipeline.sources.status import totals, watched_sources
 from ingestion_pipeline.sources.tuning import tuned
 from ingestion_pipeline.store import Store, open_store
@@ -138,7 +138,7 @@ def runs_requested(connection: Connection, store: Store) -> int:
     wanted = 0
     for tier in Tier:
         due = due_counts(connection, tier, now=now)
-        pace = paces.get(f"pace:{tier.value}")
+        pace = known_pace(paces, tier.value)
         count = shard_count(sum(due.values()), pace=pace, limits=settings.polling)
         wanted += len(shards_of(due, count))
     return wanted

@@ -11,7 +11,7 @@ from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.due import due_counts
 from ingestion_pipeline.sources.pressure import backlog
-from ingestion_pipeline.sources.sharding import pace_name, shard_count, shards_of
+from ingestion_pipeline.sources.sharding import known_pace, shard_count, shards_of
 from ingestion_pipeline.sources.tuning import tuned
 
 # A tick may come oftener than its tier is polled: who is due is decided in sources/, not here.
@@ -55,7 +55,7 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
             now = shop.store.clock.now(connection)
             held_up = backlog(connection, now=now, limit=limits.backlog_limit)
             due = due_counts(connection, tier, now=now)
-            pace = tuned(connection).get(pace_name(tier.value))
+            pace = known_pace(tuned(connection), tier.value)
         if held_up is not None:
             yield dg.SkipReason(str(held_up))
             return

@@ -17,7 +17,7 @@ class Polling(Group):
         description="runs per tier and tick, by hash of the host, unless more are due",
     )
     most_shards: int = Field(
-        default=32, ge=1, le=256, description="runs per tier and tick, however many are due"
+        default=16, ge=1, le=256, description="runs per tier and tick, however many are due"
     )
     run_seconds: int = Field(
         default=60, ge=1, le=800, description="how long a run should last: so many shards are made"

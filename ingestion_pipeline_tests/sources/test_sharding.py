@@ -14,6 +14,7 @@ from ingestion_pipeline.sources.sharding import (
     shards_of,
 )
 
+DOZEN = 12
 LIMITS = load_settings({}).polling
 
 
@@ -23,13 +24,22 @@ LIMITS = load_settings({}).polling
         pytest.param(0, None, 2, id="nothing"),
         pytest.param(2_000, None, 2, id="as many as the settings say"),
         pytest.param(12_000, 40.0, 5, id="a minute each"),
-        pytest.param(100_000, 100.0, 17, id="a hundred thousand"),
-        pytest.param(100_000, 1.0, 32, id="never more than the most"),
+        pytest.param(80_000, 100.0, 14, id="many"),
+        pytest.param(100_000, 1.0, 16, id="never more than the most"),
         pytest.param(500, 0.01, 10, id="no run is too small"),
     ],
 )
 def test_a_run_gets_about_a_minute_of_work(due: int, pace: float | None, shards: int) -> None:
     assert shard_count(due, pace=pace, limits=LIMITS) == shards
+
+
+@pytest.mark.parametrize("pace", [None, 0.1, 10.0, 40.0, 200.0])
+def test_a_hundred_thousand_due_sources_are_a_few_dozen_runs_whatever_the_pace(
+    pace: float | None,
+) -> None:
+    by_tier = (10_000, 60_000, 30_000)
+
+    assert sum(shard_count(due, pace=pace, limits=LIMITS) for due in by_tier) <= 4 * DOZEN
 
 
 def test_a_slow_run_holds_no_more_than_it_gets_through() -> None:
