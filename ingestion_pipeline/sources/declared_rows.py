@@ -6,10 +6,10 @@ is pinned), status and health, so that an operator's disable survives a re-impor
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
-from uuid import uuid4
 
 from sqlalchemy import (
     Boolean,
@@ -68,10 +68,21 @@ _CONTENT = ("url", "platform", "config")
 def rows_of(definitions: Sequence[Definition]) -> Rows:
     """What the other functions take; the id comes first."""
     with making_rows():
-        return [_given(one) for one in definitions]
+        tracking_ids = random_ids(len(definitions))
+        return [_given(*pair) for pair in zip(definitions, tracking_ids, strict=True)]
 
 
-def _given(one: Definition) -> tuple[Any, ...]:
+def random_ids(count: int) -> list[str]:
+    """UUIDs of version 4, all from one call of the system: one by one took half of a row's time."""
+    digits = os.urandom(16 * count).hex()
+    each = (digits[at : at + 32] for at in range(0, len(digits), 32))
+    return [f"{h[:8]}-{h[8:12]}-4{h[13:16]}-{_VARIANT[h[16]]}{h[17:20]}-{h[20:]}" for h in each]
+
+
+_VARIANT = {f"{n:x}": "89ab"[n % 4] for n in range(16)}
+
+
+def _given(one: Definition, tracking_id: str) -> tuple[Any, ...]:
     host = host_of(one.url)
     tier = one.tier or Tier.WARM
     return (
@@ -89,7 +100,7 @@ def _given(one: Definition) -> tuple[Any, ...]:
         tier.value,
         one.tier is not None,
         one.enabled,
-        str(uuid4()),
+        tracking_id,
     )
 
 

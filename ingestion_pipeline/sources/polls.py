@@ -17,7 +17,7 @@ from ingestion_pipeline.work.task import ASKED, TaskStatus
 
 POLL = "poll"
 # One that waits for approval has its poll put aside, too: `enable` takes it up.
-_UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
+UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
 def lock_polls(connection: Connection, ids: Collection[str]) -> None:
@@ -35,7 +35,7 @@ def ensure_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     # compares every task with every id (5.6 s for 5,000 of them, 0.02 s so).
     query = select(sources.c.id, sources.c.status).where(one_of(connection, sources.c.id, ids))
     statuses = {row.id: row.status for row in connection.execute(query)}
-    disabled = [one for one in statuses if statuses[one] in _UNPOLLED]
+    disabled = [one for one in statuses if statuses[one] in UNPOLLED]
     enabled = list(statuses.keys() - disabled)
     _skip_polls(connection, disabled, now=now)
     revived = (
@@ -111,7 +111,7 @@ def make_due(connection: Connection, source_ids: Collection[str], *, now: dateti
             one_of(connection, tasks.c.source_id, source_ids),
             exists().where(
                 sources.c.id == tasks.c.source_id,
-                sources.c.status.not_in(_UNPOLLED),
+                sources.c.status.not_in(UNPOLLED),
             ),
         )
         .values(
@@ -171,7 +171,7 @@ def insert_polls(connection: Connection, ids: Collection[str], *, now: datetime)
     }
     missing = select(*(value.label(name) for name, value in columns.items())).where(
         one_of(connection, sources.c.id, ids),
-        sources.c.status.not_in(_UNPOLLED),
+        sources.c.status.not_in(UNPOLLED),
         ~exists().where(tasks.c.kind == POLL, tasks.c.source_id == sources.c.id),
     )
     connection.execute(insert(tasks).from_select(list(columns), missing))

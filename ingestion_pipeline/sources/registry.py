@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -26,6 +26,7 @@ from ingestion_pipeline.sources.polls import (
     restart_polls,
 )
 from ingestion_pipeline.sources.robots_override import audit_overrides
+from ingestion_pipeline.sources.settled import settled_ids
 from ingestion_pipeline.sources.source import Definition, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.rows import one_of
@@ -51,12 +52,14 @@ def register(
     now: datetime,
     actor: str = "system",
 ) -> Registered:
-    """Every definition has its row and, if enabled, its poll task; a new one is due now."""
+    """Every definition has its row and, if enabled, its poll task; a new one is due now.
+
+    For those that have them already nothing is written, and nothing locked.
+    """
     added = updated = 0
-    lock_polls(connection, [one.id for one in definitions])
-    in_order = sorted(definitions, key=lambda one: one.id)
-    for start in range(0, len(in_order), REGISTER_BATCH):
-        batch = in_order[start : start + REGISTER_BATCH]
+    unsettled = _unsettled(connection, sorted(definitions, key=lambda one: one.id))
+    lock_polls(connection, [one.id for one in unsettled])
+    for batch in _batches(unsettled):
         known = _known(connection, [one.id for one in batch])
         standing = [one for one in batch if one.id in known]
         if standing:
@@ -66,6 +69,19 @@ def register(
         if unknown:
             added += _add(connection, unknown, now=now, actor=actor)
     return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
+
+
+def _unsettled(connection: Connection, definitions: Sequence[Definition]) -> Sequence[Definition]:
+    left: list[Definition] = []
+    for batch in _batches(definitions):
+        settled = settled_ids(connection, batch)
+        left += [one for one in batch if one.id not in settled]
+    return left
+
+
+def _batches(definitions: Sequence[Definition]) -> Iterator[Sequence[Definition]]:
+    for start in range(0, len(definitions), REGISTER_BATCH):
+        yield definitions[start : start + REGISTER_BATCH]
 
 
 def _known(connection: Connection, ids: Sequence[str]) -> set[str]:

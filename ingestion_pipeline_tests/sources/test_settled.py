@@ -1,0 +1,119 @@
+"""What is as it is declared is left alone, and nothing else is: a table, and what is written."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+from uuid import UUID
+
+import pytest
+from sqlalchemy import Connection, text
+
+from ingestion_pipeline.sources.declared_rows import BY_FILE, random_ids
+from ingestion_pipeline.sources.registry import Registered, register
+from ingestion_pipeline.sources.settled import Standing, is_settled
+from ingestion_pipeline.sources.source import Tier, shard_of
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.builders import NOON, a_definition
+
+DECLARED = a_definition(
+    url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT
+)
+STANDING = Standing(
+    id=DECLARED.id,
+    url=DECLARED.url,
+    name=DECLARED.name,
+    platform=DECLARED.platform,
+    series_id=DECLARED.series,
+    company_id=DECLARED.company,
+    origin=DECLARED.origin,
+    host="a.test",
+    shard=shard_of("a.test"),
+    config={"n": 1},
+    tier="hot",
+    tier_pinned=True,
+    status="active",
+    status_reason=None,
+    version=1,
+    poll_status="PENDING",
+    poll_ended_at=None,
+    poll_shard=shard_of("a.test"),
+    poll_priority=Tier.HOT.priority,
+    poll_url=DECLARED.url,
+)
+OFF = {"status": "disabled", "poll_status": "SKIPPED", "poll_ended_at": NOON}
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        {},
+        {"poll_status": "PROCESSING", "poll_url": "https://a.test/old"},
+        {"status": "open", "status_reason": "5 failures"},
+        OFF | {"status_reason": "ops: too slow"},
+        OFF | {"poll_status": None},
+    ],
+    ids=["as declared", "it runs", "its breaker is open", "an operator's disable", "never polled"],
+)
+def test_a_source_that_is_as_declared_is_left_alone(stored: dict[str, Any]) -> None:
+    assert is_settled(DECLARED, STANDING._replace(**stored))
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        *({name: "other"} for name in ("url", "name", "platform", "origin", "host")),
+        *({name: "other"} for name in ("series_id", "company_id", "tier", "poll_url")),
+        *({name: 32_768} for name in ("shard", "poll_shard", "poll_priority")),
+        {"config": {}},
+        {"config": {"n": True}},
+        {"config": {"n": 1.0}},
+        {"tier_pinned": False},
+        {"version": None},
+        {"poll_status": None},
+        {"poll_status": "FAILED"},
+        {"poll_status": "SKIPPED"},
+        OFF | {"status_reason": BY_FILE},
+        OFF | {"poll_status": "PENDING", "poll_ended_at": None},
+    ],
+    ids=str,
+)
+def test_whatever_is_otherwise_is_written(stored: dict[str, Any]) -> None:
+    assert not is_settled(DECLARED, STANDING._replace(**stored))
+
+
+def test_a_declaration_that_is_switched_off_has_its_source_off() -> None:
+    off = dataclasses.replace(DECLARED, enabled=False)
+
+    assert not is_settled(off, STANDING)
+    assert is_settled(off, STANDING._replace(**OFF, status_reason=BY_FILE))
+
+
+def test_registering_what_is_as_declared_writes_nothing_and_locks_nothing(store: Store) -> None:
+    many = [dataclasses.replace(DECLARED, id=f"series:{n}", series=f"s{n}") for n in range(3)]
+    off = dataclasses.replace(DECLARED, id="series:off", series="off", enabled=False)
+    with store.begin() as connection:
+        register(connection, [*many, off], now=NOON)
+
+    with store.begin() as connection:
+        before = written(connection)
+        again = register(connection, [*many, off], now=NOON)
+
+        assert written(connection) == before
+    assert again == Registered(added=0, updated=0, unchanged=4)
+
+
+def written(connection: Connection) -> object:
+    """Another after a row was written or, on PostgreSQL, locked."""
+    if connection.dialect.name == "sqlite":
+        driver: Any = connection.connection.dbapi_connection
+        return driver.total_changes
+    return connection.execute(text("SELECT pg_current_xact_id_if_assigned()::text")).scalar_one()
+
+
+def test_ids_are_random_and_of_the_form_that_all_have() -> None:
+    ids = random_ids(100)
+
+    assert len(set(ids)) == 100
+    assert all(str(UUID(one)) == one and UUID(one).version == 4 for one in ids)
+    assert {UUID(one).variant for one in ids} == {UUID(int=0x8 << 60).variant}
