@@ -57,4 +57,4 @@ validate: install ## what Dagster says of the definitions
 	@$(BIN)/dagster definitions validate -w workspace.yaml
 
 bench: ready ## each claim as a ratio against a named peer
-	@sh .ci/install bench; $(BIN)/python -m benchmarks --quick
+	@sh .ci/install bench; $(WITH_BYTECODE) $(BIN)/python -m benchmarks --quick

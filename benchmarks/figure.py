@@ -45,6 +45,7 @@ class Figure:
     theirs: Cost
     bar: float | None = None
     goal: float | None = None
+    note: str = ""  # why it has no bar
 
     @property
     def ratio(self) -> float:
@@ -66,6 +67,7 @@ class Figure:
             ratio=self.cpu_ratio,
             limit=self.bar,
             goal=self.goal,
+            note=self.note,
         )
 
 

@@ -42,11 +42,12 @@ async def _fetch(shop: Workshop, worker: Worker) -> Fetching:
 
 def dagster() -> None:
     """One run of the job."""
-    from ingestion_pipeline.definitions import defs
+    from ingestion_pipeline import defs  # as Dagster asks for it
     from ingestion_pipeline.orchestration.execute import run_job
 
-    if not run_job(defs, "poll_hot"):
-        raise SystemExit("the run failed")
+    has_succeeded, errors = run_job(defs, "poll_hot")
+    if not has_succeeded:
+        raise SystemExit("\n".join(["the run failed", *errors]))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,8 @@ GIBIBYTE = 1 << 30
 class Line:
     """A claim: what ours and the peer did, and their ratio with what it must and should be.
 
-    Without a ratio it was not measured, and `note` says why. Without a limit it is only told.
+    Without a ratio it was not measured, and `note` says why. Without a limit it is only told, and
+    `note` may say why it has none.
     """
 
     claim: str
@@ -35,11 +36,11 @@ class Line:
 
     @property
     def met(self) -> str:
-        """`goal`, `yes` or `no`; where nothing is promised nothing, and why where it is unknown."""
+        """`goal`, `yes` or `no`; the note where nothing is promised; why where it is unknown."""
         if self.ratio is None:
             return f"not measured: {self.note}"
         if self.limit is None:
-            return ""
+            return self.note
         if not self._reaches(self.limit):
             return "no"
         return "goal" if self.goal is not None and self._reaches(self.goal) else "yes"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -43,7 +44,7 @@ def test_a_ratio_says_how_many_times_as_many_items_ours_does() -> None:
         (9.0, 8.0, None, False, "yes"),
         (1.2, 1.2, None, True, "yes"),
         (1.21, 1.2, None, True, "no"),
-        (0.1, None, None, False, ""),
+        (0.1, None, None, False, "no peer"),
         (None, 0.4, None, False, "not measured: no peer"),
     ],
 )
@@ -148,6 +149,15 @@ def test_sources_are_polled_both_ways() -> None:
 
     assert [line.ours.items for line in figures] == [50, 50]
     assert all("1 x poll_hot" in line.claim for line in figures)
+
+
+def test_a_limit_of_ten_thousand_is_neither_met_nor_missed_by_fewer() -> None:
+    few = dataclasses.replace(a_figure(a_cost(), a_cost()), bar=None, note=polls.promised(500)[1])
+
+    assert polls.promised(10_000) == (polls.BAR, "")
+    assert polls.promised(500)[0] is None
+    assert few.line().met.startswith("no limit: ")
+    assert summary([few.line()]).startswith("0 met, 0 not met, 0 not measured")
 
 
 def test_a_benchmark_that_does_not_exist_is_named() -> None:

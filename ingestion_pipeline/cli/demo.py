@@ -287,7 +287,7 @@ def _make_followers_due(store: Store) -> None:
 
 
 def _run_job(name: str) -> bool:
-    from ingestion_pipeline.definitions import defs
+    from ingestion_pipeline import defs
     from ingestion_pipeline.orchestration.execute import run_job
 
     has_succeeded, errors = run_job(defs, name)

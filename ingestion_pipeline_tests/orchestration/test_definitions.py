@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME
 
+import ingestion_pipeline
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.orchestration import tags
@@ -216,3 +218,9 @@ def test_a_run_that_hangs_is_ended_and_nobody_is_phoned() -> None:
     assert limits["run_monitoring"]["max_resume_run_attempts"] == 0
     assert limits["telemetry"] == {"enabled": False}
     assert "storage" not in limits
+
+
+def test_loading_the_definitions_leaves_the_collector_as_it_was() -> None:
+    assert gc.isenabled()
+    assert ingestion_pipeline.defs is defs
+    assert gc.isenabled()
