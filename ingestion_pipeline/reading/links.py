@@ -127,7 +127,9 @@ def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]
 
     What a link leads to is remembered: the pages of a site have most of their links in common.
     """
-    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css("a[href], area[href]")])
+    # A place on a page is the same page: cut here, it is remembered once.
+    nodes = tree.css("a[href], area[href]")
+    hrefs = dict.fromkeys([(node.attrs.get("href") or "").partition("#")[0] for node in nodes])
     origin, folder = f"{origin_of(base)}/".lstrip("/"), folder_of(base or "")
     found: dict[str | None, None] = {}
     for href in hrefs:
@@ -193,7 +195,8 @@ def _resolved(base: str, link: str) -> str | None:
     if (scheme := _SCHEME.match(link)) and scheme[0].lower() not in {"http:", "https:"}:
         return None
     try:
-        address = urljoin(base, link.replace("\\", "/"))
+        # What is whole is so on every page, also on one whose own address is none.
+        address = urljoin(link if _WHOLE.match(link) else base, link.replace("\\", "/"))
     except ValueError:  # brackets that are no IPv6 address
         return None
     return address if _ORIGIN.match(address) else None

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import resource
 import stat
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.pages.workshop import our_own_disk
@@ -19,7 +24,7 @@ from ingestion_pipeline.work.errors import Fatal, Permanent, Transient
 from ingestion_pipeline_tests.processes import Child
 
 BODY = b"<html>" + b"row " * 1000
-HASH = hashlib.sha256(BODY).hexdigest()
+HASH = sha256(BODY).hexdigest()
 
 
 @pytest.fixture
@@ -35,7 +40,7 @@ def files(folder: Path) -> list[Path]:
 def test_what_is_put_is_got(store: ContentStore, body: bytes) -> None:
     content_hash = store.put(body)
 
-    assert content_hash == hashlib.sha256(body).hexdigest()
+    assert content_hash == sha256(body).hexdigest()
     assert store.get(content_hash) == body
 
 
@@ -186,19 +191,61 @@ def test_a_form_stays_when_the_other_one_goes(store: ContentStore, tmp_path: Pat
     assert not store.has(body)
 
 
-def test_damage_to_a_form_leaves_what_is_before_it_and_is_healed(
+def test_damage_to_the_file_of_a_page_is_found_by_each_of_its_names_and_healed(
     store: ContentStore, tmp_path: Path
 ) -> None:
     ((body, text),) = store.put_together([[BODY, b"text"]])
     path = tmp_path / "deep" / "content" / body[:2] / body[2:]
     path.write_bytes(path.read_bytes()[:-3])
 
-    with pytest.raises(Transient, match="damaged"):
-        store.get(text)
+    for name in (text, body):
+        with pytest.raises(Transient, match="damaged"):
+            store.get(name)
 
-    assert store.get(body) == BODY
     assert store.put_together([[BODY, b"text"]]) == [[body, text]]
-    assert store.get(text) == b"text"
+    assert (store.get(body), store.get(text)) == (BODY, b"text")
+
+
+@given(st.lists(st.binary(max_size=300), min_size=1, max_size=5), st.data())
+def test_a_damaged_file_of_a_page_gives_what_was_put_or_says_that_it_is_damaged(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
+    with TemporaryDirectory() as folder:
+        store = ContentStore(Path(folder))
+        (names,) = store.put_together([bodies])
+        path = Path(folder) / names[0][:2] / names[0][2:]
+        stored = bytearray(path.read_bytes())
+        stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(stored)
+
+        for name, body in zip(names, bodies, strict=True):
+            with suppress(Transient):
+                assert store.get(name) == body
+
+
+def test_the_words_that_the_forms_of_a_page_share_are_stored_once(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    words = b" ".join(sha256(str(number).encode()).hexdigest().encode() for number in range(500))
+    forms = [b"<p>" + words, words, b"# " + words]
+
+    (names,) = store.put_together([forms])
+
+    assert [store.get(name) for name in names] == forms
+    assert files(tmp_path)[0].stat().st_size < len(words)
+
+
+def test_forms_that_were_written_as_a_frame_each_are_still_read(
+    store: ContentStore, tmp_path: Path
+) -> None:
+    compress = zstandard.ZstdCompressor().compress
+    for body in (BODY, b"text"):
+        name = sha256(body).hexdigest()
+        path = tmp_path / "deep" / "content" / name[:2] / name[2:]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(compress(BODY) + compress(b"text"))
+
+        assert store.get(name) == body
 
 
 def test_forms_are_read_together_wherever_they_are_stored(store: ContentStore) -> None:
