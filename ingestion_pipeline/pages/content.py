@@ -335,8 +335,9 @@ def _indexed(stored: bytes, wanted: Collection[str]) -> Iterator[bytes]:
         if digest.hex() in wanted:
             places.append(slice(start, start + length))
         start += length
-    if places and start <= _LARGEST:
-        with zstandard.ZstdDecompressor().stream_reader(stored[first:]) as reader:
+    frame = stored[first:]
+    if places and start <= _LARGEST and start == zstandard.frame_content_size(frame):
+        with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
             unpacked = reader.read(places[-1].stop)
         yield from (unpacked[place] for place in places)
 
