@@ -86,8 +86,38 @@ with FakeWeb(pages) as web:
             make_due(connection, ["rates:bank"], now=store.clock.now(connection))
         done = poll(shop, web)
         told += [one.outcome for one in done.ingested if one.source_id == "rates:bank"]
+
+def asset_events(web):
+    import os
+    import dagster as dg
+    from ingestion_pipeline.definitions import defs
+    entry = {"id": "rates:town", "kind": "rates", "url": web.url("/today"), "platform": "rates"}
+    given_sources(store, definition_of(entry)[0])
+    web.routes["/today"] = b"CHF 1.1\\n"
+    os.environ |= {"INGESTION_HOME": str(home), "INGESTION_ALLOW_HOSTS": web.host_port}
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = defs.resolve_job_def("ingest_rates")
+        tags = {"dagster/partition": "rates:town"}
+        ran = job.execute_in_process(instance=instance, tags=tags)
+        [event] = ran.asset_materializations_for_node("rates.report")
+        checks = {one.check_name: one.passed for one in ran.get_asset_check_evaluations()}
+        partitions = instance.get_dynamic_partitions("rates_sources")
+    node = defs.resolve_asset_graph().get(dg.AssetKey("rates"))
+    return {
+        "total": event.metadata["total"].value,
+        "told": event.metadata["outcome"].value,
+        "partition": event.partition,
+        "checks": checks,
+        "partitions": partitions,
+        "parents": [key.to_user_string() for key in node.parent_keys],
+        "columns": [one.name for one in node.metadata["dagster/column_schema"].columns],
+    }
+
+with FakeWeb({}) as web:
+    asset = asset_events(web)
 with store.read() as connection:
     found = {
+        "asset": asset,
         "chapters": [str(one) for one in connection.execute(select(chapters.c.number)).scalars()],
         "urls": sorted(connection.execute(select(chapter_sources.c.url)).scalars()),
         "rates": {row.currency: str(row.rate) for row in connection.execute(select(rates))},
@@ -98,7 +128,7 @@ print(json.dumps(found))
 """
 
 
-def test_the_platform_and_the_system_of_the_docs_are_polled(
+def test_the_platform_and_the_system_of_the_docs_are_polled_and_its_asset_is_materialized(
     tmp_path: Path, sqlite_template: Path
 ) -> None:
     home = tmp_path / "home"
@@ -120,8 +150,17 @@ def test_the_platform_and_the_system_of_the_docs_are_polled(
     assert sorted(found["chapters"]) == ["12", "12.5"]
     assert found["urls"] == ["http://a.test/read/12", "http://a.test/read/12-5"]
     assert found["told"] == ["2 of 2 rates changed", "1 of 2 rates changed"]
-    assert found["rates"] == {"EUR": "1.09", "GBP": "1.25"}  # what cannot be read changes nothing
+    assert found["rates"] == {"CHF": "1.1", "EUR": "1.09", "GBP": "1.25"}  # not what is unreadable
     assert found["failed"] == 1
+    assert found["asset"] == {
+        "total": 1,
+        "told": "1 of 1 rates changed",
+        "partition": "rates:town",
+        "checks": {"contract": True},
+        "partitions": ["rates:town"],
+        "parents": ["sources"],
+        "columns": ["source_id", "currency", "rate", "ingestion_id"],
+    }
 
 
 PAGE = """<html><head><title>Grants</title><script type="application/ld+json">
