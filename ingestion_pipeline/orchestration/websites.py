@@ -138,7 +138,7 @@ def _info(report: AnalysisReport) -> dict[str, dg.MetadataValue]:
     }
     return metadata | {
         "website": dg.MetadataValue.url(report.url),
-        "confidence": dg.MetadataValue.int(info["confidence"]),
+        "business_confidence": dg.MetadataValue.int(info["confidence"]),
         "keywords": dg.MetadataValue.text(", ".join(info["keywords"])),
         "competitors": dg.MetadataValue.text(", ".join(info["competitors"])),
         "pages": dg.MetadataValue.int(len(info.get("pages", ()))),

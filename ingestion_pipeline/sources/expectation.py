@@ -27,7 +27,7 @@ def expectation(source: Source, prices: Market, *, now: datetime) -> dict[str, A
     )
     return {
         "expected_changes_per_day": round(ahead.rate * DAY, 4),
-        "confidence": confidence(rhythm),
+        "change_confidence": confidence(rhythm),
         "planned_checks_per_day": source.checks_per_day and round(source.checks_per_day, 2),
         "checked_when": why(source, rhythm, ahead, prices, now=now),
     }

@@ -150,7 +150,7 @@ def change_rate(source: Source, prices: Market, *, now: datetime) -> ChangeRate 
     if source.kind not in ADAPTIVE:
         return None
     found = expectation(source, prices, now=now)
-    return ChangeRate(found["expected_changes_per_day"], found["confidence"])
+    return ChangeRate(found["expected_changes_per_day"], found["change_confidence"])
 
 
 def costs(connection: Connection, ids: Sequence[str], *, now: datetime) -> dict[str, Decimal]:

@@ -13,12 +13,15 @@ from datetime import datetime
 from io import BytesIO
 from typing import Any
 
-from ingestion_pipeline.sources.health import Health
+from ingestion_pipeline.sources.health import UNWELL, Health
 from ingestion_pipeline.upkeep.standing import Standing
 
 MOST_ROWS = 25  # sources that are named; more are gathered
 LIMITS = (1.0, 2.0, 3.0, 5.0, 10.0)  # intervals since the last success; the fourth is stale
-COLUMNS = ("≤ 1", "≤ 2", "≤ 3", "≤ 5", "≤ 10", "> 10", "never")
+COLUMNS = ("≤ 1", "≤ 2", "≤ 3", "≤ 5", "≤ 10", "> 10", "never", "not yet")
+NEVER, NOT_YET = len(COLUMNS) - 2, len(COLUMNS) - 1  # tried in vain, and nobody's fault so far
+GREY = (0.6, 0.6, 0.6)
+LEGEND = (("fresh", 0), ("stale", 4), ("tried, never read", NEVER), ("not read yet", NOT_YET))
 NAME_CHARS = 32
 
 
@@ -53,7 +56,8 @@ def _group(one: Standing) -> str:
 def column_of(one: Standing, now: datetime) -> int:
     """The column by how many of its intervals the last success is ago."""
     if one.facts.last_success_at is None:
-        return len(COLUMNS) - 1
+        is_in_vain = one.facts.failure_count > 0 or one.health in UNWELL
+        return NEVER if is_in_vain else NOT_YET
     return bisect_left(LIMITS, (now - one.facts.last_success_at) / one.facts.interval)
 
 
@@ -65,11 +69,12 @@ def freshness_picture(grid: Grid) -> bytes:
     from matplotlib.colors import PowerNorm
     from matplotlib.figure import Figure
 
-    figure: Any = Figure(figsize=(7.5, 1.0 + 0.24 * len(grid.names)), dpi=80, layout="constrained")
+    figure: Any = Figure(figsize=(7.5, 1.25 + 0.24 * len(grid.names)), dpi=80, layout="constrained")
     axes: Any = figure.subplots()
     most = max(max(row) for row in grid.counts)
     strength = PowerNorm(0.35, vmin=0, vmax=max(most, 1))  # one among thousands must show
     _label(axes, grid)
+    _legend(figure)
     for y, row in enumerate(grid.counts):
         for x, count in enumerate(row):
             alpha = 0.4 + 0.6 * float(strength(count)) if count else 0.12
@@ -90,15 +95,30 @@ def _small(size: tuple[int, int], pixels: bytes) -> bytes:
 
 
 def _cell(axes: Any, x: int, y: int, text: str, alpha: float) -> None:  # noqa: ANN401
-    from matplotlib import colormaps
     from matplotlib.patches import Rectangle
 
-    shade = 0.12 + 0.76 * x / (len(COLUMNS) - 1)  # the ends of the map are too dark to read on
-    colour = colormaps["RdYlGn_r"](shade)
-    place = (x - 0.48, y - 0.45)
+    place, colour = (x - 0.48, y - 0.45), colour_of(x)
     axes.add_patch(Rectangle(place, 0.96, 0.9, facecolor=colour, alpha=alpha, linewidth=0))
     if text:
         axes.text(x, y, text, ha="center", va="center", fontsize=8)
+
+
+def colour_of(column: int) -> tuple[float, ...]:
+    """Green to red; what was not read yet is neither."""
+    from matplotlib import colormaps
+
+    if column == NOT_YET:
+        return GREY
+    shade = 0.12 + 0.76 * column / NEVER  # the ends of the map are too dark to read on
+    return tuple(colormaps["RdYlGn_r"](shade)[:3])
+
+
+def _legend(figure: Any) -> None:  # noqa: ANN401
+    from matplotlib.patches import Patch
+
+    marks = [Patch(facecolor=colour_of(column), label=said) for said, column in LEGEND]
+    place = {"loc": "outside lower center", "ncols": len(marks)}
+    figure.legend(handles=marks, fontsize=7, frameon=False, **place)
 
 
 def _label(axes: Any, grid: Grid) -> None:  # noqa: ANN401

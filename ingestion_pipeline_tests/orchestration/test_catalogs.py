@@ -165,7 +165,7 @@ def test_what_a_catalogue_states_is_told_with_what_was_saved(
     assert (dataset["status"], dataset["input_tokens"]) == ("building", 0)
     for event in (dataset, told(crawled, "pages")[SHOP]):
         assert event["expected_changes_per_day"] == pytest.approx(1 / 30, rel=0.01)
-        assert event["confidence"] == 0
+        assert event["change_confidence"] == 0
         assert "a change is expected about every 30" in event["checked_when"]
     [row] = dataset["preview"].records
     assert row.data["course_id"] == "MATH 101"

@@ -58,7 +58,7 @@ def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_da
     assert (shown["items"], shown["version"], shown["status"]) == (8, 1, "published")
     assert shown["extraction"] == "1, COMPLETE"
     numbers = {"cost_usd", "saved_by_rules", "saved_by_unchanged", "pages_success"}
-    assert {*numbers, "preview", "confidence", "checked_when"} <= set(shown)
+    assert {*numbers, "preview", "change_confidence", "checked_when"} <= set(shown)
     assert shown["export"] == f"ingest export course --source {SHOP} --version 1 --to csv"
     held = told(second)[SHOP]
     assert (held["status"], held["findings"]) == (

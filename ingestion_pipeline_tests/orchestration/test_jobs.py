@@ -41,7 +41,7 @@ def test_a_poll_logs_one_materialization_with_numbers_per_changed_source(
     assert events[LIGHTHOUSE]["url"] == "http://feeds.demo.test/lighthouse.xml"
     assert r"Bread \& Brine |" in events[LIGHTHOUSE]["newest"]
     assert "delay_minutes" not in events[LIGHTHOUSE]  # of a backlog nobody knows it
-    assert {"confidence", "checked_when"} <= events[LIGHTHOUSE].keys()
+    assert {"change_confidence", "checked_when"} <= events[LIGHTHOUSE].keys()
 
 
 def test_a_quiet_poll_costs_no_event(

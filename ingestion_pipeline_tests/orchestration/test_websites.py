@@ -70,7 +70,7 @@ def test_a_website_in_a_file_is_analysed_by_the_job_that_the_sensor_asks_for(
     assert done.success
     assert instance.get_dynamic_partitions("websites") == [ACME]
     info, prompts, seen = (told(done, name)[ACME] for name in ASSETS)
-    assert (info["name"], info["confidence"]) == ("Acme Tools", 90)
+    assert (info["name"], info["business_confidence"]) == ("Acme Tools", 90)
     assert info["checked_when"] == "at the interval of HOT, as every source of its kind"
     assert (prompts["prompts"], prompts["by_templates"]) == (7, 7)
     assert (seen["visibility"], seen["visibility_one"], seen["progress"]) == (1.0, 1.0, 100)

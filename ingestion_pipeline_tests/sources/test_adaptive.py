@@ -233,4 +233,4 @@ def test_why_a_source_is_checked_when_it_is_can_be_said(changes: dict[str, Any],
     facts = expectation(source, Market({}, DEFAULTS), now=NOON)
 
     assert said in facts["checked_when"]
-    assert (facts["confidence"] > 0.5) == (source.rhythm is not None)
+    assert (facts["change_confidence"] > 0.5) == (source.rhythm is not None)

@@ -121,7 +121,7 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
     assert solo["coverage"] == {"got": 3, "expected": 5, "of": "chapters"}
     estimate = expectation(known[SERIES], market, now=now)
     assert solo["changes_per_day"] == estimate["expected_changes_per_day"]
-    assert solo["change_confidence"] == estimate["confidence"] > 0.6
+    assert solo["change_confidence"] == estimate["change_confidence"] > 0.6
     assert college["change_confidence"] == 0  # nothing is known of it: as others of its kind
     assert college["coverage"] == {"got": 2, "expected": 4, "of": "pages"}
     assert college["failures"] == {"permanent": 2, "transient": 1}
