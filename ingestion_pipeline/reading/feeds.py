@@ -106,6 +106,9 @@ def _end_of_html_doctype(text: str, opening: re.Match[str]) -> int:
 
 def _refuse_truncated(text: str) -> None:
     """Raise unless the root element is closed, within the limits of depth and size."""
+    is_plain = "<!" not in text  # else an angle may be mere text
+    if is_plain and text.count("<") > MAX_TAGS:
+        raise _too_many_tags()
     elements = OpenElements(MAX_DEPTH)
     position = tag_count = 0
     while tag := _TAG.search(text, position):

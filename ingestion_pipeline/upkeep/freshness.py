@@ -103,14 +103,15 @@ def _cell(axes: Any, x: int, y: int, text: str, alpha: float) -> None:  # noqa: 
         axes.text(x, y, text, ha="center", va="center", fontsize=8)
 
 
-def colour_of(column: int) -> tuple[float, ...]:
+def colour_of(column: int) -> tuple[float, float, float]:
     """Green to red; what was not read yet is neither."""
     from matplotlib import colormaps
 
     if column == NOT_YET:
         return GREY
     shade = 0.12 + 0.76 * column / NEVER  # the ends of the map are too dark to read on
-    return tuple(colormaps["RdYlGn_r"](shade)[:3])
+    red, green, blue, _ = colormaps["RdYlGn_r"](shade)
+    return red, green, blue
 
 
 def _legend(figure: Any) -> None:  # noqa: ANN401

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -38,14 +40,22 @@ def test_the_bytes_decide_the_encoding_and_not_what_they_say() -> None:
         (b"<a>&nbsp;</a>", Permanent, "not_xml"),
         (b"<!DOCTYPE a><a/>", Permanent, "xml_entity"),
         (b'<!DOCTYPE a [<!ENTITY b "c">]><a>&b;</a>', Permanent, "xml_entity"),
+        (b'<!DOCTYPE a SYSTEM "http://127.0.0.1/x.dtd"><a/>', Permanent, "xml_entity"),
         (b"<a>" * (MAX_DEPTH + 1), Permanent, "too_deep"),
+        (b"<a>" * 1_000_000, Permanent, "too_deep"),
     ],
+    ids=lambda value: value[:40].decode() if isinstance(value, bytes) else "",
 )
-def test_what_is_no_document_is_refused(body: bytes, error: type[WorkError], code: str) -> None:
+def test_what_is_no_document_is_refused_at_once(
+    body: bytes, error: type[WorkError], code: str
+) -> None:
+    started = time.process_time()
+
     with pytest.raises(error) as caught:
         read_xml(body)
 
     assert caught.value.code == code
+    assert time.process_time() - started < 0.1
 
 
 @given(
