@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import text, update
 
 from ingestion_pipeline.store.tables import chapters, metadata, tasks
 from ingestion_pipeline_tests.deployment.history import LONG_AGO, given_polls, polled
@@ -83,12 +83,18 @@ def test_what_was_backed_up_is_restored_and_goes_on(tmp_path: Path) -> None:
             "INGESTION_DATABASE_URL": stack.store_url,
             "DAGSTER_DATABASE_URL": stack.postgres.url("dagster"),
         }
+        type_all(stack, "createuser ingestion && createuser dagster")
         type_all(stack, restore.replace("ingest doctor", "ingest doctor --offline || true"))
 
         assert files(stack.home) == stored
         with stack.store() as store:
             after = {one.name: rows(store, one) for one in metadata.sorted_tables}
             assert after == before
+            with store.read() as connection:
+                owners = text(
+                    "SELECT DISTINCT tableowner FROM pg_tables WHERE schemaname = 'public'"
+                )
+                assert connection.execute(owners).scalars().all() == ["ingestion"]
             (stack.home / "demo" / "site.json").unlink()
             stack.start_site(seconds=0)
             make_due(stack)

@@ -26,6 +26,8 @@ LOCAL = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 PRODUCTION = yaml.safe_load((DEPLOY / "dagster.yaml").read_text())
 COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+KUBERNETES = yaml.safe_load((DEPLOY / "kubernetes.yaml").read_text())["items"]
+OPERATING = (ROOT / "docs" / "operating.md").read_text()
 
 
 def variables_named(document: Any) -> set[str]:
@@ -161,3 +163,83 @@ def test_every_image_of_the_compose_file_is_pinned_and_no_password_stands_in_it(
     text = (DEPLOY / "compose.yaml").read_text()
     assert not re.search(r"PASSWORD: (?!\$\{)", text)
     assert all("${POSTGRES_PASSWORD" in url for url in re.findall(r"postgresql\S*://\S+", text))
+
+
+def pods() -> dict[str, dict[str, Any]]:
+    """The pod of each role, with how many there are of it."""
+    found = [one for one in KUBERNETES if one["kind"] == "Deployment"]
+    return {
+        one["metadata"]["name"].removeprefix("ingestion-"): one["spec"]["template"]["spec"]
+        | {"replicas": one["spec"]["replicas"]}
+        for one in found
+    }
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_the_pods_run_the_commands_of_the_units(role: str) -> None:
+    anywhere = {"DAGSTER_CODE_HOST": "0.0.0.0", "DAGSTER_WEBSERVER_HOST": "0.0.0.0"}
+    program, *arguments = command_of(role, example() | anywhere, instance="pod")
+    [container] = pods()[role]["containers"]
+
+    assert container["args"] == [program.removeprefix(PROGRAMS), *arguments]
+    assert container["envFrom"] == [{"secretRef": {"name": "ingestion"}}]
+    assert pods()[role]["securityContext"]["runAsNonRoot"]
+    own = re.search(r"--uid (\d+)", CONTAINERFILE)
+    assert own is not None
+    assert str(pods()[role]["securityContext"]["runAsUser"]) == own[1]
+
+
+def test_there_are_as_many_worker_pods_as_runs_and_each_may_finish_its_slice() -> None:
+    worker = pods()["worker"]
+
+    assert str(worker["replicas"]) == example()["DAGSTER_MAX_CONCURRENT_RUNS"]
+    assert worker["terminationGracePeriodSeconds"] > load_settings({}).polling.slice_seconds
+    assert all(pods()[role]["replicas"] == 1 for role in ROLES if role != "worker")
+
+
+def test_the_services_lead_to_the_ports_and_pods_that_there_are() -> None:
+    services = {
+        one["metadata"]["name"]: one["spec"] for one in KUBERNETES if one["kind"] == "Service"
+    }
+
+    assert services.keys() == {"ingestion-code", "ingestion-webserver"}
+    for name, spec in services.items():
+        role = name.removeprefix("ingestion-")
+        assert spec["selector"] == {"app": name}
+        assert str(spec["ports"][0]["port"]) in pods()[role]["containers"][0]["args"]
+    [container] = pods()["daemon"]["containers"]
+    assert {"name": "DAGSTER_CODE_HOST", "value": "ingestion-code"} in container["env"]
+
+
+def test_images_of_pods_are_pinned_to_this_release_and_hide_no_file_of_theirs() -> None:
+    [version] = re.findall(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    for pod in pods().values():
+        [container] = pod["containers"]
+        assert container["image"] == f"ingestion_pipeline:{version}"
+        mounted = [one["mountPath"] for one in container["volumeMounts"]]
+        home = example()["DAGSTER_HOME"]
+        assert not any(home == path or home.startswith(f"{path}/") for path in mounted)
+
+
+def production() -> str:
+    return OPERATING.partition("## In production")[2].partition("\n## ")[0]
+
+
+def test_the_guide_names_only_files_units_and_programs_that_there_are() -> None:
+    text = production()
+    files = set(re.findall(r"\bdeploy/([\w./@-]+\w)", text))
+    table = re.findall(r"^\| (`[^|]+`) \|", text.partition("**Set up.**")[0], re.M)
+    files |= {name for cell in table for name in re.findall(r"`([\w./]+)`", cell)}
+    units = set(re.findall(r"\b(ingestion-(?:code|daemon|webserver|worker@))", text))
+
+    assert {"dagster.yaml", "kubernetes.yaml", "compose.yaml"} <= files
+    assert [name for name in files if not (DEPLOY / name).exists()] == []
+    assert units == {unit.removesuffix(".service") for unit in ROLES.values()}
+    assert "enable ingestion.target" in text  # else nothing comes back after a boot
+
+
+@pytest.mark.parametrize("name", ["Containerfile", "compose.yaml", "kubernetes.yaml"])
+def test_what_nobody_has_started_is_called_untested(name: str) -> None:
+    [line] = [one for one in production().splitlines() if one.startswith("| `") and name in one]
+
+    assert "**untested**" in line
