@@ -6,9 +6,7 @@ import errno
 import hashlib
 import os
 import re
-import struct
 import time
-import zlib
 from collections.abc import ByteString, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
@@ -26,24 +24,18 @@ from ingestion_pipeline.pages.durably import (
     sync_all_at_once,
     sync_each,
 )
+from ingestion_pipeline.pages.packing import Named, bodies_in, packed_index
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _LEVEL = 1  # of zstd: real pages shrink to 23 %; level 3 takes half again as long for one more
 _AT_ONCE, _AT_ONCE_BYTES = 32, 2_000_000  # bodies compressed by one call
-_LARGEST = 1 << 30  # nothing larger was ever put; a damaged header may claim it
-# What a file of several bodies begins with, in a frame that zstd skips (RFC 8878, 3.1.2): the hash
-# and the length of each. They are one frame, since the forms of a page have most words in common.
-_INDEX = struct.Struct("<II")
-_INDEX_MAGIC = 0x184D2A50
-_ENTRY = struct.Struct("<32sQ")
 # Where objects are written first. ext4 takes ten times as long to make a file in a folder of which
 # it has made no other just now; to move one there takes nothing. `prune` looks into it, too.
 _NEW = "in"
 _ONE_NAME_ALONE = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
-Named = tuple[str, bytes]  # a body, after its hash
 Written = tuple[str, list[str]]  # where objects were written, and the places where they belong
 
 
@@ -123,7 +115,7 @@ class ContentStore:
                 f"no content {name} under {self._root}; fetch the page again",
                 code="content_missing",
             ) from error
-        for body in _bodies(stored, others):
+        for body in bodies_in(stored, others):
             held = hashlib.sha256(body).hexdigest()
             if held in others:
                 found[held] = body
@@ -161,7 +153,7 @@ class ContentStore:
         new = self._new_ones(groups)
         frames = self._compressed([b"".join([body for _, body in group]) for group in new])
         for group, frame in zip(new, frames, strict=True):
-            data = frame if len(group) == 1 else _index(group) + frame
+            data = frame if len(group) == 1 else packed_index(group) + frame
             temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
             try:
                 _write_new(temporary, data)
@@ -297,49 +289,6 @@ def _read(path: str) -> bytes:
         raise
     with os.fdopen(handle, "rb") as file:
         return file.read()
-
-
-def _index(group: Sequence[Named]) -> bytes:
-    entries = [_ENTRY.pack(bytes.fromhex(name), len(body)) for name, body in group]
-    return _INDEX.pack(_INDEX_MAGIC, len(entries) * _ENTRY.size) + b"".join(entries)
-
-
-def _bodies(stored: bytes, wanted: Collection[str]) -> Iterator[bytes]:
-    """What a file holds that may be wanted, up to where it is damaged."""
-    try:
-        if stored.startswith(zstandard.FRAME_HEADER):
-            yield from _frames(stored)
-        elif stored.startswith(_INDEX_MAGIC.to_bytes(4, "little")):
-            yield from _indexed(stored, wanted)
-        else:  # written by the first releases
-            yield zlib.decompress(stored)
-    except (zlib.error, zstandard.ZstdError, struct.error):
-        return
-
-
-def _frames(stored: bytes) -> Iterator[bytes]:
-    unpacker = zstandard.ZstdDecompressor()
-    while stored and 0 <= zstandard.frame_content_size(stored) <= _LARGEST:
-        frame = unpacker.decompressobj()
-        yield frame.decompress(stored)
-        stored = frame.unused_data
-
-
-def _indexed(stored: bytes, wanted: Collection[str]) -> Iterator[bytes]:
-    """Unpacked as far as the last one that is wanted."""
-    _, size = _INDEX.unpack_from(stored)
-    first = _INDEX.size + size
-    places: list[slice] = []
-    start = 0
-    for digest, length in _ENTRY.iter_unpack(stored[_INDEX.size : first]):
-        if digest.hex() in wanted:
-            places.append(slice(start, start + length))
-        start += length
-    frame = stored[first:]
-    if places and start <= _LARGEST and start == zstandard.frame_content_size(frame):
-        with zstandard.ZstdDecompressor().stream_reader(frame) as reader:
-            unpacked = reader.read(places[-1].stop)
-        yield from (unpacked[place] for place in places)
 
 
 def _moved_aside(path: Path) -> Transient:
