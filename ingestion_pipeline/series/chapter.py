@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from json.encoder import encode_basestring_ascii
+from operator import attrgetter, is_
 
 from ingestion_pipeline.reading.decode import clean_text
 from ingestion_pipeline.reading.reading import Problem
@@ -16,6 +17,7 @@ from ingestion_pipeline.series.release import Release
 
 MAX_OWN_ID_BYTES = 500  # beyond it a hash stands for it: PostgreSQL indexes no key over 2,700
 _NEVER = datetime.max.replace(tzinfo=UTC)
+_facts = attrgetter(*(one.name for one in fields(Release)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +83,13 @@ def _identity(release: Release) -> tuple[str | None, str | None, str | None]:
 
 def fingerprint(chapter: Chapter) -> str:
     """A hash of every fact of the chapter; equal for the same releases in another order."""
-    told = sorted(map(_canonical_json, chapter.releases))
-    leading = told[0] if len(told) == 1 else _canonical_json(chapter)  # one release says it all
-    facts = f"[{_quoted(chapter.key)},{leading},[{','.join(map(_quoted, told))}]]"
+    if len(chapter.releases) == 1:  # it says all, and most chapters have no other
+        leading = _canonical_json(chapter.releases[0])
+        all_told = _quoted(leading)
+    else:
+        leading = _canonical_json(chapter)
+        all_told = ",".join(map(_quoted, sorted(map(_canonical_json, chapter.releases))))
+    facts = f"[{_quoted(chapter.key)},{leading},[{all_told}]]"
     return hashlib.sha256(facts.encode("ascii")).hexdigest()
 
 
@@ -136,15 +142,23 @@ def release_from_dict(fields: Mapping[str, str | None]) -> Release:
 
 
 def _cleaned(release: Release) -> Release:
+    """The release itself if there is nothing to clean, as of most: to make another takes longer."""
+    number, published_at = chapter_number(release.number), _in_utc(release.published_at)
+    title, url = clean_text(release.title), clean_text(release.url)
+    language, group = clean_text(release.language), clean_text(release.scanlation_group)
+    own_id, volume = clean_text(release.source_chapter_id), clean_text(release.volume)
+    found = (number, title, url, language, group, own_id, volume, published_at)
+    if all(map(is_, found, _facts(release))):
+        return release
     return Release(
-        number=chapter_number(release.number),
-        title=clean_text(release.title),
-        url=clean_text(release.url),
-        language=clean_text(release.language),
-        scanlation_group=clean_text(release.scanlation_group),
-        source_chapter_id=clean_text(release.source_chapter_id),
-        volume=clean_text(release.volume),
-        published_at=_in_utc(release.published_at),
+        number=number,
+        title=title,
+        url=url,
+        language=language,
+        scanlation_group=group,
+        source_chapter_id=own_id,
+        volume=volume,
+        published_at=published_at,
     )
 
 

@@ -57,6 +57,8 @@ def chapter_number(
     label: str | Decimal | float | None, series_title: str | None = None
 ) -> Decimal | None:
     """The chapter's number in canonical form; None, never 0 or -1, where the label names none."""
+    if isinstance(label, Decimal):
+        return _accepted(label)
     if label is None or isinstance(label, bool):
         return None
     if isinstance(label, float):
@@ -194,5 +196,6 @@ def _accepted(number: Decimal) -> Decimal | None:
     if number and number.adjusted() < -MAX_DECIMALS:
         return None
     text = number_text(number)
-    is_exact = len(text.partition(".")[2]) <= MAX_DECIMALS
-    return Decimal(text) if is_exact else None
+    if len(text.partition(".")[2]) > MAX_DECIMALS:
+        return None
+    return number if str(number) == text else Decimal(text)

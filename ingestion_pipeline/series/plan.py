@@ -13,6 +13,7 @@ from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, VanishedLink
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
+from ingestion_pipeline.store.rows import making_rows
 
 ChapterKey = tuple[str, str]  # series id, chapter key
 
@@ -29,6 +30,7 @@ class SourceListing:
     ingestion_id: int | None = None
 
     @classmethod
+    @making_rows()
     def of(
         cls, source: Source, reading: Reading[Release], *, ingestion_id: int | None = None
     ) -> SourceListing:

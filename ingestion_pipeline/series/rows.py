@@ -28,7 +28,7 @@ from ingestion_pipeline.series.chapter import (
     release_from_dict,
 )
 from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.insert import NewRows, insert_into, insert_missing
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
@@ -185,23 +185,19 @@ def insert_chapters(
     connection: Connection, wanted: Mapping[tuple[str, str], Chapter], *, now: datetime
 ) -> dict[tuple[str, str], int]:
     """The ids of the chapters that were not there before: what the insert made, nothing else."""
-    if not wanted:
-        return {}
     given_rows = [
         (series_id, key, one.number, one.title, one.published_at)
         for (series_id, key), one in sorted(wanted.items(), key=lambda item: item[0])
     ]
-    given = row_source(connection, _NEW_CHAPTER, given_rows, "given")
-    missing = select(*given.c, literal(now, UtcDateTime())).where(
-        ~exists().where(chapters.c.series_id == given.c.series_id, chapters.c.key == given.c.key)
+    new = NewRows(
+        table=chapters,
+        columns=_NEW_CHAPTER,
+        rows=given_rows,
+        identity=("series_id", "key"),
+        shared={"first_detected_at": (UtcDateTime(), now)},
     )
-    statement = (
-        insert_into(connection, chapters)
-        .from_select([*_NEW_CHAPTER, "first_detected_at"], missing)
-        .on_conflict_do_nothing(index_elements=["series_id", "key"])
-        .returning(chapters.c.id, chapters.c.series_id, chapters.c.key)
-    )
-    return {(series_id, key): id_ for id_, series_id, key in connection.execute(statement).all()}
+    made = insert_missing(connection, new, returning=("id", "series_id", "key"))
+    return {(series_id, key): id_ for id_, series_id, key in made}
 
 
 def chapter_ids(
@@ -250,20 +246,14 @@ def _link_values(row: LinkRow) -> tuple[Any, ...]:
 
 def insert_links(connection: Connection, new: Sequence[LinkRow], *, now: datetime) -> None:
     """The chapter sources stand, detected now."""
-    if not new:
-        return
-    given = row_source(connection, _LINK, [_link_values(row) for row in new], "given")
-    missing = select(*given.c, literal(now, UtcDateTime())).where(
-        ~exists().where(
-            chapter_sources.c.source_id == given.c.source_id,
-            chapter_sources.c.chapter_id == given.c.chapter_id,
-        )
+    links = NewRows(
+        table=chapter_sources,
+        columns=_LINK,
+        rows=[_link_values(row) for row in new],
+        identity=("source_id", "chapter_id"),
+        shared={"detected_at": (UtcDateTime(), now)},
     )
-    connection.execute(
-        insert_into(connection, chapter_sources)
-        .from_select([*_LINK, "detected_at"], missing)
-        .on_conflict_do_nothing(index_elements=["source_id", "chapter_id"])
-    )
+    insert_missing(connection, links)
 
 
 def update_links(connection: Connection, changed: Sequence[LinkRow]) -> None:

@@ -71,7 +71,7 @@ def one_of(
     """Whether the text is one of these, as one parameter: to write 5,000 of them takes longer."""
     if connection.dialect.name == "postgresql":
         return column_ == any_(bindparam(None, list(values), type_=ARRAY(Text())))
-    each = func.json_each(bindparam(None, _document(list(values)), type_=Text()))
+    each = func.json_each(bindparam(None, json_text(list(values)), type_=Text()))
     return column_.in_(select(each.table_valued("value").c.value))
 
 
@@ -83,8 +83,8 @@ def row_table(dialect: str, columns: Columns, name: str) -> CTE:
 def row_document(dialect: str, columns: Columns, rows: Sequence[Row]) -> str:
     """The rows as the parameter of a `row_table`."""
     if dialect == "postgresql":
-        return _document([dict(zip(columns, row, strict=True)) for row in rows])
-    return _document(rows)
+        return json_text([dict(zip(columns, row, strict=True)) for row in rows])
+    return json_text(rows)
 
 
 def _table(dialect: str, columns: Columns, document: BindParameter[Any]) -> Select[Any]:
@@ -113,8 +113,8 @@ def _as(kind: TypeEngine[Any], value: ColumnElement[Any]) -> ColumnElement[Any]:
     return cast(value, kind) if isinstance(kind, ExactDecimal) else type_coerce(value, kind)
 
 
-def _document(rows: Sequence[Any]) -> str:
-    """Times and decimals are text in it, as SQLite's columns keep them."""
+def json_text(rows: Any) -> str:  # noqa: ANN401 - whatever JSON can say
+    """The document; times and decimals are text in it, as SQLite's columns keep them."""
     try:
         return orjson.dumps(rows, default=_text, option=_AS_STORED).decode()
     except orjson.JSONEncodeError:  # an integer of over 64 bits in somebody's configuration

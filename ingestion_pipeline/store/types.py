@@ -131,7 +131,8 @@ def _moment(element: Moment, compiler: Any, **_: object) -> str:  # noqa: ANN401
 
 @compiles(Moment, "sqlite")
 def _moment_text(element: Moment, compiler: Any, **_: object) -> str:  # noqa: ANN401, ARG001
-    return "strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now')"
+    # As a query: so it is asked once for a statement, and not for each of its rows.
+    return "(SELECT strftime('%Y-%m-%d %H:%M:%f000+00:00', 'now'))"
 
 
 def modified_at() -> Column[datetime]:
