@@ -109,6 +109,7 @@ def _create_engine(url: str) -> Engine:
             parsed,
             hide_parameters=True,
             pool_size=5,
+            pool_use_lifo=True,
             max_overflow=10,
             json_deserializer=json_value,
             execution_options={"compiled_cache": COMPILED},
@@ -125,6 +126,7 @@ def _create_engine(url: str) -> Engine:
         execution_options={"compiled_cache": COMPILED},
         poolclass=QueuePool,
         pool_size=5,
+        pool_use_lifo=True,  # each keeps pages in memory, and statements: few are warm, not all
         max_overflow=20,
         connect_args={
             "timeout": SQLITE_BUSY_SECONDS,
