@@ -43,21 +43,21 @@ def chapters_of(
 
     A release that has neither number, id nor address cannot be told from others: it is a problem.
     """
-    groups: dict[str, set[Release]] = {}
+    groups: dict[str, list[Release]] = {}
     problems: list[Problem] = []
     for position, release in enumerate(map(_cleaned, releases), start=1):
         key = _key(release, source_id)
         if key is None:
             problems.append(_unidentified(position, release))
         else:
-            groups.setdefault(key, set()).add(release)
+            groups.setdefault(key, []).append(release)
     chapters = [_chapter(key, group) for key, group in groups.items()]
     return sorted(chapters, key=_reading_order), problems
 
 
 def chapter_of(key: str, releases: Iterable[Release]) -> Chapter:
     """The chapter that these releases are."""
-    return _chapter(key, set(releases))
+    return _chapter(key, list(releases))
 
 
 def own_id(release: Release) -> str:
@@ -72,8 +72,8 @@ def with_known_releases(chapter: Chapter, known: Iterable[Release]) -> Chapter:
     says of it is newer.
     """
     shown = {_identity(release) for release in chapter.releases}
-    gone = {release for release in known if _identity(release) not in shown}
-    return _chapter(chapter.key, {*chapter.releases, *gone})
+    gone = [release for release in known if _identity(release) not in shown]
+    return _chapter(chapter.key, [*chapter.releases, *gone])
 
 
 def _identity(release: Release) -> tuple[str | None, str | None, str | None]:
@@ -189,8 +189,8 @@ def _unidentified(position: int, release: Release) -> Problem:
     )
 
 
-def _chapter(key: str, group: set[Release]) -> Chapter:
-    releases = tuple(group) if len(group) == 1 else tuple(sorted(group, key=_precedence))
+def _chapter(key: str, group: Sequence[Release]) -> Chapter:
+    releases = tuple(group) if len(group) == 1 else tuple(sorted(set(group), key=_precedence))
     leading = releases[0]
     return Chapter(
         key=key,

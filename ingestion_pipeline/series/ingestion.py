@@ -43,13 +43,13 @@ def ingest_listings(
     plans = [
         Plan(
             listing=one,
-            series_id=homes[one.source.id],
+            series_id=homes.series[one.source.id],
             believed_after=settings.ingest.missing_listings,
             chapters=one.chapters,
         )
         for one in listings
     ]
-    ids = _known_chapters(connection, plans)
+    ids = _known_chapters(connection, plans, homes.new)
     _decide(connection, plans, ids, settings.ingest)
     kept = [plan for plan in plans if plan.quarantine is None]
     corrections.find(connection, kept)
@@ -64,11 +64,17 @@ def ingest_listings(
     return [result_of(plan, now=now) for plan in plans]
 
 
-def _known_chapters(connection: Connection, plans: Sequence[Plan]) -> dict[ChapterKey, int]:
-    """The ids of the listed chapters that are there, be it under another source's key."""
-    keys = {(plan.series_id, chapter.key) for plan in plans for chapter in plan.chapters}
+def _known_chapters(
+    connection: Connection, plans: Sequence[Plan], empty: set[str]
+) -> dict[ChapterKey, int]:
+    """The ids of the listed chapters that are there, be it under another source's key.
+
+    The series that are `empty` are not asked for any.
+    """
+    asked = [plan for plan in plans if plan.series_id not in empty]
+    keys = {(plan.series_id, chapter.key) for plan in asked for chapter in plan.chapters}
     ids = rows.chapter_ids(connection, keys)
-    if len(ids) < len(keys):
+    if empty or len(ids) < len(keys):
         ids |= unnumbered.recognise(connection, plans, ids)
     return ids
 
@@ -193,9 +199,10 @@ def _write_links(
     for plan in plans:
         series_id, told_by = plan.series_id, _lineage(plan)
         for chapter in plan.new_links:
-            chapter_id = chapter_ids[series_id, chapter.key]
+            key = (series_id, chapter.key)
+            chapter_id = chapter_ids[key]
             new.append(LinkRow(chapter_id=chapter_id, chapter=chapter, **told_by))
-            if created.get((series_id, chapter.key)) is not chapter:
+            if created.get(key) is not chapter:
                 facts[chapter_id] = _together(facts.get(chapter_id), chapter)
         for chapter, known in plan.changed_links:
             changed.append(LinkRow(chapter_id=known.chapter_id, chapter=chapter, **told_by))

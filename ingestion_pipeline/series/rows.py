@@ -62,20 +62,21 @@ class LinkRow:
     ingestion_id: int | None = None
 
 
-def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: datetime) -> None:
-    """Every series has its row."""
+def ensure_series(connection: Connection, titles: Mapping[str, str], *, now: datetime) -> set[str]:
+    """Every series has its row; the ids of those that had none."""
     if not titles:
-        return
+        return set()
     columns = {"id": String(120), "title": Text()}
     given = row_source(connection, columns, sorted(titles.items()), "given")
     missing = select(given.c.id, given.c.title, literal(now, UtcDateTime())).where(
         ~exists().where(series.c.id == given.c.id)
     )
-    connection.execute(
+    statement = (
         insert_into(connection, series)
         .from_select(["id", "title", "created_at"], missing.order_by(given.c.id))
         .on_conflict_do_nothing(index_elements=["id"])
     )
+    return set(connection.execute(statement.returning(series.c.id)).scalars())
 
 
 def lock_series(connection: Connection, ids: Collection[str]) -> dict[str, str]:
