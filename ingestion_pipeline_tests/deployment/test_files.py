@@ -184,6 +184,7 @@ def test_the_pods_run_the_commands_of_the_units(role: str) -> None:
     assert container["args"] == [program.removeprefix(PROGRAMS), *arguments]
     assert container["envFrom"] == [{"secretRef": {"name": "ingestion"}}]
     assert pods()[role]["securityContext"]["runAsNonRoot"]
+    assert pods()[role]["enableServiceLinks"] is False  # INGESTION_CODE_PORT is no setting
     own = re.search(r"--uid (\d+)", CONTAINERFILE)
     assert own is not None
     assert str(pods()[role]["securityContext"]["runAsUser"]) == own[1]
