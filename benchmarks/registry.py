@@ -89,7 +89,7 @@ ALL = (
         full=scale.measure,
         quick=partial(
             scale.measure,
-            sizes=scale.Sizes(sources=(1_000, 5_000), chapters=100_000, chapters_on_sqlite=100_000),
+            sizes=scale.Sizes(sources=(200, 1_000, 5_000), with_chapters=(200, 1_000)),
         ),
     ),
 )
