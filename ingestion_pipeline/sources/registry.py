@@ -34,6 +34,7 @@ from ingestion_pipeline.store.tables import sources
 
 REMOVED = "removed by an operator"
 REGISTER_BATCH = 5_000
+LOOK_BATCH = 25_000  # PostgreSQL would rather read whole tables for each, however few they are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,7 @@ def register(
     added = updated = 0
     unsettled = _unsettled(connection, sorted(definitions, key=lambda one: one.id))
     lock_polls(connection, [one.id for one in unsettled])
-    for batch in _batches(unsettled):
+    for batch in _batches(unsettled, REGISTER_BATCH):
         known = _known(connection, [one.id for one in batch])
         standing = [one for one in batch if one.id in known]
         if standing:
@@ -73,15 +74,15 @@ def register(
 
 def _unsettled(connection: Connection, definitions: Sequence[Definition]) -> Sequence[Definition]:
     left: list[Definition] = []
-    for batch in _batches(definitions):
+    for batch in _batches(definitions, LOOK_BATCH):
         settled = settled_ids(connection, batch)
         left += [one for one in batch if one.id not in settled]
     return left
 
 
-def _batches(definitions: Sequence[Definition]) -> Iterator[Sequence[Definition]]:
-    for start in range(0, len(definitions), REGISTER_BATCH):
-        yield definitions[start : start + REGISTER_BATCH]
+def _batches(definitions: Sequence[Definition], size: int) -> Iterator[Sequence[Definition]]:
+    for start in range(0, len(definitions), size):
+        yield definitions[start : start + size]
 
 
 def _known(connection: Connection, ids: Sequence[str]) -> set[str]:
