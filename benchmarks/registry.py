@@ -56,12 +56,12 @@ ALL = (
     Benchmark(
         name="extraction",
         full=extraction.measure,
-        quick=partial(extraction.measure, pages=600, rounds=1),
+        quick=partial(extraction.measure, pages=300, rounds=3),
     ),
     Benchmark(
         name="ingestion",
         full=ingestion.measure,
-        quick=partial(ingestion.measure, row_by_row=200, rounds=1),
+        quick=partial(ingestion.measure, row_by_row=200, rounds=5),
     ),
     Benchmark(
         name="listings",

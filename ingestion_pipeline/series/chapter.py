@@ -83,13 +83,21 @@ def _identity(release: Release) -> tuple[str | None, str | None, str | None]:
 
 def fingerprint(chapter: Chapter) -> str:
     """A hash of every fact of the chapter; equal for the same releases in another order."""
-    if len(chapter.releases) == 1:  # it says all, and most chapters have no other
-        leading = _canonical_json(chapter.releases[0])
-        all_told = _quoted(leading)
+    return _fingerprint(chapter, list(map(_canonical_json, chapter.releases)))
+
+
+def as_stored(chapter: Chapter) -> tuple[str, str]:
+    """Its releases as a JSON list, each as `release_as_dict` gives it, and its fingerprint."""
+    told = list(map(_canonical_json, chapter.releases))
+    return f"[{','.join(told)}]", _fingerprint(chapter, told)
+
+
+def _fingerprint(chapter: Chapter, told: Sequence[str]) -> str:
+    if len(told) == 1:  # one release says it all, and most chapters have but one
+        leading, every = told[0], _quoted(told[0])
     else:
-        leading = _canonical_json(chapter)
-        all_told = ",".join(map(_quoted, sorted(map(_canonical_json, chapter.releases))))
-    facts = f"[{_quoted(chapter.key)},{leading},[{all_told}]]"
+        leading, every = _canonical_json(chapter), ",".join(map(_quoted, sorted(told)))
+    facts = f"[{_quoted(chapter.key)},{leading},[{every}]]"
     return hashlib.sha256(facts.encode("ascii")).hexdigest()
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection
@@ -236,14 +237,14 @@ def _raise_latest(connection: Connection, plans: Sequence[Plan], *, now: datetim
     """
     highest: dict[str, tuple[Decimal, datetime]] = {}
     for plan in plans:
-        series_id = plan.series_id
-        for chapter in [*plan.new_links, *plan.returned]:
-            if chapter.number is None:
-                continue
-            at = now if plan.listing.source.synced_at else past(chapter.published_at, now)
-            found = highest.get(series_id)
-            if found is None or found[0] < chapter.number:
-                highest[series_id] = (chapter.number, at)
+        numbered = [one for one in [*plan.new_links, *plan.returned] if one.number is not None]
+        chapter = max(numbered, key=attrgetter("number"), default=None)
+        if chapter is None or chapter.number is None:
+            continue
+        at = now if plan.listing.source.synced_at else past(chapter.published_at, now)
+        found = highest.get(plan.series_id)
+        if found is None or found[0] < chapter.number:
+            highest[plan.series_id] = (chapter.number, at)
     keys = {(series_id, number_text(number)) for series_id, (number, _) in highest.items()}
     refused = latest.rejected(connection, keys)
     latest.raise_latest(

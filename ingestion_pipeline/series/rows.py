@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from orjson import Fragment
 from sqlalchemy import (
     Connection,
     String,
@@ -21,12 +22,7 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.series.chapter import (
-    Chapter,
-    fingerprint,
-    release_as_dict,
-    release_from_dict,
-)
+from ingestion_pipeline.series.chapter import Chapter, as_stored, release_from_dict
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.store.insert import NewRows, insert_into, insert_missing
 from ingestion_pipeline.store.rows import row_source
@@ -231,6 +227,7 @@ _LINK = {
 
 def _link_values(row: LinkRow) -> tuple[Any, ...]:
     chapter = row.chapter
+    releases, print_ = as_stored(chapter)
     return (
         row.chapter_id,
         row.source_id,
@@ -239,8 +236,8 @@ def _link_values(row: LinkRow) -> tuple[Any, ...]:
         chapter.volume,
         chapter.language,
         chapter.scanlation_group,
-        [release_as_dict(release) for release in chapter.releases],
-        fingerprint(chapter),
+        Fragment(releases),
+        print_,
         row.ingestion_id,
     )
 
