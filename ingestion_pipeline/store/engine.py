@@ -114,6 +114,7 @@ def _create_engine(url: str) -> Engine:
             json_deserializer=json_value,
             execution_options={"compiled_cache": COMPILED},
         )
+        event.listen(engine, "connect", _plan_to_the_end)
         event.listen(engine, "checkin", _remember_use)
         event.listen(engine, "checkout", _ping_if_idle)
         prepare_marked(engine)
@@ -139,6 +140,18 @@ def _create_engine(url: str) -> Engine:
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _plan_to_the_end(connection: Any, _: object) -> None:  # noqa: ANN401
+    """What is streamed is read to its end; PostgreSQL would plan for its first tenth.
+
+    Of tables without statistics it then walked through all polls for each source: the health of
+    10,000 sources just imported took 14 s instead of 0.5 s.
+    """
+    connection.autocommit = True  # in a transaction a rollback would take it back
+    with connection.cursor() as cursor:
+        cursor.execute("SET cursor_tuple_fraction = 1")
+    connection.autocommit = False
 
 
 def _remember_use(_: object, record: ConnectionPoolEntry) -> None:

@@ -52,6 +52,16 @@ def test_a_connection_that_the_server_closed_while_it_rested_is_replaced(
 
 
 @pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
+def test_what_is_streamed_is_planned_to_its_end_also_after_a_rollback(database_url: str) -> None:
+    with closing(open_store(database_url)) as store:
+        for _ in range(2):
+            with store.read() as connection:
+                found = connection.execute(text("SHOW cursor_tuple_fraction")).scalar_one()
+                connection.rollback()
+            assert found == "1"
+
+
+@pytest.mark.parametrize("database", [pytest.param("postgres", marks=pytest.mark.postgres)])
 def test_the_database_is_asked_for_the_time_once_a_second(database_url: str) -> None:
     passed = 0.0
     clock = DatabaseClock(monotonic=lambda: passed)
