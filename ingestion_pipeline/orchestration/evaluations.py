@@ -21,11 +21,12 @@ def told_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
     (The UI calls a check that is older than its asset not evaluated.)
     """
     record = instance.get_latest_asset_check_evaluation_record(key)
-    told = last_evaluation(instance, key)
-    if told is None:
+    entry = record.event if record else None
+    told = _evaluation_in(entry)
+    if entry is None or told is None:
         return None
     latest = instance.get_latest_materialization_event(key.asset_key)
-    if latest and record and record.event and latest.timestamp > record.event.timestamp:
+    if latest and latest.timestamp > entry.timestamp:
         return None
     details = told.metadata.get("details")
     return details.value if details else None
@@ -36,7 +37,11 @@ def last_evaluation(
 ) -> dg.AssetCheckEvaluation | None:
     """What Dagster was told last; None if never, or only planned, as by a run of the asset."""
     record = instance.get_latest_asset_check_evaluation_record(key)
-    event = record.event.dagster_event if record and record.event else None
+    return _evaluation_in(record.event if record else None)
+
+
+def _evaluation_in(entry: dg.EventLogEntry | None) -> dg.AssetCheckEvaluation | None:
+    event = entry.dagster_event if entry else None
     if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
         return None
     return event.asset_check_evaluation_data
