@@ -134,10 +134,12 @@ def _against(
     # were deleted within five seconds, and whoever came next would pay for it.
     with site(pages=pages, hosts=sizes.hosts) as port, tempfile.TemporaryDirectory() as kept:
         for _ in range(sizes.rounds):
-            for crawler, times in crawled.items():
+            # Before and after each peer: a slow one has the machine's quick minutes and its slow
+            # ones, a quick one only some of them.
+            for crawler in [one for peer in able for one in (OURS, peer)] + [OURS]:
                 where = database if crawler is OURS else None
                 once = run(crawler, port, pages, sizes.hosts, where, markdown=markdown, kept=kept)
-                times.append(once)
+                crawled[crawler].append(once)
     check_links(crawled)
     costs = {crawler: middle([_cost(one) for one in times]) for crawler, times in crawled.items()}
     ours = costs.pop(OURS)
