@@ -16,7 +16,6 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.collector import spare_collector
 from ingestion_pipeline.work.task import Task
 
 log = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ class Worker:
         owner: str | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        spare_collector()
         self.store = store
         self.owner = owner or str(uuid4())
         # Fence by task. An owner that goes on with the work of another step has to look for it.
