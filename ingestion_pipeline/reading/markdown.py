@@ -158,7 +158,11 @@ def _converted(html: str) -> str:
 
 def _tidy(markdown: str) -> str:
     """Without characters that nobody sees, blanks at the end of a line, and many empty lines."""
-    if not is_printable_text(markdown) or " \n" in markdown:
+    is_printable = is_printable_text(markdown.replace("\xa0", " "))
+    if is_printable and " \n" in markdown:
+        # A space is its only blank but for that one, and a line break has two of them.
+        markdown = markdown.replace("  \n", "\n").replace(" \n", "\n")
+    if not is_printable or " \n" in markdown or "\xa0\n" in markdown:
         lines = without_invisible(markdown).split("\n")
         markdown = "\n".join([line.rstrip() for line in lines])
     return _EMPTY_LINES.sub("\n\n", markdown) if "\n\n\n" in markdown else markdown

@@ -3,9 +3,10 @@ from __future__ import annotations
 import json
 from html import escape
 from string import ascii_letters, digits
+from urllib.parse import urljoin
 
 import pytest
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading.links import (
@@ -194,3 +195,17 @@ def test_a_remembered_link_leads_where_it_would_lead_from_this_page(
     canonical_links(tree, other)  # another page of the site, or of its folder, has them as well
 
     assert canonical_links(tree, base) == tuple(links_from(tree, base))
+
+
+STEPS = st.lists(
+    st.sampled_from(["../", "./", "/", "a", "b.html", "?", "x=1", "&", "..", ".", "-", ";", "c/"]),
+    max_size=6,
+)
+
+
+@given(STEPS.map("".join), STEPS.map("".join))
+def test_the_quick_way_beside_a_page_is_that_of_the_library(link: str, path: str) -> None:
+    base = f"http://a.test:81/{path}"
+    assume(link.strip() and not link.startswith("/"))
+
+    assert linked_page(base, link) == urljoin(base, link)
