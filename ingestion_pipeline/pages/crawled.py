@@ -120,7 +120,7 @@ class KnownPages:
     A hint in front of the database's own word, and so of bounded size: it forgets all at once.
     """
 
-    def __init__(self, most: int = 8_000) -> None:
+    def __init__(self, most: int = 4_000) -> None:
         self._most = most
         self._count = 0
         self._keys: dict[int, set[str]] = {}

@@ -145,7 +145,7 @@ def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]
             found[_led_to(None, href)] = None
         elif origin and _OF_ORIGIN.match(href):
             found[_led_to(origin, href)] = None
-        elif folder and OF_FOLDER.fullmatch(href):
+        elif folder and not href.startswith("..") and OF_FOLDER.fullmatch(href):
             found[_led_to(folder, href)] = None
         else:
             found[_led_to.__wrapped__(base, href)] = None
@@ -153,7 +153,7 @@ def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]
     return tuple(filter(None, found))
 
 
-@lru_cache(maxsize=16_384)  # of at most 200 characters each: some megabytes
+@lru_cache(maxsize=8_192)  # of at most 200 characters each: some megabytes
 def _led_to(base: str | None, href: str | None) -> str | None:
     address = linked_page(base, href)
     return canonical_or_none(address) if address else None

@@ -224,7 +224,7 @@ def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool
     return Found(url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling)
 
 
-@lru_cache(maxsize=8_192)  # the pages of a site link to the same pages
+@lru_cache(maxsize=4_096)  # the pages of a site link to the same pages
 def _linked_page(url: str, step: str) -> Found:
     return _found(url, step)
 
