@@ -49,7 +49,7 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.work.worker import Worker
 
 PAGES = 1_000
-ROUNDS = 3
+ROUNDS = 7
 BAR = 1 / 1.5  # as a ratio of rates: half again as much CPU time
 FILLER = "<p>Read the academic calendar, and ask your adviser before you enrol.</p>" * 40
 _number = count(1)
