@@ -10,7 +10,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 
-from benchmarks import claims, crawl, exports, extraction, ingestion, listings, polls, scale
+from benchmarks import (
+    asset_page,
+    claims,
+    crawl,
+    exports,
+    extraction,
+    ingestion,
+    listings,
+    polls,
+    scale,
+)
 from benchmarks.database import Database
 from benchmarks.polling import delays
 from benchmarks.table import Measured
@@ -32,6 +42,13 @@ class Benchmark:
 
 
 ALL = (
+    Benchmark(
+        name="asset_page",
+        full=asset_page.measure,
+        quick=partial(asset_page.measure, sizes=(1_000,)),
+        databases=(SQLITE,),
+        quick_databases=(),
+    ),
     Benchmark(
         name="claims",
         full=claims.measure,

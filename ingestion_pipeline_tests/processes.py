@@ -6,12 +6,13 @@ import io
 import multiprocessing
 import os
 import signal
+import sqlite3
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from multiprocessing.connection import Connection as Pipe
@@ -19,7 +20,7 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select
+from sqlalchemy import Connection, func, insert, select, text
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
@@ -322,3 +323,28 @@ def claim_with_a_wrong_clock(url: str, days_off: int, lease_seconds: float) -> l
         found = Worker(store, lease_seconds=lease_seconds).claim(POLLS, limit=10)
         store.close()
     return [task.id for task in found]
+
+
+def stop_outside_a_transaction(child: Child, store: Store) -> None:
+    """SIGSTOP, when nobody has to wait for a lock of the child's: that is not what is tested."""
+    while True:
+        os.kill(child._pid, signal.SIGSTOP)
+        time.sleep(0.05)  # the signal takes effect at the next scheduling
+        if is_nobody_writing(store):
+            return
+        child.go_on()
+        time.sleep(0.02)
+
+
+def is_nobody_writing(store: Store) -> bool:
+    if store.engine.dialect.name == "sqlite":
+        with closing(sqlite3.connect(str(store.engine.url.database), timeout=0)) as connection:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.OperationalError:
+                return False
+        return True
+    others = "datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
+    with store.read() as connection:
+        query = text(f"SELECT count(*) FROM pg_stat_activity WHERE {others}")
+        return connection.execute(query).scalar_one() == 0

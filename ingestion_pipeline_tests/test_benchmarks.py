@@ -161,5 +161,5 @@ def test_a_limit_of_ten_thousand_is_neither_met_nor_missed_by_fewer() -> None:
 
 
 def test_a_benchmark_that_does_not_exist_is_named() -> None:
-    with pytest.raises(SystemExit, match="no benchmark nonsense; there are: claims"):
+    with pytest.raises(SystemExit, match="no benchmark nonsense; there are: asset_page"):
         main(["nonsense"])

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -15,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select, text, update
+from sqlalchemy import func, select, update
 
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store import Store, open_store
@@ -33,7 +31,7 @@ from ingestion_pipeline_tests import pollers
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, a_feed, given_sources, rows, slowly, wait_until
-from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
 
 pytestmark = pytest.mark.slow
 ON_POSTGRES = pytest.mark.parametrize(
@@ -180,24 +178,6 @@ def test_a_fetch_that_was_stopped_past_its_lease_changes_nothing_when_it_goes_on
         assert sleeper.result() == 0
     assert everything(store) == before
     assert_one_effect_each(store, 16)
-
-
-def stop_outside_a_transaction(child: Child, store: Store) -> None:
-    """SIGSTOP, when nobody has to wait for a lock of the child's: that is not what is tested."""
-    while True:
-        os.kill(child._pid, signal.SIGSTOP)
-        time.sleep(0.05)  # the signal takes effect at the next scheduling
-        if is_nobody_writing(store):
-            return
-        child.go_on()
-        time.sleep(0.02)
-
-
-def is_nobody_writing(store: Store) -> bool:
-    others = "datname = current_database() AND pid <> pg_backend_pid() AND state <> 'idle'"
-    with store.read() as connection:
-        query = text(f"SELECT count(*) FROM pg_stat_activity WHERE {others}")
-        return connection.execute(query).scalar_one() == 0
 
 
 @ON_POSTGRES

@@ -30,7 +30,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
-from ingestion_pipeline_tests.processes import Child
+from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
 from ingestion_pipeline_tests.websites.engine.analysing import (
     SMALL,
     a_website,
@@ -173,7 +173,7 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
         sleeper = Child(work_job, job, 1)  # looks no more once it goes on
         try:
             assert is_asked.wait(120)
-            os.kill(sleeper._pid, signal.SIGSTOP)  # it waits for the answer, in no transaction
+            stop_outside_a_transaction(sleeper, store)
             end_leases(store)
             assert Child(work_job, job).result() == 1
             before = everything(store)
