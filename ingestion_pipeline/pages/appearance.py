@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.reading.cleaning import visible_text, visible_tree
+from ingestion_pipeline.reading.cleaning import body_html, utf8_text, visible_tree
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.head import title_of
 
@@ -156,7 +156,7 @@ def appearance_of(
     if text is not None and len(text) > _LITTLE_TEXT:
         return Content()
     tree = visible_tree(html)
-    return parsed_appearance(url, status, html, tree, text=visible_text(tree))
+    return parsed_appearance(url, status, html, tree, utf8=utf8_text(body_html(tree)))
 
 
 def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | BotWall | None:
@@ -169,9 +169,13 @@ def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | Bot
 
 
 def parsed_appearance(
-    url: str, status: int, html: str, tree: LexborHTMLParser, *, text: str
+    url: str, status: int, html: str, tree: LexborHTMLParser, *, utf8: bytes
 ) -> Appearance:
-    """What a page is whose cleaned tree and cleaned text are at hand; nothing is parsed again."""
+    """What a page is whose cleaned tree and `utf8_text` are at hand; nothing is parsed again."""
+    # No character takes more than four bytes: most pages need not be made characters of.
+    if len(utf8) > 4 * _LITTLE_TEXT:
+        return Content()
+    text = utf8.decode()
     if len(text) > _LITTLE_TEXT or not _MARKUP.search(html):
         return Content()
     sight = _Sight(url, status, html, text, tree)

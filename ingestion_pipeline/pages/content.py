@@ -66,20 +66,19 @@ class ContentStore:
         return [name for (name,) in groups]
 
     def put_together(
-        self, groups: Iterable[Sequence[bytes]], *, durably: bool = True
+        self, groups: Iterable[Sequence[bytes | Named]], *, durably: bool = True
     ) -> list[list[str]]:
         """As `put_many`, where the bodies of a group are the forms of one page.
 
         They share a file that has the names of all of them: to make a file is what costs, to name
-        it once more is not. It takes its room until the last of them goes.
+        it once more is not. It takes its room until the last of them goes. Whoever has hashed a
+        body already gives its hash with it.
         """
         names: list[list[str]] = []
         written: list[Written] = []
         try:
             for some in _by_some(groups):
-                named = [
-                    [(hashlib.sha256(one).hexdigest(), one) for one in group] for group in some
-                ]
+                named = [[_named(one) for one in group] for group in some]
                 names += [[name for name, _ in group] for group in named]
                 self._write_new_ones(named, written)
             _put_in_place(written, self._disk(len(written)) if durably else None)
@@ -204,13 +203,19 @@ class ContentStore:
         return f"{self._root}/{content_hash[:2]}/{content_hash[2:]}"
 
 
-def _by_some(groups: Iterable[Sequence[bytes]]) -> Iterator[list[Sequence[bytes]]]:
+def _named(one: bytes | Named) -> Named:
+    return one if isinstance(one, tuple) else (hashlib.sha256(one).hexdigest(), one)
+
+
+def _by_some(
+    groups: Iterable[Sequence[bytes | Named]],
+) -> Iterator[list[Sequence[bytes | Named]]]:
     """In the same order, so many at a time that they are worth a call and no burden to memory."""
-    some: list[Sequence[bytes]] = []
+    some: list[Sequence[bytes | Named]] = []
     size = 0
     for group in groups:
         some.append(group)
-        size += sum(map(len, group))
+        size += sum(len(one[1] if isinstance(one, tuple) else one) for one in group)
         if len(some) == _AT_ONCE or size > _AT_ONCE_BYTES:
             yield some
             some, size = [], 0

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.pages.request import Fetched, Request, Unchanged
 from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.fingerprint import content_hash
+from ingestion_pipeline.reading.fingerprint import clean_content_hash
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Transient
 
@@ -53,7 +53,7 @@ def _same(
 def _new(visit: PageVisit, answer: Fetched, served_hash: str) -> NewPage:
     if not answer.body.strip(b"\0\t\n\r "):
         raise Transient(f"{_shown(answer.final_url)} sent an empty body", code="empty_body")
-    text = decode(answer.body, answer.content_type)
+    text = decode(answer.body, answer.content_type).encode()
     return NewPage(
         url=visit.url,
         final_url=answer.final_url,
@@ -64,7 +64,7 @@ def _new(visit: PageVisit, answer: Fetched, served_hash: str) -> NewPage:
         last_modified=answer.last_modified,
         body=answer.body,
         served_hash=served_hash,
-        content_hash=content_hash(text, is_clean=True),
+        content_hash=clean_content_hash(text),
         text=text,
         markdown=None,
         links=(),

@@ -67,6 +67,7 @@ class NewPage:
     """A page that says or links something new: `links` are canonical URLs in page order.
 
     `body` is what is kept as the page: the served bytes, or the rendered DOM if `is_rendered`.
+    `text` and `markdown` are UTF-8, as they are kept.
     """
 
     url: str
@@ -79,8 +80,8 @@ class NewPage:
     body: bytes
     served_hash: str
     content_hash: str
-    text: str
-    markdown: str | None
+    text: bytes
+    markdown: bytes | None
     links: tuple[str, ...]
     is_rendered: bool = False
     screenshot: bytes | None = None

@@ -29,8 +29,8 @@ from ingestion_pipeline.pages.page import (
 from ingestion_pipeline.pages.refusals import empty_in_a_browser, needs_browser, refusal_of
 from ingestion_pipeline.pages.rendering import Rendered, Renderer
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.fingerprint import content_hash
+from ingestion_pipeline.reading.decode import decoded
+from ingestion_pipeline.reading.fingerprint import clean_content_hash
 from ingestion_pipeline.reading.links import canonical_or_none
 from ingestion_pipeline.reading.visible import VisiblePage, visible_page
 from ingestion_pipeline.settings import Settings
@@ -192,8 +192,8 @@ class PageVisitor:
             last_modified=validators.last_modified,
             body=page.body,
             served_hash=validators.served_hash or "",
-            content_hash=content_hash(read.text, is_clean=True),
-            text=read.text,
+            content_hash=clean_content_hash(read.utf8),
+            text=read.utf8,
             markdown=None,
             links=read.links,
         )
@@ -201,7 +201,7 @@ class PageVisitor:
     def _with_markdown(self, page: NewPage, read: VisiblePage) -> NewPage:
         if not self._markdown:
             return page
-        return replace(page, markdown=read.markdown())
+        return replace(page, markdown=read.utf8_markdown())
 
 
 class _Hops:
@@ -248,12 +248,13 @@ def _read(page: Fetched) -> VisiblePage:
     seen = plain_appearance(headers, page.body)
     if seen is not None and (refusal := refusal_of(seen, page.final_url)) is not None:
         raise refusal
-    return visible_page(decode(page.body, page.content_type), url=page.final_url)
+    html, utf8 = decoded(page.body, page.content_type)
+    return visible_page(html, url=page.final_url, utf8=utf8)
 
 
 def _judged(page: Fetched, read: VisiblePage) -> EmptyShell | None:
     """An empty shell, or nothing to say of it; whatever else is no content is raised."""
-    seen = parsed_appearance(page.final_url, page.status_code, read.html, read.tree, text=read.text)
+    seen = parsed_appearance(page.final_url, page.status_code, read.html, read.tree, utf8=read.utf8)
     if isinstance(seen, EmptyShell):
         return seen
     if (refusal := refusal_of(seen, page.final_url)) is not None:

@@ -28,6 +28,7 @@ from sqlalchemy import (
 from sqlalchemy.types import TypeEngine
 
 from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.packing import Named
 from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage
 from ingestion_pipeline.pages.poll_results import PageRef
 from ingestion_pipeline.pages.workshop import our_own_disk
@@ -100,10 +101,11 @@ def store_pages(
     ]
 
 
-def _forms(page: NewPage) -> tuple[bytes | None, ...]:
+def _forms(page: NewPage) -> tuple[bytes | Named | None, ...]:
     """Body, text, Markdown, picture; the last two only if there are any."""
-    markdown = page.markdown.encode() if page.markdown else None
-    return page.body, page.text.encode(), markdown, page.screenshot or None
+    # What was served has been hashed when it came; what a browser made of it has not.
+    body = page.body if page.is_rendered else (page.served_hash, page.body)
+    return body, page.text, page.markdown or None, page.screenshot or None
 
 
 def _stored(

@@ -7,9 +7,8 @@ in the page says of a class or an id for good. `opacity: 0` is not: pages fade t
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from html import unescape
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -22,11 +21,14 @@ MAX_STYLE_SELECTORS = 200
 _KEPT_SHEET_CHARACTERS = 50_000
 
 # `noscript` is for others than the visitor; forms stay, catalogues have their terms in them.
-_NO_TEXT = (
-    "script, style, template, noscript, svg, canvas, iframe, object, embed, audio, video, map,"
-    " noembed, noframes, xmp, datalist, dialog:not([open])"
+_NO_TEXT = frozenset(
+    {"script", "style", "template", "noscript", "svg", "canvas", "iframe", "object", "embed"}
+    | {"audio", "video", "map", "noembed", "noframes", "xmp", "datalist", "dialog"}
 )
-_HIDDEN = "body [hidden]:not([hidden='until-found']), body [aria-hidden='true' i]"
+# One walk for all of them: what a walk costs is the walk, not what it looks for.
+_MAY_BE_UNSEEN = ", ".join(
+    (*sorted(_NO_TEXT), "body [hidden]", "body [aria-hidden]", "body [style]")
+)
 
 _BLANKS = re.compile(r"\s+|!important")
 _HIDES = re.compile(
@@ -52,10 +54,14 @@ _SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:sta
 # Of what the parser serialises: there an attribute holds neither `<` nor `>`, nor does text.
 _COMMENT = re.compile("<!--.*?-->", re.DOTALL)
 _INLINE_TAG = re.compile(
-    r"</?(?:a(?:bbr|cronym)?|b(?:d[io]|ig)?|c(?:ite|ode)|d(?:ata|el|fn)|em|font|i(?:ns)?|kbd|label"
-    r"|mark|nobr|q|s(?:amp|mall|pan|trike|trong|u[bp])?|t(?:ime|t)|u|var|wbr)(?=[ >])[^>]*+>"
+    rb"</?(?:a(?:bbr|cronym)?|b(?:d[io]|ig)?|c(?:ite|ode)|d(?:ata|el|fn)|em|font|i(?:ns)?|kbd|label"
+    rb"|mark|nobr|q|s(?:amp|mall|pan|trike|trong|u[bp])?|t(?:ime|t)|u|var|wbr)(?=[ >])[^>]*+>"
 )
-_TAGS = re.compile(r"<[a-z!?/][^>]*+>(?:\s*+<[a-z!?/][^>]*+>)*+")
+_TAGS = re.compile(rb"<[a-z!?/][^>]*+>(?:\s*+<[a-z!?/][^>]*+>)*+")
+# Each begins with one character that is sure, and so with the quickest search that there is.
+_NO_BREAK = re.compile(b"&(?=n)nbsp;")
+_REFERENCE = re.compile(b"&(lt|gt|amp);")
+_REFERRED_TO = {b"lt": b"<", b"gt": b">", b"amp": b"&"}
 # `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
 _TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)")
 # Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
@@ -82,16 +88,15 @@ def visible_tree(html: str) -> LexborHTMLParser:
     remove_unseen(tree)
     if not has_text(tree):
         tree = parse_html(html)
-        _remove(tree.css(_NO_TEXT))
+        _remove([node for node in tree.css(", ".join(_NO_TEXT)) if _has_no_text(node)])
     return tree
 
 
 def remove_unseen(tree: LexborHTMLParser) -> None:
     """Take out of the tree what no visitor sees."""
-    by_style_sheet = _hiding_selectors(tree)
-    _remove(tree.css(_NO_TEXT))
-    _remove(tree.css(_HIDDEN))
-    _remove([node for node in tree.css("body [style]") if hides(node.attrs.get("style") or "")])
+    nodes = tree.css(_MAY_BE_UNSEEN)
+    by_style_sheet = _hiding_selectors([node for node in nodes if node.tag == "style"])
+    _remove([node for node in nodes if _has_no_text(node) or _is_hidden(node)])
     for selector in by_style_sheet:
         _remove(tree.css(f"body {selector}"))
 
@@ -118,8 +123,25 @@ def body_html(tree: LexborHTMLParser) -> str:
 
 def body_text(html: str) -> str:
     """The text of what `body_html` gave, one line for each block."""
-    one_line = html.replace("\n", " ")  # a line end in the markup is a blank
-    return readable(unescape("\n".join(_TAGS.split(_INLINE_TAG.sub("", one_line)))))
+    return utf8_text(html).decode()
+
+
+def utf8_text(html: str) -> bytes:
+    """The same as UTF-8, in which patterns are quicker, and which is hashed and kept."""
+    # A line end in the markup is a blank, and so are the common ones that are no space.
+    one_line = html.encode().replace(b"\n", b" ").replace(b"\t", b" ")
+    parts = _TAGS.split(_INLINE_TAG.sub(b"", _NO_BREAK.sub(b" ", one_line)))
+    lines = [line for line in map(bytes.strip, parts) if line]
+    if not is_printable_utf8(b"".join(lines)):
+        return readable(_without_references(b"\n".join(parts)).decode()).encode()
+    # Printable means that a space is the only white space: most lines need no second look.
+    single = [b" ".join(line.split()) if b"  " in line else line for line in lines]
+    return _without_references(b"\n".join(single))
+
+
+def _without_references(text: bytes) -> bytes:
+    """The characters themselves that the parser writes as references; there are no others."""
+    return _REFERENCE.sub(lambda found: _REFERRED_TO[found[1]], text)
 
 
 def _apart(html: str) -> str:
@@ -131,7 +153,7 @@ def _apart(html: str) -> str:
 def readable(text: str) -> str:
     """The text without characters that nobody sees, blanks and blank lines reduced to one."""
     text = text.replace("\xa0", " ").replace("\t", " ")  # blanks as well, and the common ones
-    is_printable = is_printable_text(text)
+    is_printable = is_printable_utf8(text.encode("utf-8", "surrogatepass"))
     if not is_printable:
         text = without_invisible(text).replace("\r", "\n")
     # Printable means that a space is the only white space: most lines need no second look.
@@ -146,11 +168,10 @@ def readable(text: str) -> str:
     )
 
 
-def is_printable_text(text: str) -> bool:
+def is_printable_utf8(text: bytes) -> bool:
     """Whether each line is: then it has neither odd blanks nor characters that nobody sees."""
     # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
-    rest = text.encode("utf-8", "surrogatepass").translate(None, _PLAIN)
-    return rest.decode("utf-8", "surrogatepass").isprintable()
+    return text.translate(None, _PLAIN).decode("utf-8", "surrogatepass").isprintable()
 
 
 def without_invisible(text: str) -> str:
@@ -175,14 +196,27 @@ def hides(style: str) -> bool:
     )
 
 
-def _remove(nodes: list[LexborNode]) -> None:
+def _has_no_text(node: LexborNode) -> bool:
+    tag = node.tag
+    return tag in _NO_TEXT and (tag != "dialog" or "open" not in node.attrs)
+
+
+def _is_hidden(node: LexborNode) -> bool:
+    said = node.attrs
+    if (style := said.get("style")) and hides(style):
+        return True
+    is_hidden = "hidden" in said and said.get("hidden") != "until-found"
+    return is_hidden or (said.get("aria-hidden") or "").lower() == "true"
+
+
+def _remove(nodes: Iterable[LexborNode]) -> None:
     for node in nodes:
         node.decompose()
 
 
-def _hiding_selectors(tree: LexborHTMLParser) -> Sequence[str]:
+def _hiding_selectors(styles: Iterable[LexborNode]) -> Sequence[str]:
     """Classes and ids that a style sheet of the page hides and that none of its rules shows."""
-    sheets = "\n".join(node.text() for node in tree.css("style"))
+    sheets = "\n".join([node.text() for node in styles])
     # The pages of a site share their style sheet: to read it took as long as to parse the page.
     read = _selectors_of_site if len(sheets) <= _KEPT_SHEET_CHARACTERS else _selectors_in
     return read(sheets)

@@ -105,12 +105,20 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 def decode(body: bytes, content_type: str | None = None) -> str:
     """The body's text, without NUL or lone surrogates; bytes that mean nothing become U+FFFD."""
+    return decoded(body, content_type)[0]
+
+
+def decoded(body: bytes, content_type: str | None = None) -> tuple[str, bytes]:
+    """The same, and its UTF-8: most often the body itself."""
     # None of the codecs allowed here makes a lone surrogate out of bytes.
     declared = _by_its_bytes(body) or _declared(body, content_type) or "utf-8"
     text = _utf8_text(body) if declared == "utf-8" else None  # most are, and need no second look
+    if text is not None and 0 not in body:
+        return text, body
     if text is None:
         text = body.decode(encoding_of(body, content_type), errors="replace")
-    return text.replace("\0", "")
+    text = text.replace("\0", "")
+    return text, text.encode()
 
 
 def clean_text(text: str | None) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -80,12 +80,14 @@ _SPEAKS_OF_TIME = (
     "|aktualisiert |derni|mis |ultim|últim|actualizado |today|current|local |server |the time"
     "|it is now|heute ist|最終更新|更新|最后更新|loaded in |served in |processed in "
     "|\nupdated|\ngenerated|\nrendered|\nretrieved|\nprinted|\nrefreshed|\nstand"
+    r"|©|\(c\)|copyright"
 )
 _TIMED = frozenset(
     {b"generated ", b"\ngenerated", b"rendered ", b"\nrendered", b"loaded in ", b"served in "}
     | {b"processed in "}
 )
 _MARKS = ("©".encode(), b"(c)")
+_NAMES_OWNER = (*_MARKS, b"copyright")
 _NUMBER = re.compile(b"[0-9]++")
 _COPYRIGHT = re.compile(
     r"((?:©|\(c\)|\bcopyright\b)[\s©(c),]{0,8})[0-9]{4}(?:\s?(?:[-–—]|to)\s?(?:[0-9]{4}|present))?"  # noqa: RUF001
@@ -104,40 +106,53 @@ _ASCII = bytes(range(128))
 _BEFORE, _LONGEST = 48, 900
 
 
-def content_hash(text: str, *, is_clean: bool = False) -> str:
-    """Equal for two texts that say the same, whatever the day and the case; sha256 in hex.
-
-    With `is_clean` the text is as `cleaned_text` gives it: its blanks need no second look.
-    """
-    return hashlib.sha256(_without_the_day(text, is_clean=is_clean)).hexdigest()
+def content_hash(text: str) -> str:
+    """Equal for two texts that say the same, whatever the day and the case; sha256 in hex."""
+    return clean_content_hash(_in_one_spelling(text))
 
 
-def without_the_day(text: str, *, is_clean: bool = False) -> str:
+def clean_content_hash(text: bytes) -> str:
+    """The same of a text as `utf8_text` gives it: its blanks need no second look."""
+    return hashlib.sha256(_without_the_day(text)).hexdigest()
+
+
+def without_the_day(text: str) -> str:
     """The text in lower case and one spelling of blanks, without the date of the day."""
-    return _without_the_day(text, is_clean=is_clean).decode()
+    return _without_the_day(_in_one_spelling(text)).decode()
 
 
-def _without_the_day(text: str, *, is_clean: bool) -> bytes:
-    """As UTF-8: what a page may say of the day is found far quicker in bytes than in characters."""
-    if not is_clean:
-        lines = text.lower().split("\n")
-        text = "\n".join([" ".join(words) for line in lines if (words := line.split())])
-    said = b"\n" + _lower(text)
+def _in_one_spelling(text: str) -> bytes:
+    lines = text.lower().split("\n")
+    text = "\n".join([" ".join(words) for line in lines if (words := line.split())])
+    return text.encode("utf-8", "replace")
+
+
+def _without_the_day(text: bytes) -> bytes:
+    """In bytes, where what a page may say of the day is found far quicker than in characters."""
+    whole = said = b"\n" + _lower(text)
     seen = _seen(said)
     words = {word for _, word in seen}
-    starts = [place + word.startswith(b"\n") for place, word in seen]
-    said = _without(_DATED, said, starts, longest=_LONGEST)[1:]
+    starts = [place + word.startswith(b"\n") for place, word in seen if word not in _NAMES_OWNER]
+    said = _without(_DATED, said, starts, longest=_LONGEST)
     if not words.isdisjoint(_TIMED):
         said = _TIMING.sub(r"\1", said.decode()).encode()
-    if named := [*_places(said, (*_MARKS, b"copyright"))]:
-        said = _without(_COPYRIGHT, said, sorted(named))
-        said = _without(_COPYRIGHT_AFTER, said, _years(said))
-    return said
+    if not words.isdisjoint(_NAMES_OWNER):
+        owners = seen if said is whole else _seen(said)  # else they are no longer where they were
+        said = _without_years(said, [one for one in owners if one[1] in _NAMES_OWNER])
+    return said[1:]
 
 
-def _lower(text: str) -> bytes:
-    """`text.lower()` in UTF-8: most letters are ASCII, and most others have no lower case."""
-    said = text.encode("utf-8", "replace")
+def _without_years(said: bytes, owners: Sequence[tuple[int, bytes]]) -> bytes:
+    """The text without the years that stand before or after these names of an owner."""
+    marks = [place for place, word in owners if word in _MARKS]
+    rest = _without(_COPYRIGHT_AFTER, said, _numbers_before(marks, said))
+    if rest is not said:
+        owners = [one for one in _seen(rest) if one[1] in _NAMES_OWNER]
+    return _without(_COPYRIGHT, rest, [place for place, _ in owners])
+
+
+def _lower(said: bytes) -> bytes:
+    """In lower case: most letters are ASCII, and most others have none."""
     others = said.translate(None, _ASCII).decode()
     return said.lower() if others.lower() == others else said.decode().lower().encode()
 
@@ -165,21 +180,13 @@ def _seen(said: bytes) -> list[tuple[int, bytes]]:
     return [(found.start(), found.group()) for found in _speaks().finditer(said)]
 
 
-def _years(said: bytes) -> list[int]:
+def _numbers_before(marks: Iterable[int], said: bytes) -> list[int]:
     """The numbers that a mark may follow."""
     return [
         number.start()
-        for place in sorted(_places(said, _MARKS))
+        for place in marks
         for number in _NUMBER.finditer(said, max(place - _YEARS_LENGTH, 0), place)
     ]
-
-
-def _places(said: bytes, words: Iterable[bytes]) -> Iterator[int]:
-    for word in words:
-        place = said.find(word)
-        while place >= 0:
-            yield place
-            place = said.find(word, place + 1)
 
 
 @cache

@@ -21,6 +21,7 @@ _FEED_TYPES = frozenset(
 )
 _CANONICAL = "link[rel~='canonical' i][href]"
 _REFRESHING = "meta[http-equiv='refresh' i][content]"
+SAYS_THE_WAY = f"base[href], {_CANONICAL}, {_REFRESHING}"
 _LANGUAGE = re.compile(r"([A-Za-z]{2,3})(?:[-_]([A-Za-z]{4}))?(?:[-_]([A-Za-z]{2}|[0-9]{3}))?\b")
 _REFRESH = re.compile(
     r"\s*([0-9]{1,9})(?:\.[0-9.]*)?\s*(?:[;,\s]\s*(?:url\s*=\s*)?(?:\"([^\"]*)|'([^']*)|(.*)))?",
@@ -95,10 +96,10 @@ def refresh_of(tree: LexborHTMLParser, url: str | None) -> Refresh | None:
     return _refresh(tree.css(_REFRESHING), base_of(tree, url))
 
 
-def way_of(tree: LexborHTMLParser, url: str | None) -> Way:
-    """What the page says of addresses, from one walk through it."""
+def way_in(found: Iterable[LexborNode], url: str | None) -> Way:
+    """What the page says of addresses: in the elements that `SAYS_THE_WAY` finds."""
     nodes: dict[str | None, list[LexborNode]] = {}
-    for node in tree.css(f"base[href], {_CANONICAL}, {_REFRESHING}"):
+    for node in found:
         nodes.setdefault(node.tag, []).append(node)
     base = stated_base(url, (node.attrs.get("href") for node in nodes.get("base", ()))) or url
     return Way(

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
+from string import ascii_letters, digits
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -17,8 +18,9 @@ from ingestion_pipeline.urls import (
 )
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+LEADS_ON = "a[href], area[href]"
 _C0_AND_SPACE = "".join(map(chr, range(33)))
 _LINE_ENDS_AND_TABS = re.compile(r"[\n\r\t]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
@@ -31,7 +33,7 @@ _PLAIN = re.compile(
 REMEMBERED_CHARACTERS = 200
 # Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
 _WHOLE = re.compile(r"https?://[^/?#\\\s]")
-_OF_ORIGIN = re.compile(r"/(?:[\w.~%?#-]|$)")
+_AFTER_ROOT = frozenset({"", *ascii_letters, *digits, *"_.~%?-"})
 OF_FOLDER = re.compile(r"[\w.-][^:\s]*+")
 _ROOTED = re.compile(  # the same as most pages write it
     r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
@@ -107,7 +109,7 @@ def page_links(tree: LexborHTMLParser, url: str | None) -> dict[str, str]:
 
 def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     """The same, where what links are relative to is known."""
-    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css("a[href], area[href]")])
+    hrefs = dict.fromkeys([node.attrs.get("href") for node in tree.css(LEADS_ON)])
     origin = origin_of(base)
     canonical_origin = _canonical_origin(origin) if origin else None
     links: dict[str, str] = {}
@@ -128,23 +130,23 @@ def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     return links
 
 
-def canonical_links(tree: LexborHTMLParser, base: str | None) -> tuple[str, ...]:
+def canonical_links(nodes: Iterable[LexborNode], base: str | None) -> tuple[str, ...]:
     """The canonical URLs of `links_from`, for one who goes from page to page of a site.
 
-    What a link leads to is remembered: the pages of a site have most of their links in common.
+    `nodes` are what `LEADS_ON` finds. What a link leads to is remembered: the pages of a site have
+    most of their links in common.
     """
     # A place on a page is the same page: cut here, it is remembered once.
-    nodes = tree.css("a[href], area[href]")
     hrefs = dict.fromkeys([(node.attrs.get("href") or "").partition("#")[0] for node in nodes])
     origin, folder = f"{origin_of(base)}/".lstrip("/"), folder_of(base or "")
     found: dict[str | None, None] = {}
     for href in hrefs:
         if not href or len(href) > REMEMBERED_CHARACTERS:
             found[_led_to.__wrapped__(base, href)] = None
-        elif _WHOLE.match(href):
-            found[_led_to(None, href)] = None
-        elif origin and _OF_ORIGIN.match(href):
+        elif href[0] == "/" and origin and href[1:2] in _AFTER_ROOT:
             found[_led_to(origin, href)] = None
+        elif href[0] == "h" and _WHOLE.match(href):
+            found[_led_to(None, href)] = None
         elif folder and not href.startswith("..") and OF_FOLDER.fullmatch(href):
             found[_led_to(folder, href)] = None
         else:

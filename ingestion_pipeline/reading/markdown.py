@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.cleaning import (
     body_html,
-    body_text,
-    is_printable_text,
+    is_printable_utf8,
+    utf8_text,
     visible_tree,
     without_invisible,
 )
@@ -25,18 +25,19 @@ from ingestion_pipeline.reading.links import (
 from ingestion_pipeline.urls import MAX_URL_CHARS
 
 if TYPE_CHECKING:
-    from html_to_markdown._html_to_markdown import ConversionOptions
+    from html_to_markdown._html_to_markdown import ConversionOptions, TierStrategy
     from selectolax.lexbor import LexborHTMLParser
 
 # Stored with each snapshot: another release or another cleaning makes other Markdown of a page.
-MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 1"
+MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 2"
 
 # Markdown has more characters than text; where it has far fewer, the converter lost a part.
 _LEAST_SHARE = 0.7
 
 _KEPT_SCHEMES = ("mailto:", "tel:", "#")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
-_EMPTY_LINES = re.compile(r"\n{3,}")
+_NO_BREAK = re.compile("&(?=n)nbsp;")  # the quickest search: for its first character alone
+_EMPTY_LINES = re.compile(b"\n{3,}")
 # As the parser serialises them: no `>` in an attribute, each value in quotation marks.
 _LINK_OR_IMAGE = re.compile(r"<(/?a|img)(?=[ >])([^>]*+)>")
 _LINK = re.compile(r'(<a(?: [^>]*?)??) href="([^"]*+)"([^>]*+)')
@@ -46,6 +47,19 @@ _PLAIN = re.compile(
 )
 _TITLE = re.compile(r' title="[^"]*+"')
 _ALT = re.compile(r' alt="([^"]*+)"')
+_FIRST_IMAGE = re.compile(r'(>[^<]*+)<img(?: [^>]*?)?? alt="([^"]*+)"[^>]*+>')
+# The converter sets these apart from what is beside them, and takes the slow way for a page that
+# has any. A box in a list is an item of it that is done, or not.
+_CONTROL = re.compile(
+    r"<(?:/?(?:button|label|opt(?:group|ion)|select)(?=[ >])|input(?![^>]*checkbox))[^>]*+>"
+)
+
+# A table begins with a line of names and one of dashes; the quick way pads its columns.
+_DASHES = b"| ---"
+_TABLE = re.compile(rb"\n(([> ]*+)\|.*\n)(\2\|(?: -{3,} \|)+\n)((?:\2\|.*\n)*+)")
+_PADDED = re.compile(rb"(?<=[^| ])  +\|")
+_PADDED_EMPTY = re.compile(rb"\|   +(?=\|)")
+_LONG_DASHES = re.compile(b"-{4,}")
 
 
 def to_markdown(html: str, *, url: str | None = None) -> str:
@@ -60,18 +74,18 @@ def to_markdown(html: str, *, url: str | None = None) -> str:
 def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
     """The Markdown of a cleaned tree."""
     html = body_html(tree)
-    return body_markdown(html, text=body_text(html), base=base_of(tree, url))
+    return utf8_markdown(html, text=utf8_text(html), base=base_of(tree, url)).decode()
 
 
-def body_markdown(html: str, *, text: str, base: str | None) -> str:
-    """The Markdown of what `body_html` gave, whose text is at hand.
+def utf8_markdown(html: str, *, text: bytes, base: str | None) -> bytes:
+    """The Markdown of what `body_html` gave, whose `utf8_text` is at hand.
 
     What the converter loses is not lost: then the plain text stands for the Markdown.
     """
     converted = _converted(_Prepared(base).html(html))
     if len(converted) >= _LEAST_SHARE * len(text):
         return converted
-    letters = len(text) - text.count(" ") - text.count("\n")
+    letters = len(text) - text.count(b" ") - text.count(b"\n")
     return converted if len(converted) >= _LEAST_SHARE * letters else text
 
 
@@ -89,7 +103,7 @@ class _Prepared:
     def html(self, html: str) -> str:
         """What the converter is given."""
         # What is before a link's tag, the tag up to its address, the address, the rest of the tag.
-        parts = _LINK.split(html)
+        parts = _LINK.split(_CONTROL.sub(" ", _NO_BREAK.sub(" ", html)))
         parts[2::4] = [self._href(written) for written in parts[2::4]]
         for place in (1, 3):
             parts[place::4] = [
@@ -101,6 +115,14 @@ class _Prepared:
         return "".join(parts)
 
     def _href(self, written: str) -> str:
+        """What a page leads to is remembered without its places: they are many, and seldom met."""
+        page, _, place = written.partition("#")
+        if page and place.isascii() and place.replace("-", "").isalnum():
+            href = self._remembered(page)
+            return href and f'{href[:-1]}#{place}"'
+        return self._remembered(written)
+
+    def _remembered(self, written: str) -> str:
         if len(written) > REMEMBERED_CHARACTERS:
             return _href.__wrapped__(self._base, written)
         if written.startswith(("/", "https://", "http://")):
@@ -112,6 +134,9 @@ class _Prepared:
 
 def _described(html: str, *, is_in_link: bool = True) -> str:
     """Images in links as their descriptions; others are left to the converter, which skips them."""
+    first = _FIRST_IMAGE.match(html) if is_in_link else None
+    if first and html.find("<img", first.end()) < 0:  # most are the first in their link, and alone
+        return f"{first[1]}{first[2]}{html[first.end() :]}"
 
     def replaced(tag: re.Match[str]) -> str:
         nonlocal is_in_link
@@ -145,31 +170,62 @@ def _target(href: str, base: str | None) -> str | None:
     return address or (None if base or _SCHEME.match(href) else href)
 
 
-def _converted(html: str) -> str:
+def _converted(html: str) -> bytes:
     # Its Python side makes the options anew for each call, a twentieth of what a page takes.
     from html_to_markdown._html_to_markdown import convert
 
     try:
-        content = convert(html, _options()).content or ""
+        written = _utf8(convert(html, _options()).content)
+        if _DASHES in written:
+            # What looks like a table in a listing of code is none: the slow way writes no other.
+            is_sure = b"```" not in written
+            written = _compact(written) if is_sure else _utf8(convert(html, _slow()).content)
     except Exception:  # a panic of the library is one, too; the text is the fallback
-        return ""
-    return _tidy(content).strip()
+        return b""
+    return _tidy(written).strip()
 
 
-def _tidy(markdown: str) -> str:
+def _utf8(content: str | None) -> bytes:
+    return (content or "").encode()
+
+
+def _compact(markdown: bytes) -> bytes:
+    """Tables without what makes their columns equally wide, which may be most of a page."""
+    return _TABLE.sub(_compact_table, b"\n" + markdown)
+
+
+def _compact_table(found: re.Match[bytes]) -> bytes:
+    names, _, dashes, rows = found.groups()
+    padded = b"\n" + names + _LONG_DASHES.sub(b"---", dashes) + rows
+    return _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded))
+
+
+def _tidy(markdown: bytes) -> bytes:
     """Without characters that nobody sees, blanks at the end of a line, and many empty lines."""
-    is_printable = is_printable_text(markdown.replace("\xa0", " "))
-    if is_printable and " \n" in markdown:
-        # A space is its only blank but for that one, and a line break has two of them.
-        markdown = markdown.replace("  \n", "\n").replace(" \n", "\n")
-    if not is_printable or " \n" in markdown or "\xa0\n" in markdown:
-        lines = without_invisible(markdown).split("\n")
-        markdown = "\n".join([line.rstrip() for line in lines])
-    return _EMPTY_LINES.sub("\n\n", markdown) if "\n\n\n" in markdown else markdown
+    if not is_printable_utf8(markdown):
+        lines = without_invisible(markdown.decode()).split("\n")
+        markdown = "\n".join([line.rstrip() for line in lines]).encode()
+    elif b" \n" in markdown:
+        markdown = b"\n".join([line.rstrip() for line in markdown.split(b"\n")])
+    return _EMPTY_LINES.sub(b"\n\n", markdown) if b"\n\n\n" in markdown else markdown
 
 
 @cache
 def _options() -> ConversionOptions:
+    """The quick way: half of the time, and the same words; what it does not know takes the slow."""
+    from html_to_markdown._html_to_markdown import TierStrategy
+
+    return _with(tier_strategy=TierStrategy.TIER1)
+
+
+@cache
+def _slow() -> ConversionOptions:
+    from html_to_markdown._html_to_markdown import TierStrategy
+
+    return _with(tier_strategy=TierStrategy.TIER2)
+
+
+def _with(*, tier_strategy: TierStrategy) -> ConversionOptions:
     from html_to_markdown._html_to_markdown import ConversionOptions, PreprocessingOptions
 
     return ConversionOptions(
@@ -181,4 +237,5 @@ def _options() -> ConversionOptions:
         expand_abbreviations=False,
         bullets="-",
         compact_tables=True,
+        tier_strategy=tier_strategy,
     )

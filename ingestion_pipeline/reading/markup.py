@@ -99,8 +99,8 @@ _INLINE = {
 _OPENS_NO_LEVEL = frozenset(_VOID | _OPTIONAL_END | _INLINE)
 
 
-def parse_html(text: str) -> LexborHTMLParser:
-    """The tree that browsers make of the text.
+def parse_html(text: str, *, utf8: bytes | None = None) -> LexborHTMLParser:
+    """The tree that browsers make of the text; `utf8` is the same, if it is at hand.
 
     Raises:
         Permanent: `too_large`, `too_deep` or `too_many_attributes`; no page needs that.
@@ -108,7 +108,7 @@ def parse_html(text: str) -> LexborHTMLParser:
     from selectolax.lexbor import LexborHTMLParser  # a megabyte of library; poll runs need none
 
     refuse_bombs(text)
-    return LexborHTMLParser(text)
+    return LexborHTMLParser(text if utf8 is None else utf8)
 
 
 def refuse_bombs(text: str) -> None:

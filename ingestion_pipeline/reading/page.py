@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from ingestion_pipeline.reading.cleaning import (
     body_html,
-    body_text,
     cleaned_text,
     has_text,
     remove_unseen,
+    utf8_text,
 )
 from ingestion_pipeline.reading.head import (
     FeedLink,
@@ -21,7 +21,7 @@ from ingestion_pipeline.reading.head import (
     title_of,
 )
 from ingestion_pipeline.reading.links import base_of, page_links
-from ingestion_pipeline.reading.markdown import body_markdown, to_markdown
+from ingestion_pipeline.reading.markdown import to_markdown, utf8_markdown
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.reading.pagination import PageLink, following_pages
 
@@ -55,8 +55,9 @@ def read_page(html: str, *, url: str | None = None) -> Page:
     remove_unseen(tree)
     if has_text(tree):
         body = body_html(tree)
-        text = body_text(body)
-        markdown = body_markdown(body, text=text, base=base_of(tree, url))
+        utf8 = utf8_text(body)
+        text = utf8.decode()
+        markdown = utf8_markdown(body, text=utf8, base=base_of(tree, url)).decode()
     else:
         text, markdown = cleaned_text(html), to_markdown(html, url=url)
     return Page(

@@ -181,6 +181,13 @@ def test_the_forms_of_a_page_share_a_file_under_their_names(
     assert len({path.stat().st_ino for path in files(tmp_path)}) == 3
 
 
+def test_a_form_that_was_hashed_before_is_put_under_that_hash(store: ContentStore) -> None:
+    ((body, text),) = store.put_together([[(HASH, BODY), b"text"]])
+
+    assert body == HASH
+    assert (store.get(body), store.get(text)) == (BODY, b"text")
+
+
 def test_a_form_stays_when_the_other_one_goes(store: ContentStore, tmp_path: Path) -> None:
     ((body, text),) = store.put_together([[BODY, b"text"]])
     aged(store, tmp_path, body)

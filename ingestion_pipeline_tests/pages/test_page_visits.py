@@ -47,8 +47,8 @@ def test_a_new_page_is_read_from_one_answer(web: FakeWeb) -> None:
 
     assert page.links == (web.url("/one"), "http://b.test/two")
     assert page.canonical_url == web.url("/jobs?a=1&b=2")
-    assert page.text.startswith("Baking I has 12 seats.\nOne again Two")
-    assert page.markdown == to_markdown(body, url=web.url())
+    assert page.text.startswith(b"Baking I has 12 seats.\nOne again Two")
+    assert page.markdown == to_markdown(body, url=web.url()).encode()
     assert (page.etag, page.status_code, page.body) == ('"1"', 200, body.encode())
     assert page.served_hash == hashlib.sha256(page.body).hexdigest()
 
@@ -224,7 +224,7 @@ def test_an_empty_shell_is_shown_to_the_browser_and_unchanged_opens_none(web: Fa
 
     assert page.is_rendered
     assert (page.screenshot, page.discovered) == (b"\x89PNG", (web.url() + "?found",))
-    assert page.text.startswith("Twelve lamps")
+    assert page.text.startswith(b"Twelve lamps")
     assert page.body == a_document("Twelve lamps").encode()
     assert page.served_hash == hashlib.sha256(SHELL.encode()).hexdigest()
     assert known_from(again) == known_from(page)
@@ -245,7 +245,7 @@ def test_a_shell_that_never_changes_is_rendered_again_after_a_day(web: FakeWeb) 
     visit = PageVisit(url=web.url(), known=known_from(answer))
     page = new(visited(web, visit, browser, now=NOW + 2 * DAY))
 
-    assert page.text.startswith("13 lamps")
+    assert page.text.startswith(b"13 lamps")
     assert (page.etag, page.served_hash) == ('"1"', known.served_hash)
 
 
@@ -256,7 +256,7 @@ def test_a_page_is_rendered_where_it_is_asked_for(web: FakeWeb) -> None:
 
     page = new(visited(web, PageVisit(url=web.url(), render=True, known=plain), browser))
 
-    assert page.text.startswith("as shown")
+    assert page.text.startswith(b"as shown")
 
 
 def test_what_the_browser_was_told_to_show_otherwise_is_not_known(web: FakeWeb) -> None:
@@ -316,7 +316,7 @@ def test_what_a_page_hides_reaches_neither_text_nor_markdown_nor_hash(
     clean, page = new(visited(web, "/clean")), new(visited(web))
 
     assert (page.text, page.content_hash) == (clean.text, clean.content_hash)
-    assert (page.markdown or "").split() == (clean.markdown or "").split()
+    assert (page.markdown or b"").split() == (clean.markdown or b"").split()
 
 
 def test_a_large_page_is_read_beside_the_others(web: FakeWeb) -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from html import escape
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,6 +102,17 @@ def test_what_another_project_kept_of_a_page_is_kept() -> None:
 
     assert len(words) > 150
     assert {word for word in words if word not in ours} == set()
+
+
+@given(st.text(alphabet="ab é漢\u00a0\u2003\u3000\u200b\t\n\x0b\x1f\x85&<>;#l", max_size=40))
+def test_a_paragraph_is_its_words_whatever_is_between_them(text: str) -> None:
+    said = cleaned_text(f"<p>{escape(text)}<p>b <b>b</b>")
+
+    assert said == "\n".join(filter(None, [readable(text.replace("\n", " ")), "b b"]))
+
+
+def test_what_is_shown_as_it_is_written_is_text_as_it_is_written() -> None:
+    assert cleaned_text("<p>&amp;lt;<plaintext>&copy; b") == "&lt;\n&copy; b"
 
 
 @given(st.text(alphabet="<>/&;'\"= abp\n\0\ud800!-#x", max_size=80))

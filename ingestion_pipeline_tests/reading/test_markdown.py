@@ -5,10 +5,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from html_to_markdown._html_to_markdown import convert
 
 from ingestion_pipeline.reading import cleaned_text, decode, to_markdown
+from ingestion_pipeline.reading.cleaning import body_html, visible_tree
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
+from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION, _options, _Prepared, _slow
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
 
 URL = "https://a.test/shop/list?page=1"
@@ -42,6 +44,42 @@ def test_structure_is_kept() -> None:
         "",
         "2026",
     ]
+
+
+@pytest.mark.parametrize(
+    ("html", "markdown"),
+    [
+        ("<p>a<button>B</button>c", "a B c"),
+        (
+            "<form><label>Term<input name=t></label><select><option>Fall<option>Spring</select>",
+            None,
+        ),
+        ("<ul><li><input type=checkbox checked>done<li>open</ul>", "- [x] done\n- open"),
+        ("<p>a&nbsp;b<p>&nbsp;<p>c", "a b\n\nc"),
+    ],
+)
+def test_controls_of_forms_and_blanks_keep_words_apart(html: str, markdown: str | None) -> None:
+    assert to_markdown(html) == (markdown or "Term Fall Spring")
+
+
+TABLE = "<table><tr><th>Course<th>Seats<tr><td>Baking I<td>12<tr><td><td>3 | 4</table>"
+ROWS = "| Course | Seats |\n| --- | --- |\n| Baking I | 12 |\n|  | 3 \\| 4 |"
+CODE = "| a    | b |\n| ---- | - |\n| c    | d |"
+
+
+@pytest.mark.parametrize(
+    ("html", "markdown"),
+    [
+        (TABLE, ROWS),
+        (f"<p>a</p>{TABLE}<p>b</p>{TABLE}", f"a\n\n{ROWS}\n\nb\n\n{ROWS}"),
+        (f"<blockquote>{TABLE}</blockquote>", "> " + ROWS.replace("\n", "\n> ")),
+        (f"<pre>{CODE}</pre>{TABLE}", f"```\n{CODE}\n```\n\n{ROWS}"),
+        ("<p>a  |  b", "a | b"),
+    ],
+    ids=["alone", "between", "quoted", "after code", "none"],
+)
+def test_the_columns_of_a_table_are_as_wide_as_their_words(html: str, markdown: str) -> None:
+    assert to_markdown(html) == markdown
 
 
 @pytest.mark.parametrize(
@@ -114,6 +152,17 @@ def test_where_the_converter_loses_a_page_its_text_stands_in() -> None:
 
 def pages() -> list[Path]:
     return sorted(path for path in sample(".").rglob("*.html"))
+
+
+def test_the_quick_way_says_what_the_slow_way_says_of_every_sample() -> None:
+    different: list[str] = []
+    for path in pages():
+        html = _Prepared(URL).html(body_html(visible_tree(decode(path.read_bytes()))))
+        quick, slow = (convert(html, options()).content or "" for options in (_options, _slow))
+        if "".join(re.findall(r"\w+", quick)) != "".join(re.findall(r"\w+", slow)):
+            different.append(path.name)
+
+    assert different == []
 
 
 def test_no_sample_loses_its_words() -> None:

@@ -1,0 +1,74 @@
+"""While what was fetched is written, no page is begun: the two would only hold each other up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.pages import ContentStore
+from ingestion_pipeline.pages import crawl as crawl_loop
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl_all, found_pages
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources
+
+pytestmark = pytest.mark.parametrize("database", ["sqlite"])
+
+LINKS = [f"/c/{number}" for number in range(12)]
+
+
+class SlowDisk(ContentStore):
+    """A content store that takes its time, and remembers when it did."""
+
+    def __init__(self, root: Path, seconds: float) -> None:
+        super().__init__(root)
+        self._seconds = seconds
+        self.busy: list[tuple[float, float]] = []
+
+    def put_together(self, groups: Iterable[Sequence[Any]], **how: bool) -> list[list[str]]:
+        started = time.monotonic()
+        time.sleep(self._seconds)
+        self.busy.append((started, time.monotonic()))
+        return super().put_together(groups, **how)
+
+
+def crawled(shop: Workshop, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
+    """How long after the beginning of a write each request came that came during one."""
+    web.routes |= {"/": a_page(*LINKS), **dict.fromkeys(LINKS, a_page())}
+    given_sources(store, a_catalog())
+    crawl_all(replace(shop, content=disk), web.port)
+    assert len(found_pages(store)) == len(LINKS) + 1
+    asked = [one.at for one in web.requests]
+    return [at - began for began, ended in disk.busy for at in asked if began < at < ended]
+
+
+@pytest.fixture(autouse=True)
+def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crawl_loop, "FLUSH_AFTER", 3)
+
+
+def test_no_page_is_begun_while_others_are_written(
+    shop: Workshop, store: Store, web: FakeWeb, tmp_path: Path
+) -> None:
+    disk = SlowDisk(tmp_path / "slow", seconds=0.25)
+
+    during = crawled(shop, store, web, disk)
+
+    assert len(disk.busy) >= 4
+    assert [delay for delay in during if delay > 0.1] == [], "but for the one that was under way"
+
+
+def test_a_disk_that_is_slow_does_not_hold_up_every_visit(
+    shop: Workshop, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(crawl_loop, "PAUSE_SECONDS", 0.05)
+
+    during = crawled(shop, store, web, SlowDisk(tmp_path / "slow", seconds=0.4))
+
+    assert any(delay > 0.05 for delay in during)
