@@ -12,10 +12,10 @@ import asyncio
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
@@ -57,11 +57,14 @@ from ingestion_pipeline.work.errors import (
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 FLUSH_AFTER = 250  # pages written in one transaction: what it costs by itself, they share
 FLUSH_BYTES = 16_000_000  # or so much of them, since they wait in memory
 FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
-# A thread that writes and a loop that reads hand the interpreter to each other at each system call,
-# which was a seventh of what a page takes: while one writes no page is begun, or not for so long.
+# A thread that claims or writes and a loop that reads hand the interpreter to each other at each
+# system call, a seventh of what a page takes: meanwhile no page is begun, or not for so long.
 PAUSE_SECONDS = 0.5
 CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
 MOST_SOURCES = 200  # asked at a time; the others are longer untouched the next time
@@ -103,8 +106,8 @@ class CrawlSlice:
         self._unwritten_bytes = 0
         self._open: dict[int, PageWork] = {}
         self._held: dict[str, datetime] = {}
-        self._nobody_writes = asyncio.Event()
-        self._nobody_writes.set()
+        self._is_quiet = asyncio.Event()
+        self._is_quiet.set()
         self._walled: set[str] = set()
         self._writer = PageWriter(shop, self._system, archive, self._hosts)
         self._visits: HostVisits[PageWork] = HostVisits(
@@ -156,7 +159,7 @@ class CrawlSlice:
     async def _claim_more(self, wanted: CrawlWanted) -> int:
         """More pages, each in its host's queue; dead and unwanted ones are dealt with at once."""
         # A copy, since pages are done while another thread claims.
-        opened = await asyncio.to_thread(self._claim, wanted, list(self._open.values()))
+        opened = await self._in_a_thread(self._claim, wanted, list(self._open.values()))
         self._claim_at = time.monotonic() + CLAIM_SECONDS
         by_host: dict[str, list[PageWork]] = {}
         for one in opened:
@@ -213,7 +216,7 @@ class CrawlSlice:
             return
         with suppress(TimeoutError):
             async with asyncio.timeout(PAUSE_SECONDS):
-                await self._nobody_writes.wait()
+                await self._is_quiet.wait()
         wait = host.pacer.wait_seconds()
         started = time.monotonic()
         try:
@@ -280,6 +283,14 @@ class CrawlSlice:
         if self._has_much() or self._may_claim():
             self._visits.nudge()
 
+    async def _in_a_thread(self, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
+        """Done beside the loop, which begins no page until then."""
+        self._is_quiet.clear()
+        try:
+            return await asyncio.to_thread(work, *given, **named)
+        finally:
+            self._is_quiet.set()
+
     def _has_much(self) -> bool:
         is_large = self._unwritten_bytes >= FLUSH_BYTES
         return is_large or len(self._results) >= FLUSH_AFTER
@@ -292,11 +303,7 @@ class CrawlSlice:
         async with self._hosts.letting_go() as left:
             if not results and not left:
                 return 0
-            self._nobody_writes.clear()
-            try:
-                written = await asyncio.to_thread(self._writer.write, results, left)
-            finally:
-                self._nobody_writes.set()
+            written = await self._in_a_thread(self._writer.write, results, left)
         self._time.fatal = written.fatal or self._time.fatal
         self._counts += written.counts
         self._time.expect(written.again_at)
