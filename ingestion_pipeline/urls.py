@@ -135,7 +135,7 @@ def checked_url(url: str) -> str:
     return url
 
 
-@lru_cache(maxsize=512)  # one fetch asks for host, origin and wire form of the same URL
+@lru_cache(maxsize=2048)  # a run holds 500 pages, and asks often for the host of each
 def _split(url: str) -> _Parts:
     text = url.strip(_C0_AND_SPACE)
     for invisible in "\t\n\r":

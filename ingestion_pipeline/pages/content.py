@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 import time
-from collections.abc import ByteString, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import count
@@ -29,7 +29,6 @@ from ingestion_pipeline.work.errors import Permanent, Transient
 
 _NAME = re.compile(r"[0-9a-f]{64}")
 _LEVEL = 1  # of zstd: real pages shrink to 23 %; level 3 takes half again as long for one more
-_AT_ONCE, _AT_ONCE_BYTES = 32, 2_000_000  # bodies compressed by one call
 # Where objects are written first. ext4 takes ten times as long to make a file in a folder of which
 # it has made no other just now; to move one there takes nothing. `prune` looks into it, too.
 _NEW = "in"
@@ -76,11 +75,13 @@ class ContentStore:
         """
         names: list[list[str]] = []
         written: list[Written] = []
+        taken: set[str] = set()
         try:
-            for some in _by_some(groups):
-                named = [[_named(one) for one in group] for group in some]
-                names += [[name for name, _ in group] for group in named]
-                self._write_new_ones(named, written)
+            for group in groups:
+                named = [_named(one) for one in group]
+                names.append([name for name, _ in named])
+                if new := self._new_ones(named, taken):
+                    written.append(self._write(new))
             _put_in_place(written, self._disk(len(written)) if durably else None)
         except BaseException:
             for temporary, _ in written:
@@ -147,41 +148,30 @@ class ContentStore:
                     gone += 1
         return gone
 
-    def _write_new_ones(self, groups: Sequence[Sequence[Named]], written: list[Written]) -> None:
-        """Those that are not there are written, not yet synced nor in their places."""
-        new = self._new_ones(groups)
-        frames = self._compressed([b"".join([body for _, body in group]) for group in new])
-        for group, frame in zip(new, frames, strict=True):
-            data = frame if len(group) == 1 else packed_index(group) + frame
-            temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
-            try:
-                _write_new(temporary, data)
-            except FileNotFoundError:  # the first object of all
-                _private_folder(self._root / _NEW)
-                _write_new(temporary, data)
-            written.append((temporary, [self._path(name) for name, _ in group]))
+    def _new_ones(self, group: Sequence[Named], taken: set[str]) -> list[Named]:
+        """What is not on disk, nor among those that this call has taken; now they are."""
+        new: list[Named] = []
+        for name, body in group:
+            if name not in taken and not _is_made_young(self._path(name)):
+                new.append((name, body))
+            taken.add(name)
+        return new
 
-    def _new_ones(self, groups: Sequence[Sequence[Named]]) -> list[list[Named]]:
-        """Of each group what is not on disk, each body once; groups of which nothing is left go."""
-        taken: set[str] = set()
-        found: list[list[Named]] = []
-        for group in groups:
-            new: list[Named] = []
-            for name, body in group:
-                if name not in taken and not _is_made_young(self._path(name)):
-                    new.append((name, body))
-                taken.add(name)
-            if new:
-                found.append(new)
-        return found
+    def _write(self, group: Sequence[Named]) -> Written:
+        """One file, not yet synced nor in its places.
 
-    def _compressed(self, bodies: Sequence[bytes]) -> list[bytes]:
-        """All at once: each call of its own hands the interpreter to the loop and waits for it."""
-        if not any(bodies):  # it takes no list without a byte
-            return [self._compressor().compress(body) for body in bodies]
-        sources: list[ByteString] = [*bodies]
-        found = self._compressor().multi_compress_to_buffer(sources)
-        return [found[place].tobytes() for place in range(len(found))]
+        Put together and compressed one by one: memory that was just let go is at hand, and new
+        memory costs as much as the compression.
+        """
+        frame = self._compressor().compress(b"".join([body for _, body in group]))
+        data = frame if len(group) == 1 else packed_index(group) + frame
+        temporary = f"{self._root}/{_NEW}/.{self._mark}-{next(self._numbers)}.tmp"
+        try:
+            _write_new(temporary, data)
+        except FileNotFoundError:  # the first object of all
+            _private_folder(self._root / _NEW)
+            _write_new(temporary, data)
+        return temporary, [self._path(name) for name, _ in group]
 
     def _disk(self, count: int) -> Sync:
         is_worth_it = count >= MANY and can_sync_all_at_once()
@@ -205,22 +195,6 @@ class ContentStore:
 
 def _named(one: bytes | Named) -> Named:
     return one if isinstance(one, tuple) else (hashlib.sha256(one).hexdigest(), one)
-
-
-def _by_some(
-    groups: Iterable[Sequence[bytes | Named]],
-) -> Iterator[list[Sequence[bytes | Named]]]:
-    """In the same order, so many at a time that they are worth a call and no burden to memory."""
-    some: list[Sequence[bytes | Named]] = []
-    size = 0
-    for group in groups:
-        some.append(group)
-        size += sum(len(one[1] if isinstance(one, tuple) else one) for one in group)
-        if len(some) == _AT_ONCE or size > _AT_ONCE_BYTES:
-            yield some
-            some, size = [], 0
-    if some:
-        yield some
 
 
 def _is_made_young(path: str) -> bool:

@@ -214,9 +214,10 @@ class CrawlSlice:
             self._open.pop(work.task.id, None)
             self._results.append(PageGone(task=work.task, why="its source is behind a wall"))
             return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PAUSE_SECONDS):
-                await self._is_quiet.wait()
+        if not self._is_quiet.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(PAUSE_SECONDS):
+                    await self._is_quiet.wait()
         wait = host.pacer.wait_seconds()
         started = time.monotonic()
         try:

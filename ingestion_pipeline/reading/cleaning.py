@@ -60,6 +60,7 @@ _INLINE_TAG = re.compile(
 _TAGS = re.compile(rb"<[a-z!?/][^>]*+>(?:\s*+<[a-z!?/][^>]*+>)*+")
 # Each begins with one character that is sure, and so with the quickest search that there is.
 _NO_BREAK = re.compile(b"&(?=n)nbsp;")
+_SPACES = re.compile(b"  +")
 _REFERENCE = re.compile(b"&(lt|gt|amp);")
 _REFERRED_TO = {b"lt": b"<", b"gt": b">", b"amp": b"&"}
 # `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
@@ -135,7 +136,7 @@ def utf8_text(html: str) -> bytes:
     if not is_printable_utf8(b"".join(lines)):
         return readable(_without_references(b"\n".join(parts)).decode()).encode()
     # Printable means that a space is the only white space: most lines need no second look.
-    single = [b" ".join(line.split()) if b"  " in line else line for line in lines]
+    single = [_SPACES.sub(b" ", line) if b"  " in line else line for line in lines]
     return _without_references(b"\n".join(single))
 
 

@@ -38,6 +38,7 @@ _KEPT_SCHEMES = ("mailto:", "tel:", "#")
 _SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
 _NO_BREAK = re.compile("&(?=n)nbsp;")  # the quickest search: for its first character alone
 _EMPTY_LINES = re.compile(b"\n{3,}")
+_UNTIDY = re.compile(b"\n(?:(?<= \n)|\n\n)")
 # As the parser serialises them: no `>` in an attribute, each value in quotation marks.
 _LINK_OR_IMAGE = re.compile(r"<(/?a|img)(?=[ >])([^>]*+)>")
 _LINK = re.compile(r'(<a(?: [^>]*?)??) href="([^"]*+)"([^>]*+)')
@@ -47,7 +48,6 @@ _PLAIN = re.compile(
 )
 _TITLE = re.compile(r' title="[^"]*+"')
 _ALT = re.compile(r' alt="([^"]*+)"')
-_FIRST_IMAGE = re.compile(r'(>[^<]*+)<img(?: [^>]*?)?? alt="([^"]*+)"[^>]*+>')
 # The converter sets these apart from what is beside them, and takes the slow way for a page that
 # has any. A box in a list is an item of it that is done, or not.
 _CONTROL = re.compile(
@@ -134,9 +134,10 @@ class _Prepared:
 
 def _described(html: str, *, is_in_link: bool = True) -> str:
     """Images in links as their descriptions; others are left to the converter, which skips them."""
-    first = _FIRST_IMAGE.match(html) if is_in_link else None
-    if first and html.find("<img", first.end()) < 0:  # most are the first in their link, and alone
-        return f"{first[1]}{first[2]}{html[first.end() :]}"
+    if is_in_link and html.startswith("><img ") and html.rfind("<img") == 1:
+        # Most are the first in their link, and alone. No attribute holds a bracket.
+        found = _ALT.search(html, 0, end := html.index(">", 1))
+        return f">{found[1]}{html[end + 1 :]}" if found else html
 
     def replaced(tag: re.Match[str]) -> str:
         nonlocal is_in_link
@@ -205,9 +206,11 @@ def _tidy(markdown: bytes) -> bytes:
     if not is_printable_utf8(markdown):
         lines = without_invisible(markdown.decode()).split("\n")
         markdown = "\n".join([line.rstrip() for line in lines]).encode()
-    elif b" \n" in markdown:
+    elif _UNTIDY.search(markdown):
         markdown = b"\n".join([line.rstrip() for line in markdown.split(b"\n")])
-    return _EMPTY_LINES.sub(b"\n\n", markdown) if b"\n\n\n" in markdown else markdown
+    else:
+        return markdown
+    return _EMPTY_LINES.sub(b"\n\n", markdown)
 
 
 @cache

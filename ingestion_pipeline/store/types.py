@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from decimal import Decimal
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from sqlalchemy import BigInteger, Column, DateTime, Dialect, Integer, Numeric, String
@@ -61,6 +61,7 @@ def aware(value: datetime) -> datetime:
     return value
 
 
+@lru_cache(maxsize=64)  # the rows of a statement are written at the same moment
 def utc_text(value: datetime) -> str:
     """The text SQLite keeps: always with microseconds and offset, so that order is time order."""
     return value.astimezone(UTC).isoformat(sep=" ", timespec="microseconds")
