@@ -39,8 +39,7 @@ class SnapshotArchive:
 
     def store(self, pages: Sequence[tuple[str, NewPage]], *, now: datetime) -> Sequence[KeptPage]:
         """Every form of every (source, page) is on disk; the answer is what `keep` takes."""
-        kept = store_pages(self._content, pages, now=now)
-        return [replace(one, run_id=self._run_id) for one in kept]
+        return store_pages(self._content, pages, now=now, run_id=self._run_id)
 
     def keep(
         self, connection: Connection, kept: Sequence[KeptPage], *, now: datetime

@@ -84,7 +84,11 @@ _COLUMNS: Mapping[str, TypeEngine[Any]] = {
 
 
 def store_pages(
-    content: ContentStore, pages: Sequence[tuple[str | None, NewPage]], *, now: datetime
+    content: ContentStore,
+    pages: Sequence[tuple[str | None, NewPage]],
+    *,
+    now: datetime,
+    run_id: str | None = None,
 ) -> list[KeptPage]:
     """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
     forms = [_forms(page) for _, page in pages]
@@ -96,7 +100,7 @@ def store_pages(
         for of_page, group in zip(forms, put, strict=True)
     ]
     return [
-        _stored(page, of_page, now=now, source_id=source_id)
+        _stored(page, of_page, now=now, source_id=source_id, run_id=run_id)
         for (source_id, page), of_page in zip(pages, names, strict=True)
     ]
 
@@ -109,11 +113,17 @@ def _forms(page: NewPage) -> tuple[bytes | Named | None, ...]:
 
 
 def _stored(
-    page: NewPage, names: Sequence[str | None], *, now: datetime, source_id: str | None
+    page: NewPage,
+    names: Sequence[str | None],
+    *,
+    now: datetime,
+    source_id: str | None,
+    run_id: str | None,
 ) -> KeptPage:
     body_hash, text_hash, markdown_hash, screenshot_hash = names
     return KeptPage(
         source_id=source_id,
+        run_id=run_id,
         url=page.url,
         final_url=page.final_url,
         canonical_url=page.canonical_url,
