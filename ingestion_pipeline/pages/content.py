@@ -161,7 +161,7 @@ class ContentStore:
         """One file, not yet synced nor in its places.
 
         Put together and compressed one by one: memory that was just let go is at hand, and new
-        memory costs as much as the compression.
+        memory costs half as much as the compression.
         """
         frame = self._compressor().compress(b"".join([body for _, body in group]))
         data = frame if len(group) == 1 else packed_index(group) + frame

@@ -210,14 +210,14 @@ class CrawlSlice:
         return wishes
 
     async def _visit(self, work: PageWork, host: Visited) -> None:
-        if work.source.id in self._walled:  # whoever put it up is not asked for the rest in hand
-            self._open.pop(work.task.id, None)
-            self._results.append(PageGone(task=work.task, why="its source is behind a wall"))
-            return
         if not self._is_quiet.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS):
                     await self._is_quiet.wait()
+        if work.source.id in self._walled:  # whoever put it up is not asked for the rest in hand
+            self._open.pop(work.task.id, None)
+            self._results.append(PageGone(task=work.task, why="its source is behind a wall"))
+            return
         wait = host.pacer.wait_seconds()
         started = time.monotonic()
         try:
