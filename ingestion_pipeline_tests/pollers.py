@@ -56,6 +56,9 @@ class GoingClock:
     def now(self, connection: Connection) -> datetime:
         return self._at + timedelta(seconds=time.monotonic() - self._started)
 
+    def latest(self, connection: Connection) -> datetime:
+        return self.now(connection)
+
     def advance(self, **units: float) -> None:
         self._at += timedelta(**units)
 

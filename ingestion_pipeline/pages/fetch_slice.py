@@ -242,7 +242,7 @@ class FetchSlice:
     ) -> tuple[PollCounts, Mapping[str, datetime]]:
         def write(connection: Connection) -> tuple[PollCounts, Mapping[str, datetime]]:
             now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, now)
+            free = next_allowed_at(left, self._shop.store, connection)
             written = write_results(
                 connection,
                 results,

@@ -270,9 +270,9 @@ class Pacer:
         ahead = (self.pace.burst - 1) * self.pace.delay_seconds
         return max(self._arrival - ahead - self._monotonic(), 0.0)
 
-    def next_allowed_at(self, now: datetime) -> datetime:
-        """The arrival time as wall time, for the host's row."""
-        return now + timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
+    def rest(self) -> timedelta:
+        """How long it is until the arrival time."""
+        return timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
 
 
 async def await_turn(pacer: Pacer, url: str, *, clock: SteadyClock) -> None:

@@ -21,6 +21,7 @@ from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pace, Pac
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.errors import Fatal, Resource, classify
 from ingestion_pipeline.work.worker import Worker
@@ -150,7 +151,7 @@ class LeasedHosts:
         mine = dict(self._borrowed) | dict(self.visited)  # copies, since this is another thread
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
-            next_allowed = next_allowed_at(mine, now)
+            next_allowed = next_allowed_at(mine, self._shop.store, connection)
             hosts.lock_hosts(connection, mine)
             self._keep_robots(connection, mine, now=now)
             wanted = hosts.renew_hosts(
@@ -184,7 +185,8 @@ class LeasedHosts:
 
         def act(connection: Connection) -> None:
             now = self._shop.store.clock.now(connection)
-            self.release(connection, left, next_allowed_at(left, now), now=now)
+            free = next_allowed_at(left, self._shop.store, connection)
+            self.release(connection, left, free, now=now)
 
         try:
             self._shop.store.write(act)
@@ -216,6 +218,14 @@ class LeasedHosts:
         return None
 
 
-def next_allowed_at(mine: Mapping[str, Visited], now: datetime) -> dict[str, datetime]:
-    """When each host may be asked next; to be said before anything that takes time after `now`."""
-    return {host: one.pacer.next_allowed_at(now) for host, one in mine.items()}
+def next_allowed_at(
+    mine: Mapping[str, Visited], store: Store, connection: Connection
+) -> dict[str, datetime]:
+    """When each host may be asked next by others: not a moment too early.
+
+    The time is asked for afterwards, since a process may be held up in between, and is the latest
+    that it can be: an answer that was on its way for long is old.
+    """
+    rests = {host: one.pacer.rest() for host, one in mine.items()}
+    latest = store.clock.latest(connection)
+    return {host: latest + rest for host, rest in rests.items()}

@@ -102,7 +102,7 @@ class PageWriter:
     ) -> Written:
         def write(connection: Connection) -> Written:
             now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, now)
+            free = next_allowed_at(left, self._shop.store, connection)
             counts, again_at = write_pages(
                 connection,
                 self._shop,

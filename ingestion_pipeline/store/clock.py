@@ -14,7 +14,11 @@ class Clock(Protocol):
     """Tells the time by which leases, due dates and histories are judged."""
 
     def now(self, connection: Connection) -> datetime:
-        """The present moment, in UTC."""
+        """The present moment, in UTC; or a little before it, while an answer was on its way."""
+        ...
+
+    def latest(self, connection: Connection) -> datetime:
+        """The present moment, or a little after it: for what must not be too early for others."""
         ...
 
 
@@ -27,6 +31,7 @@ class DatabaseClock:
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._monotonic = monotonic
         self._told: tuple[datetime, float] | None = None
+        self._on_its_way = timedelta()
 
     def now(self, connection: Connection) -> datetime:
         """The present moment, in UTC; on PostgreSQL it moves on inside a transaction too."""
@@ -37,9 +42,15 @@ class DatabaseClock:
             passed = self._monotonic() - heard_at
             if passed < ASKED_AGAIN_SECONDS:
                 return told + timedelta(seconds=passed)
+        asked_at = self._monotonic()
         told = connection.exec_driver_sql("SELECT clock_timestamp()").scalar_one().astimezone(UTC)
-        self._told = told, self._monotonic()  # after the answer: never ahead of the database
+        heard_at = self._monotonic()  # after the answer: never ahead of the database
+        self._told, self._on_its_way = (told, heard_at), timedelta(seconds=heard_at - asked_at)
         return told
+
+    def latest(self, connection: Connection) -> datetime:
+        """The same, never behind the database: as if the answer had been on its way all along."""
+        return self.now(connection) + self._on_its_way
 
 
 def wall_clock() -> datetime:
@@ -68,6 +79,10 @@ class FixedClock:
 
     def now(self, connection: Connection) -> datetime:  # noqa: ARG002 - the Clock protocol
         """The moment it was set to."""
+        return self.at
+
+    def latest(self, connection: Connection) -> datetime:  # noqa: ARG002 - the Clock protocol
+        """The same: it knows no delay."""
         return self.at
 
     def advance(self, **units: float) -> datetime:

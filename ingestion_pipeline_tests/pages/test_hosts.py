@@ -295,7 +295,7 @@ def test_a_bucket_is_handed_on_as_empty_as_it_was_left() -> None:
     pacer = hours.pacer(BUCKET)
     starts(pacer, hours, 10)
 
-    following = hours.pacer(BUCKET, pacer.next_allowed_at(NOON))
+    following = hours.pacer(BUCKET, NOON + pacer.rest())
 
     assert starts(following, hours, 2) == [0.2, 0.4]
 
@@ -316,7 +316,7 @@ def test_the_pause_of_one_host_row_is_told_to_the_next_run() -> None:
     pacer = hours.pacer(BUCKET)
     pacer.hold_off(20)
 
-    following = hours.pacer(BUCKET, pacer.next_allowed_at(NOON))
+    following = hours.pacer(BUCKET, NOON + pacer.rest())
 
     assert following.wait_seconds() == pytest.approx(20)
 

@@ -69,7 +69,8 @@ class Run:
     def _release(self, left: dict[str, Visited]) -> None:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
-            self.hosts.release(connection, left, next_allowed_at(left, now), now=now)
+            free = next_allowed_at(left, self._shop.store, connection)
+            self.hosts.release(connection, left, free, now=now)
 
 
 @asynccontextmanager

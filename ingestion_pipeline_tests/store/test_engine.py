@@ -74,3 +74,19 @@ def test_the_database_is_asked_for_the_time_once_a_second(database_url: str) -> 
 
     assert carried - first == timedelta(seconds=0.75)
     assert timedelta() < asked - first < timedelta(seconds=60)
+
+
+def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_it(
+    store: Store,
+) -> None:
+    """A host that wants 0.5 seconds was asked after 0.48: a run had waited 20 ms for the time."""
+    moments = iter([0.0, 0.25, 0.5])
+    clock = DatabaseClock(monotonic=lambda: next(moments))
+    with store.read() as connection:
+        told, latest = clock.now(connection), clock.latest(connection)
+        is_asked = connection.dialect.name == "postgresql"
+
+    if is_asked:
+        assert latest - told == timedelta(seconds=0.25 + 0.25)
+    else:
+        assert timedelta() <= latest - told < timedelta(seconds=1)

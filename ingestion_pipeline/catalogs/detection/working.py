@@ -265,7 +265,7 @@ class DetectionSlice:
     ) -> tuple[dict[str, int], list[datetime]]:
         def write(connection: Connection) -> tuple[dict[str, int], list[datetime]]:
             now = self._shop.store.clock.now(connection)
-            free = next_allowed_at(left, now)
+            free = next_allowed_at(left, self._shop.store, connection)
             written = write_results(
                 connection,
                 results,
