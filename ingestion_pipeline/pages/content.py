@@ -199,6 +199,8 @@ def _named(one: bytes | Named) -> Named:
 
 def _is_made_young(path: str) -> bool:
     """Whether the object is there; then `prune` leaves it alone for a while."""
+    if not os.access(path, os.F_OK):  # most are not: an answer costs less than an error
+        return False
     try:
         os.utime(path, follow_symlinks=False)
     except FileNotFoundError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,7 @@ from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, withou
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.transport import RawAnswer
+    from ingestion_pipeline.pages.transport import Exchange, RawAnswer
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
@@ -179,12 +179,18 @@ class HttpFetcher:
     async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
         self.requests += 1
         value = secret_of(request, url, self._secrets, now=now)
-        async with kept_from_errors(value), self._exchange(url, request, value) as raw:
+        with kept_from_errors(value):
+            return await self._exchanged(url, request, value, now)
+
+    async def _exchanged(
+        self, url: str, request: Request, secret: str | None, now: datetime
+    ) -> Answer | _Redirect:
+        async with self._exchange(url, request, secret) as raw:
             error = wall_by_headers(url, raw.headers) or verdict(
                 raw.status, raw.headers, url, now, self._limits.waits
             )
             if error is None:
-                return without_secret(await self._fetched(url, request, raw), value)
+                return without_secret(await self._fetched(url, request, raw), secret)
             if raw.status in MAY_BE_A_WALL:
                 error = await self._wall(url, raw) or error
             await _drain(raw)
@@ -194,9 +200,7 @@ class HttpFetcher:
             return _unchanged(request, raw.headers)
         raise error
 
-    def _exchange(
-        self, url: str, request: Request, secret: str | None
-    ) -> AbstractAsyncContextManager[RawAnswer, bool | None]:
+    def _exchange(self, url: str, request: Request, secret: str | None) -> Exchange:
         """A POST stays one where it is redirected: it asks a question and changes nothing."""
         url, headers = with_secret(url, self._headers(request), request.secret, secret)
         if request.body is None:

@@ -7,8 +7,8 @@ server repeats of it.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from html import escape
@@ -78,8 +78,8 @@ def with_secret(
             return f"{url}{mark}{quote(secret.name, safe='')}={quote(value, safe='')}", headers
 
 
-@asynccontextmanager
-async def kept_from_errors(value: str | None) -> AsyncGenerator[None, None]:
+@contextmanager
+def kept_from_errors(value: str | None) -> Generator[None, None, None]:
     """An error that would tell the value tells everything else."""
     try:
         yield

@@ -14,7 +14,7 @@ import socket
 import ssl
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -175,6 +175,9 @@ class RawAnswer:
     chunks: AsyncGenerator[bytes, None]
 
 
+Exchange = AbstractAsyncContextManager[RawAnswer, bool | None]
+
+
 class Connections:
     """Open connections by host, the longest unused closed first; failures leave as `WorkError`."""
 
@@ -192,25 +195,22 @@ class Connections:
         self._opened = opened
         self._transports: OrderedDict[str, HostTransport] = OrderedDict()
 
-    @asynccontextmanager
-    async def get(self, url: str, headers: Mapping[str, str]) -> AsyncGenerator[RawAnswer, None]:
+    def get(self, url: str, headers: Mapping[str, str]) -> Exchange:
         """Send one GET; the connection is closed on leaving unless the body was read to its end."""
-        async with self._exchange("GET", url, headers, None) as answer:
-            yield answer
+        return self._exchange("GET", url, headers, None)
 
-    @asynccontextmanager
-    async def post(
-        self, url: str, headers: Mapping[str, str], body: bytes
-    ) -> AsyncGenerator[RawAnswer, None]:
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Exchange:
         """Send one POST; the connection is closed on leaving as after `get`."""
-        async with self._exchange("POST", url, headers, body) as answer:
-            yield answer
+        return self._exchange("POST", url, headers, body)
 
     @asynccontextmanager
     async def _exchange(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
     ) -> AsyncGenerator[RawAnswer, None]:
-        async with self._transport(host_of(url)) as transport:
+        transport = self._transport(host_of(url))
+        transport.users += 1
+        try:
+            await self._close_surplus()
             with _classified(url):
                 response = await transport.send(method, url, headers, body)
             try:
@@ -218,17 +218,14 @@ class Connections:
                     yield RawAnswer(response.status, _headers(response), chunks)
             finally:
                 response.close()
-
-    @asynccontextmanager
-    async def _transport(self, host: str) -> AsyncGenerator[HostTransport, None]:
-        transport = self._transports.pop(host, None) or self._new_transport()
-        self._transports[host] = transport
-        transport.users += 1
-        try:
-            await self._close_surplus()
-            yield transport
         finally:
             transport.users -= 1
+
+    def _transport(self, host: str) -> HostTransport:
+        """The host's own, which was now used last."""
+        transport = self._transports.pop(host, None) or self._new_transport()
+        self._transports[host] = transport
+        return transport
 
     def _new_transport(self) -> HostTransport:
         return HostTransport(self._guard, self._tls, self._connect_seconds, self._opened)

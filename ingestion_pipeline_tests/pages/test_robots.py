@@ -175,7 +175,10 @@ def test_no_real_file_takes_50_milliseconds() -> None:
         read_robots(body).allows("b", HOST + "/x")
         return time.thread_time() - started
 
-    assert max(map(cpu_seconds, bodies)) < 0.05
+    def least(body: bytes) -> float:  # another process may slow this one down for a moment
+        return min(cpu_seconds(body) for _ in range(5))
+
+    assert max(map(least, bodies)) < 0.05
 
 
 @given(st.binary(max_size=200), st.text(max_size=20), st.text(max_size=40))
