@@ -64,8 +64,9 @@ class SamePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewPage:
-    """A page that says or links something new: `links` are canonical URLs in page order.
+    """A page that says or links something new.
 
+    `links` are canonical URLs in page order, those that nobody sees at the end.
     `body` is what is kept as the page: the served bytes, or the rendered DOM if `is_rendered`.
     `text` and `markdown` are UTF-8, as they are kept.
     """

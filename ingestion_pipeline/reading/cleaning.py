@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.markup import parse_html
@@ -25,10 +25,12 @@ _NO_TEXT = frozenset(
     {"script", "style", "template", "noscript", "svg", "canvas", "iframe", "object", "embed"}
     | {"audio", "video", "map", "noembed", "noframes", "xmp", "datalist", "dialog"}
 )
-# One walk for all of them: what a walk costs is the walk, not what it looks for.
-_MAY_BE_UNSEEN = ", ".join(
-    (*sorted(_NO_TEXT), "body [hidden]", "body [aria-hidden]", "body [style]")
-)
+_FEW = 30
+# One walk for all of them. Half of what it costs are the names, and most of these no page has.
+_OFTEN_THERE = ("script", "style", "noscript", "svg", "iframe")
+SELDOM_THERE = tuple(sorted(_NO_TEXT.difference(_OFTEN_THERE)))
+OFTEN_UNSEEN = ", ".join((*_OFTEN_THERE, "body [hidden]", "body [aria-hidden]", "body [style]"))
+MAY_BE_UNSEEN = ", ".join((OFTEN_UNSEEN, *SELDOM_THERE))
 
 _BLANKS = re.compile(r"\s+|!important")
 _HIDES = re.compile(
@@ -52,7 +54,7 @@ _ONE_CLASS_OR_ID = re.compile(r"[a-z0-9]*[.#]-?[A-Za-z_][\w-]*")
 _SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:static)")
 
 # Of what the parser serialises: there an attribute holds neither `<` nor `>`, nor does text.
-_COMMENT = re.compile("<!--.*?-->", re.DOTALL)
+_COMMENT = re.compile(b"!(?<=<!)--")  # the quickest search: for one character
 _INLINE_TAG = re.compile(
     rb"</?(?:a(?:bbr|cronym)?|b(?:d[io]|ig)?|c(?:ite|ode)|d(?:ata|el|fn)|em|font|i(?:ns)?|kbd|label"
     rb"|mark|nobr|q|s(?:amp|mall|pan|trike|trong|u[bp])?|t(?:ime|t)|u|var|wbr)(?=[ >])[^>]*+>"
@@ -60,11 +62,12 @@ _INLINE_TAG = re.compile(
 _TAGS = re.compile(rb"<[a-z!?/][^>]*+>(?:\s*+<[a-z!?/][^>]*+>)*+")
 # Each begins with one character that is sure, and so with the quickest search that there is.
 _NO_BREAK = re.compile(b"&(?=n)nbsp;")
-_SPACES = re.compile(b"  +")
 _REFERENCE = re.compile(b"&(lt|gt|amp);")
 _REFERRED_TO = {b"lt": b"<", b"gt": b">", b"amp": b"&"}
 # `<span>Posted</span><span>8 May</span>`: the gap is in the style. Single letters are an effect.
-_TOUCHING = re.compile(r"</span>(?<=\w\w</span>)(?=<(?:span|time|strong|a|b)\b)")
+_TOUCHING = b"</span><"
+_BEGINS_ANOTHER = re.compile(rb"(?:span|time|strong|a|b)\b")
+_ENDS_A_WORD = re.compile(r"\w\w")
 # Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
 # without width. The joiners of Persian words and of emoji stay.
 _INVISIBLE = re.compile(
@@ -89,17 +92,24 @@ def visible_tree(html: str) -> LexborHTMLParser:
     remove_unseen(tree)
     if not has_text(tree):
         tree = parse_html(html)
-        _remove([node for node in tree.css(", ".join(_NO_TEXT)) if _has_no_text(node)])
+        _remove(tree, [node for node in tree.css(", ".join(_NO_TEXT)) if _has_no_text(node)])
     return tree
 
 
-def remove_unseen(tree: LexborHTMLParser) -> None:
-    """Take out of the tree what no visitor sees."""
-    nodes = tree.css(_MAY_BE_UNSEEN)
+def remove_unseen(
+    tree: LexborHTMLParser, found: Sequence[LexborNode] | None = None
+) -> list[str | None]:
+    """Take out of the tree what no visitor sees; the addresses of the links in it, if not of more.
+
+    `found` is what `MAY_BE_UNSEEN` finds, if that was looked for already, or `OFTEN_UNSEEN` on a
+    page that has nothing else.
+    """
+    nodes = tree.css(MAY_BE_UNSEEN) if found is None else found
     by_style_sheet = _hiding_selectors([node for node in nodes if node.tag == "style"])
-    _remove([node for node in nodes if _has_no_text(node) or _is_hidden(node)])
+    hrefs = _remove(tree, [node for node in nodes if _has_no_text(node) or _is_hidden(node)])
     for selector in by_style_sheet:
-        _remove(tree.css(f"body {selector}"))
+        hrefs += _remove(tree, tree.css(f"body {selector}"))
+    return hrefs
 
 
 def has_text(tree: LexborHTMLParser) -> bool:
@@ -109,35 +119,35 @@ def has_text(tree: LexborHTMLParser) -> bool:
 
 def visible_text(tree: LexborHTMLParser) -> str:
     """The text of a tree that was cleaned, one line for each block."""
-    return body_text(body_html(tree))
+    return utf8_text(body_html(tree)).decode()
 
 
 def fragment_text(html: str) -> str:
     """The text of a piece of a cleaned tree, one line for each block."""
-    return body_text(_apart(html))
+    return utf8_text(_apart(html.encode())).decode()
 
 
-def body_html(tree: LexborHTMLParser) -> str:
-    """The body as HTML without comments, words kept apart that only a style sheet keeps apart."""
-    return _apart((tree.body.html if tree.body is not None else None) or "")
+def body_html(tree: LexborHTMLParser) -> bytes:
+    """The body as HTML without comments, words kept apart that only a style sheet keeps apart.
+
+    In UTF-8, in which patterns are quicker, and in which its text is hashed and kept.
+    """
+    html = tree.body.html if tree.body is not None else None
+    return _apart((html or "").encode())
 
 
-def body_text(html: str) -> str:
+def utf8_text(html: bytes) -> bytes:
     """The text of what `body_html` gave, one line for each block."""
-    return utf8_text(html).decode()
-
-
-def utf8_text(html: str) -> bytes:
-    """The same as UTF-8, in which patterns are quicker, and which is hashed and kept."""
     # A line end in the markup is a blank, and so are the common ones that are no space.
-    one_line = html.encode().replace(b"\n", b" ").replace(b"\t", b" ")
+    one_line = html.replace(b"\n", b" ").replace(b"\t", b" ")
     parts = _TAGS.split(_INLINE_TAG.sub(b"", _NO_BREAK.sub(b" ", one_line)))
-    lines = [line for line in map(bytes.strip, parts) if line]
-    if not is_printable_utf8(b"".join(lines)):
+    text = b"\n".join([line for line in map(bytes.strip, parts) if line])
+    if not is_printable_utf8(text):
         return readable(_without_references(b"\n".join(parts)).decode()).encode()
-    # Printable means that a space is the only white space: most lines need no second look.
-    single = [_SPACES.sub(b" ", line) if b"  " in line else line for line in lines]
-    return _without_references(b"\n".join(single))
+    # Printable means that a space is the only white space; no line begins or ends with one.
+    pieces = text.split(b"  ")
+    single = b" ".join([kept for piece in pieces if (kept := piece.lstrip(b" "))])
+    return _without_references(single)
 
 
 def _without_references(text: bytes) -> bytes:
@@ -145,10 +155,36 @@ def _without_references(text: bytes) -> bytes:
     return _REFERENCE.sub(lambda found: _REFERRED_TO[found[1]], text)
 
 
-def _apart(html: str) -> str:
-    if "<!--" in html:
-        html = _COMMENT.sub("", html)
-    return _TOUCHING.sub("</span> ", html) if "</span><" in html else html
+def _apart(html: bytes) -> bytes:
+    first, *others = (html := _without_comments(html)).split(_TOUCHING)
+    if not others:
+        return html
+    pieces = [first]
+    for before, after in pairwise([first, *others]):
+        are_two = _BEGINS_ANOTHER.match(after) and _ENDS_A_WORD.search(_end(before))
+        pieces += (b"</span> <" if are_two else _TOUCHING, after)
+    return b"".join(pieces)
+
+
+def _without_comments(html: bytes) -> bytes:
+    """The HTML without comments; `<p <!-- note -->` has none, but attributes of odd names."""
+    kept: list[bytes] = []
+    copied = 0
+    for found in _COMMENT.finditer(html):
+        start = found.start() - 1
+        is_in_a_tag = html.rfind(b"<", copied, start) > html.rfind(b">", copied, start)
+        if start < copied or is_in_a_tag:  # or inside of the last comment
+            continue
+        if (end := html.find(b"-->", found.end())) < 0:  # plain text: the parser ends the others
+            break
+        kept.append(html[copied:start])
+        copied = end + len(b"-->")
+    return b"".join([*kept, html[copied:]]) if kept else html
+
+
+def _end(html: bytes) -> str:
+    """The last two characters; they have four bytes at the most."""
+    return html[-8:].decode("utf-8", "ignore")[-2:]
 
 
 def readable(text: str) -> str:
@@ -210,9 +246,21 @@ def _is_hidden(node: LexborNode) -> bool:
     return is_hidden or (said.get("aria-hidden") or "").lower() == "true"
 
 
-def _remove(nodes: Iterable[LexborNode]) -> None:
-    for node in nodes:
+def _may_hold_elements(node: LexborNode) -> bool:
+    """Most scripts and styles hold one text; in a formula they may hold anything."""
+    first = node.first_child
+    return first is not None and not (first.is_text_node and first.next is None)
+
+
+def _remove(tree: LexborHTMLParser, nodes: Sequence[LexborNode]) -> list[str | None]:
+    """Out of the tree; the addresses of the links that went with them."""
+    within = [node for node in nodes if node.tag == "a" or _may_hold_elements(node)]
+    # One look at all of the page takes as long as a look at each of some thirty icons.
+    looked_at = within if len(within) <= _FEW else [tree]
+    hrefs = [link.attrs.get("href") for place in looked_at for link in place.css("a[href]")]
+    for node in reversed(nodes):  # what is inside goes first: no node goes twice
         node.decompose()
+    return hrefs
 
 
 def _hiding_selectors(styles: Iterable[LexborNode]) -> Sequence[str]:

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from string import ascii_letters, digits
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
@@ -18,7 +17,7 @@ from ingestion_pipeline.urls import (
 )
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser, LexborNode
+    from selectolax.lexbor import LexborHTMLParser
 
 LEADS_ON = "a[href], area[href]"
 _C0_AND_SPACE = "".join(map(chr, range(33)))
@@ -30,11 +29,7 @@ _PLAIN = re.compile(
     r"(https?://[^/?#\\]++)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
 )
 
-REMEMBERED_CHARACTERS = 200
-# Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
 _WHOLE = re.compile(r"https?://[^/?#\\\s]")
-_AFTER_ROOT = frozenset({"", *ascii_letters, *digits, *"_.~%?-"})
-OF_FOLDER = re.compile(r"[\w.-][^:\s]*+")
 _ROOTED = re.compile(  # the same as most pages write it
     r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
     re.ASCII,
@@ -44,7 +39,7 @@ _ROOTED = re.compile(  # the same as most pages write it
 _BESIDE = re.compile(
     r"((?:\.\./)*+)([\w~-][\w~.-]*+(?:/[\w~-][\w~.-]*+)*+/?+(?:\?[\w~=&.-]++)?+)", re.ASCII
 )
-_PLAIN_BASE = re.compile(r"(https?://[\w.:-]++)((?:/[\w~-][\w~.-]*+)*+)/[\w~.-]*+", re.ASCII)
+_PLAIN_BASE = re.compile(r"(https?://[\w.:-]++)((?:/[\w~-][\w~.-]*+(?=/))*+)/[\w~.-]*+", re.ASCII)
 
 
 def absolute_link(base: str | None, link: str | None) -> str | None:
@@ -62,7 +57,8 @@ def linked_page(base: str | None, link: str | None) -> str | None:
     link = (link or "").partition("#")[0].strip(_C0_AND_SPACE)
     if not link or len(link) > MAX_URL_CHARS:
         return None
-    link = _LINE_ENDS_AND_TABS.sub("", link)
+    if not link.isprintable():
+        link = _LINE_ENDS_AND_TABS.sub("", link)
     # These two are most of all links; brackets and odd letters may make a host that is none.
     if link.startswith(("https://", "http://")) and link.isascii() and "[" not in link:
         return link
@@ -130,37 +126,6 @@ def links_from(tree: LexborHTMLParser, base: str | None) -> dict[str, str]:
     return links
 
 
-def canonical_links(nodes: Iterable[LexborNode], base: str | None) -> tuple[str, ...]:
-    """The canonical URLs of `links_from`, for one who goes from page to page of a site.
-
-    `nodes` are what `LEADS_ON` finds. What a link leads to is remembered: the pages of a site have
-    most of their links in common.
-    """
-    # A place on a page is the same page: cut here, it is remembered once.
-    hrefs = dict.fromkeys([(node.attrs.get("href") or "").partition("#")[0] for node in nodes])
-    origin, folder = f"{origin_of(base)}/".lstrip("/"), folder_of(base or "")
-    found: dict[str | None, None] = {}
-    for href in hrefs:
-        if not href or len(href) > REMEMBERED_CHARACTERS:
-            found[_led_to.__wrapped__(base, href)] = None
-        elif href[0] == "/" and origin and href[1:2] in _AFTER_ROOT:
-            found[_led_to(origin, href)] = None
-        elif href[0] == "h" and _WHOLE.match(href):
-            found[_led_to(None, href)] = None
-        elif folder and not href.startswith("..") and OF_FOLDER.fullmatch(href):
-            found[_led_to(folder, href)] = None
-        else:
-            found[_led_to.__wrapped__(base, href)] = None
-    found.pop(None, None)
-    return tuple(filter(None, found))
-
-
-@lru_cache(maxsize=8_192)  # of at most 200 characters each: some megabytes
-def _led_to(base: str | None, href: str | None) -> str | None:
-    address = linked_page(base, href)
-    return canonical_or_none(address) if address else None
-
-
 def folder_of(base: str) -> str:
     """All of the address that tells where a relative path leads to; nothing if that is not sure."""
     has_path = "?" not in base and base.count("/") > 2  # noqa: PLR2004 - two are before the host
@@ -200,12 +165,12 @@ def _name(pair: tuple[str, str]) -> str:
 
 
 def _resolved(base: str, link: str) -> str | None:
-    if (scheme := _SCHEME.match(link)) and scheme[0].lower() not in {"http:", "https:"}:
-        return None
     if (beside := _BESIDE.fullmatch(link)) and (plain := _PLAIN_BASE.fullmatch(base)):
         folders = plain[2].split("/")
         up = len(beside[1]) // len("../")
         return "/".join([plain[1], *folders[1 : max(len(folders) - up, 1)], beside[2]])
+    if (scheme := _SCHEME.match(link)) and scheme[0].lower() not in {"http:", "https:"}:
+        return None
     try:
         # What is whole is so on every page, also on one whose own address is none.
         address = urljoin(link if _WHOLE.match(link) else base, link.replace("\\", "/"))

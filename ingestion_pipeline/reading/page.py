@@ -20,6 +20,7 @@ from ingestion_pipeline.reading.head import (
     refresh_of,
     title_of,
 )
+from ingestion_pipeline.reading.linked_html import LinkedHtml
 from ingestion_pipeline.reading.links import base_of, page_links
 from ingestion_pipeline.reading.markdown import to_markdown, utf8_markdown
 from ingestion_pipeline.reading.markup import parse_html
@@ -57,7 +58,8 @@ def read_page(html: str, *, url: str | None = None) -> Page:
         body = body_html(tree)
         utf8 = utf8_text(body)
         text = utf8.decode()
-        markdown = utf8_markdown(body, text=utf8, base=base_of(tree, url)).decode()
+        linked = LinkedHtml(body, base_of(tree, url))
+        markdown = utf8_markdown(linked, text=utf8).decode()
     else:
         text, markdown = cleaned_text(html), to_markdown(html, url=url)
     return Page(

@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from ingestion_pipeline.reading.cleaning import (
+    MAY_BE_UNSEEN,
+    OFTEN_UNSEEN,
+    SELDOM_THERE,
     body_html,
     remove_unseen,
     utf8_text,
     visible_tree,
 )
 from ingestion_pipeline.reading.head import SAYS_THE_WAY, Way, way_in
-from ingestion_pipeline.reading.links import LEADS_ON, canonical_links
+from ingestion_pipeline.reading.linked_html import LinkedHtml
+from ingestion_pipeline.reading.links import links_from
 from ingestion_pipeline.reading.markdown import utf8_markdown
 from ingestion_pipeline.reading.markup import parse_html
 
 if TYPE_CHECKING:
-    from selectolax.lexbor import LexborHTMLParser, LexborNode
+    from selectolax.lexbor import LexborHTMLParser
 
-_SAYS_WHERE = f"{SAYS_THE_WAY}, {LEADS_ON}"
+# Links are read from the HTML that the parser writes, where they are found in a third of the time;
+# but for those of maps, and on a page that ends in plain text.
+_OFTEN = f"{OFTEN_UNSEEN}, {SAYS_THE_WAY}"
+_ALL = f"{MAY_BE_UNSEEN}, {SAYS_THE_WAY}, area[href], plaintext"
+_SELDOM = "|".join((*SELDOM_THERE, "area", "plaintext"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisiblePage:
-    """`links` are canonical URLs in page order; `tree` and `body` are without what nobody sees.
+    """`tree` and `body` are without what nobody sees; `utf8` is the text as it is hashed and kept.
 
-    `utf8` is the text as it is hashed and kept.
+    `links` are canonical URLs in page order, those that nobody sees at the end.
     """
 
     html: str
     way: Way
     links: tuple[str, ...]
-    body: str
+    body: LinkedHtml
     utf8: bytes
     tree: LexborHTMLParser
 
@@ -43,7 +53,7 @@ class VisiblePage:
 
     def utf8_markdown(self) -> bytes:
         """The page as Markdown, as it is kept."""
-        return utf8_markdown(self.body, text=self.utf8, base=self.way.base)
+        return utf8_markdown(self.body, text=self.utf8)
 
 
 def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePage:
@@ -55,21 +65,34 @@ def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePa
         Permanent: the page is a bomb (see `parse_html`).
     """
     tree = parse_html(html, utf8=utf8)
-    way, links = _where(tree, url)
-    remove_unseen(tree)
+    found = tree.css(_ALL if utf8 is None or _seldom().search(utf8) else _OFTEN)
+    way = way_in(found, url)
+    others = [node.attrs.get("href") for node in found if node.tag == "area"]
+    is_read_from_html = all(node.tag != "plaintext" for node in found)
+    others += remove_unseen(tree, found)
     body = body_html(tree)
     if not (text := utf8_text(body)):  # all is hidden, or there is none: worth a second parse
         tree = visible_tree(html)
         body = body_html(tree)
         text = utf8_text(body)
-    return VisiblePage(html=html, way=way, links=links, body=body, utf8=text, tree=tree)
+        is_read_from_html = False
+    linked = LinkedHtml(body, way.base)
+    return VisiblePage(
+        html=html,
+        way=way,
+        links=linked.pages(others) if is_read_from_html else _all_links(html, way.base),
+        body=linked,
+        utf8=text,
+        tree=tree,
+    )
 
 
-def _where(tree: LexborHTMLParser, url: str) -> tuple[Way, tuple[str, ...]]:
-    """What the page says of its own address, and where it leads to: from one walk."""
-    links: list[LexborNode] = []
-    others: list[LexborNode] = []
-    for node in tree.css(_SAYS_WHERE):
-        (links if node.tag in {"a", "area"} else others).append(node)
-    way = way_in(others, url)
-    return way, canonical_links(links, way.base)
+@cache
+def _seldom() -> Any:  # noqa: ANN401 - re2 has no types
+    """Finds the tags in HTML that only the longer look would find in its tree."""
+    re2: Any = import_module("re2")
+    return re2.compile(f"(?i)<(?:{_SELDOM})".encode())
+
+
+def _all_links(html: str, base: str | None) -> tuple[str, ...]:
+    return tuple(links_from(parse_html(html), base))

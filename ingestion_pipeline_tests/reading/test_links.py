@@ -10,11 +10,9 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading.links import (
-    LEADS_ON,
     absolute_link,
     absolute_links,
     base_of,
-    canonical_links,
     canonical_or_none,
     linked_page,
     links_from,
@@ -175,28 +173,6 @@ def test_no_link_raises(link: str, base: str | None) -> None:
     found = absolute_link(base, link)
 
     assert found is None or found.lower().startswith(("http://", "https://"))
-
-
-WORDS = "/ // .. . a b.html ? # ; = : http: https:// c.test mailto: \\ %20 é [ utm_x=1 & B"
-PIECES = st.sampled_from([*WORDS.split(" "), " ", "\n", "\t"])
-PLACES = "x/y.html x/y?q=/z/ x;p/y x/../y/z"
-FROM = st.sampled_from(
-    [
-        *(f"http://a.test/{place}" for place in PLACES.split(" ")),
-        *("https://A.test:443/x/", "http://a.test", "http://[", None),
-    ]
-)
-
-
-@given(st.lists(st.lists(PIECES, max_size=5).map("".join), max_size=8), FROM, FROM)
-def test_a_remembered_link_leads_where_it_would_lead_from_this_page(
-    hrefs: list[str], base: str | None, other: str | None
-) -> None:
-    tree = parse_html("".join(f'<a href="{escape(href)}">x</a>' for href in hrefs))
-    nodes = tree.css(LEADS_ON)
-    canonical_links(nodes, other)  # another page of the site, or of its folder, has them as well
-
-    assert canonical_links(nodes, base) == tuple(links_from(tree, base))
 
 
 STEPS = st.lists(

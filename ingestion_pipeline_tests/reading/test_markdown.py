@@ -9,8 +9,9 @@ from html_to_markdown._html_to_markdown import convert
 
 from ingestion_pipeline.reading import cleaned_text, decode, to_markdown
 from ingestion_pipeline.reading.cleaning import body_html, visible_tree
+from ingestion_pipeline.reading.linked_html import LinkedHtml
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION, _options, _Prepared, _slow
+from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION, _options, _prepared, _slow
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
 
 URL = "https://a.test/shop/list?page=1"
@@ -157,7 +158,7 @@ def pages() -> list[Path]:
 def test_the_quick_way_says_what_the_slow_way_says_of_every_sample() -> None:
     different: list[str] = []
     for path in pages():
-        html = _Prepared(URL).html(body_html(visible_tree(decode(path.read_bytes()))))
+        html = _prepared(LinkedHtml(body_html(visible_tree(decode(path.read_bytes()))), URL))
         quick, slow = (convert(html, options()).content or "" for options in (_options, _slow))
         if "".join(re.findall(r"\w+", quick)) != "".join(re.findall(r"\w+", slow)):
             different.append(path.name)
