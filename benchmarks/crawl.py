@@ -21,12 +21,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from uuid import uuid4
 
 from benchmarks.crawlers.job import LOOPBACK, Crawled, Job, as_argument
 from benchmarks.database import Database
+from benchmarks.disk import dearest_file, kept_folder, wait_for_quiet
 from benchmarks.environments import NoEnvironment, python_with
 from benchmarks.figure import Cost, Figure, Flat, Skipped, middle
 
@@ -42,6 +44,7 @@ class Sizes:
     hosts: int = 10
     rounds: int = 3
     small_pages: tuple[int, ...] = (2_000, 20_000)
+    patience_seconds: float = 300.0  # for a disk that others have just deleted much from
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,15 +133,15 @@ def _against(
     if not able:
         return
     crawled: dict[Crawler, list[Crawled]] = {crawler: [] for crawler in (OURS, *able)}
-    # What a crawler wrote stays until all are done: before ext4 makes a file, it looks at all that
-    # were deleted within five seconds, and whoever came next would pay for it.
-    with site(pages=pages, hosts=sizes.hosts) as port, tempfile.TemporaryDirectory() as kept:
+    cost = partial(dearest_file, kept_folder())
+    wait_for_quiet(cost, patience_seconds=sizes.patience_seconds)
+    with site(pages=pages, hosts=sizes.hosts) as port:
         for _ in range(sizes.rounds):
             # Before and after each peer: a slow one has the machine's quick minutes and its slow
             # ones, a quick one only some of them.
             for crawler in [one for peer in able for one in (OURS, peer)] + [OURS]:
                 where = database if crawler is OURS else None
-                once = run(crawler, port, pages, sizes.hosts, where, markdown=markdown, kept=kept)
+                once = run(crawler, port, pages, sizes.hosts, where, markdown=markdown)
                 crawled[crawler].append(once)
     check_links(crawled)
     costs = {crawler: middle([_cost(one) for one in times]) for crawler, times in crawled.items()}
@@ -170,32 +173,24 @@ def run(
     database: Database | None = None,
     *,
     markdown: bool = False,
-    kept: str | None = None,
 ) -> Crawled:
     """What the crawler says of the whole site, once the site has confirmed it.
 
     With a database the crawler gets an empty one of its kind, and its server's CPU time counts.
-    What it wrote is in a folder of `kept` afterwards, or gone.
     """
-    with tempfile.TemporaryDirectory() if kept is None else _folder_in(kept) as folder:
-        job = Job(
-            port=port,
-            pages=pages,
-            hosts=hosts,
-            folder=Path(folder),
-            is_with_markdown=markdown,
-            database=_another(database),
-            server_pid=database.meter.server_pid if database else None,
-        )
-        crawled = _crawled(crawler, job)
+    job = Job(
+        port=port,
+        pages=pages,
+        hosts=hosts,
+        folder=Path(tempfile.mkdtemp(dir=kept_folder())),
+        is_with_markdown=markdown,
+        database=_another(database),
+        server_pid=database.meter.server_pid if database else None,
+    )
+    crawled = _crawled(crawler, job)
     check_whole(crawler, crawled, _served(port), pages)
     _tell(crawler, crawled)
     return crawled
-
-
-@contextmanager
-def _folder_in(kept: str) -> Iterator[str]:
-    yield tempfile.mkdtemp(dir=kept)
 
 
 def _another(database: Database | None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from html import unescape
+from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import pytest
@@ -12,6 +13,7 @@ from benchmarks import crawl
 from benchmarks.crawlers.job import host_name, without_tracking
 from benchmarks.crawlers.pages import Site, path_of
 from benchmarks.database import sqlite
+from benchmarks.disk import FILES, PLACES, dearest_file, wait_for_quiet
 from benchmarks.environments import NoEnvironment
 from benchmarks.figure import Skipped
 
@@ -80,12 +82,44 @@ def test_ours_crawls_the_whole_site_and_finds_the_same_links_with_markdown() -> 
 
 @pytest.mark.slow
 def test_each_peer_is_measured_or_says_how_to_get_it() -> None:
-    sizes = crawl.Sizes(pages=20, pages_with_markdown=0, hosts=2, rounds=1, small_pages=())
+    sizes = crawl.Sizes(
+        pages=20, pages_with_markdown=0, hosts=2, rounds=1, small_pages=(), patience_seconds=0
+    )
     with sqlite() as database:
         lines = list(crawl.measure(database, sizes))
 
     assert len(lines) == len(crawl.PEERS)
     assert all("[bench]" in line.reason for line in lines if isinstance(line, Skipped))
+
+
+def test_a_disk_is_waited_for_until_a_file_is_cheap(capsys: pytest.CaptureFixture[str]) -> None:
+    costs = iter([0.0008, 0.0004, 0.00003])
+    pauses: list[float] = []
+
+    assert wait_for_quiet(costs.__next__, patience_seconds=60, pause=pauses.append)
+
+    assert pauses == [5, 5]
+    assert capsys.readouterr().err.splitlines() == [
+        "  waiting for the disk: 0.80 ms of CPU a file",
+        "  waiting for the disk: 0.40 ms of CPU a file",
+    ]
+
+
+def test_a_disk_is_waited_for_no_longer_than_patience_lasts(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pauses: list[float] = []
+
+    assert not wait_for_quiet(lambda: 0.0008, patience_seconds=10, pause=pauses.append)
+
+    assert pauses == [5, 5]
+    assert "the disk is not quiet: 0.80 ms" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_price_of_a_file_is_that_of_files_that_were_made(tmp_path: Path) -> None:
+    assert dearest_file(tmp_path) > 0
+
+    assert sum(1 for path in tmp_path.rglob("*") if path.is_file()) == PLACES * FILES
 
 
 def test_a_peer_without_its_library_says_so() -> None:
