@@ -6,6 +6,7 @@ import gc
 import ipaddress
 import os
 import shutil
+import signal
 import socket
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -39,6 +40,15 @@ LONGEST = (
     "work/test_races.py",
     "test_the_whole_way.py",
 )
+
+
+def pytest_configure() -> None:
+    """Ctrl-C is heard by what the tests start, however they themselves were started.
+
+    What a shell puts into the background ignores it, and so do its children; Dagster does to TERM
+    whatever is done to Ctrl-C, so that nothing could be told to stop.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -71,11 +71,11 @@ def test_no_bytes_raise_and_no_text_is_unfit_for_a_database(
     ids=["one-line", "no-text", "open-quotes", "equals"],
 )
 def test_hostile_bodies_are_decoded_at_once(body: bytes) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
 
     decode(body)
 
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 @pytest.mark.parametrize(

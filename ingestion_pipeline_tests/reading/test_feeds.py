@@ -119,13 +119,13 @@ def test_a_body_that_is_the_path_of_a_feed_is_not_followed(tmp_path: Path) -> No
     ],
 )
 def test_a_document_type_is_refused_at_once(text: str, encoding: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
 
     with pytest.raises(Permanent) as failure:
         read_feed(text.encode(encoding))
 
     assert failure.value.code == "xml_entity"
-    assert time.perf_counter() - started < 0.1
+    assert time.thread_time() - started < 0.1
 
 
 def test_a_document_type_inside_a_text_is_only_text() -> None:

@@ -138,12 +138,12 @@ def test_a_number_is_written_without_exponent_or_trailing_zeros(number: str, tex
     ids=["digits", "dots", "letters", "tags", "spaces"],
 )
 def test_a_hostile_label_costs_no_time(label: str) -> None:
-    started = time.perf_counter()
+    started = time.thread_time()
 
     for _ in range(10):
         chapter_number(label, label)
 
-    assert time.perf_counter() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def test_the_cap_never_cuts_a_number_in_two() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from decimal import Decimal
+from threading import Event
 
 import pytest
 
@@ -161,8 +162,10 @@ def test_ten_megabytes_are_refused_and_counted_as_paid(store: Store, settings: S
 def test_a_server_that_never_answers_is_left_at_the_deadline(
     store: Store, settings: Settings
 ) -> None:
+    is_left = Event()
+
     def late(_: Asked) -> Said:
-        time.sleep(1.2)
+        is_left.wait(20)
         return Say(text="late")
 
     led = {"INGESTION_WEBSITE__ANSWER_SECONDS": "0.6"}
@@ -171,10 +174,11 @@ def test_a_server_that_never_answers_is_left_at_the_deadline(
         began = time.monotonic()
         (reply,) = ask(store, warm, ("one", "Who?"))
         took = time.monotonic() - began
+        is_left.set()
 
     assert isinstance(reply, NoReply)
     assert reply.code == "timeout"
-    assert took < 1.1
+    assert took < 10
 
 
 def test_a_server_that_is_not_there_costs_nothing(store: Store, settings: Settings) -> None:
