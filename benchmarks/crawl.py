@@ -1,8 +1,9 @@
 """2,000 pages of ten hosts on loopback, each about 43 KB with 110 links: fetch, store and links.
 
 Peers: Scrapy with its LinkExtractor, and aiohttp + selectolax in a bare loop that also hashes,
-compresses and writes each body; with Markdown, Crawl4AI over plain HTTP. Each crawler is a process
-of its own, whose CPU time counts from when its libraries are imported; the site's does not count.
+compresses and writes each body; with Markdown, Crawl4AI over plain HTTP, which keeps its pages by
+its own cache, and for comparison the same without keeping any. Each crawler is a process of its
+own, whose CPU time counts from when its libraries are imported; the site's does not count.
 All of them go by the same names and links, one request a host at a time, without delay; ours alone
 asks each host for robots.txt, once. The site's own tally says whether each page was fetched, and
 once. Each single run is told on stderr at once.
@@ -20,7 +21,7 @@ import tempfile
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,6 +92,10 @@ PEERS = (
 CRAWL4AI = Crawler(
     name="Crawl4AI over HTTP", module="crawl4ai_peer", environment="crawl4ai==0.9.5", bar=8.0
 )
+WITH_MARKDOWN = (
+    CRAWL4AI,
+    replace(CRAWL4AI, name="Crawl4AI, nothing kept", option="unkept", bar=None),
+)
 
 
 def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure | Flat | Skipped]:
@@ -102,7 +107,7 @@ def measure(database: Database, sizes: Sizes | None = None) -> Iterator[Figure |
     yield from _against(PEERS, sizes, database, pages=sizes.pages)
     if sizes.pages_with_markdown:
         pages = sizes.pages_with_markdown
-        yield from _against((CRAWL4AI,), sizes, database, pages=pages, markdown=True)
+        yield from _against(WITH_MARKDOWN, sizes, database, pages=pages, markdown=True)
     if sizes.small_pages:
         peaks = {pages: peak_bytes(pages, sizes.hosts) for pages in sizes.small_pages}
         yield Flat(claim="memory of the crawl, small pages", database=database.name, peaks=peaks)

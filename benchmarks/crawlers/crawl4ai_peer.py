@@ -1,7 +1,8 @@
-"""`python -m benchmarks.crawlers.crawl4ai_peer JOB`: Crawl4AI without a browser, with its Markdown.
+"""`python -m benchmarks.crawlers.crawl4ai_peer JOB [unkept]`: Crawl4AI without a browser.
 
-Its HTTP strategy, its cache off, one `arun` a page from the same loop as ours: its dispatcher,
-which watches the machine's memory, is left out in its favour. It stores nothing.
+Its HTTP strategy with its Markdown, one `arun` a page from the loop of the other peers: its
+dispatcher, which watches the machine's memory, is left out in its favour. What it makes of a page
+it keeps by its own cache, which is written and never read; with `unkept` it keeps nothing.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ class SiteStrategy(AsyncHTTPCrawlerStrategy):
             )
 
 
-async def crawl4ai(job: Job) -> Seen:
+async def crawl4ai(job: Job, *, is_kept: bool) -> Seen:
     """Each page is fetched, cleaned and made into Markdown, with its links beside it."""
-    config = CrawlerRunConfig(cache_mode=CacheMode.BYPASS, verbose=False)
+    cache = CacheMode.WRITE_ONLY if is_kept else CacheMode.BYPASS
+    config = CrawlerRunConfig(cache_mode=cache, verbose=False)
     crawler = AsyncWebCrawler(
         crawler_strategy=SiteStrategy(job), config=BrowserConfig(verbose=False)
     )
@@ -60,8 +62,12 @@ async def crawl4ai(job: Job) -> Seen:
             hrefs = {link["href"] for link in found}
             return {without_tracking(href) for href in hrefs if href.startswith("http")}
 
-        return await crawl(job, visit)
+        seen = await crawl(job, visit)
+    kept = sum(1 for _ in job.folder.rglob("markdown_content/*"))
+    if kept != (seen.pages if is_kept else 0):  # it only logs what it could not keep
+        raise RuntimeError(f"Crawl4AI kept {kept} of {seen.pages} pages")
+    return seen
 
 
 if __name__ == "__main__":
-    main(lambda job: asyncio.run(crawl4ai(job)))
+    main(lambda job: asyncio.run(crawl4ai(job, is_kept="unkept" not in sys.argv)))
