@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.entities.declared import ENTITIES, bad_reading
 from ingestion_pipeline.catalogs.operating.replay import revive_page, revive_reading
-from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, recipe_of
+from ingestion_pipeline.catalogs.recipes.recipe import config_problems
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.companies.boards.system import BoardSystem
@@ -142,11 +142,7 @@ _CONFIGURES: dict[Kind, Callable[[Definition], None]] = {
 
 def _catalog_problems(config: Mapping[str, Any], entities: Path | None) -> Iterable[str]:
     """What is wrong with a catalogue's recipe and entity; without a recipe, one is detected."""
-    if config.get("recipe") is not None:
-        try:
-            recipe_of(config)
-        except BadRecipe as error:
-            yield from error.problems
+    yield from config_problems(config)
     yield from bad_reading(config, entities)
 
 

@@ -107,12 +107,15 @@ def _browser(settings: Settings) -> Check:
 
 
 def _rendered(settings: Settings, found: Sequence[Source]) -> Check:
+    from ingestion_pipeline.catalogs.recipes.recipe import needs_a_browser
     from ingestion_pipeline.pages.browser.finding import CURE, NoBrowser, find_browser
+    from ingestion_pipeline.sources import Kind
 
+    catalogues = (one for one in found if one.kind is Kind.CATALOG)
     wanting = [
         one.id
-        for one in found
-        if one.status.value != "disabled" and one.config.get("render") is True
+        for one in catalogues
+        if one.status.value != "disabled" and needs_a_browser(one.config)
     ]
     try:
         find_browser(settings)

@@ -149,7 +149,7 @@ def _written_at(file: IO[bytes]) -> datetime:
 def _say_reading(kind: Kind, shown: Shown) -> None:
     records, problems = shown.records, shown.problems
     names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
-    if records:
+    if names:  # a page may say neither its title nor anything else that fits a column
         columns = [Column(name, is_flexible=name in FLEXIBLE) for name in names]
         say_table(columns, [[_cell(record[name]) for name in names] for record in records])
         say("")

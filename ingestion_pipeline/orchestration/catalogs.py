@@ -2,7 +2,7 @@
 
 import asyncio
 import gc
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
@@ -13,6 +13,7 @@ from ingestion_pipeline.assembly import open_fetcher, open_reader, renderer_if_a
 from ingestion_pipeline.catalogs.crawl.crawling import Worked, ask_for, ingest_slice
 from ingestion_pipeline.catalogs.crawl.reporting import (
     CrawlReport,
+    HostTimes,
     crawl_report,
     crawled_since,
     newest_picture,
@@ -36,6 +37,7 @@ from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 
+HOSTS_SHOWN = 20
 CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
 
 
@@ -146,12 +148,33 @@ def _materialization(
         name: dg.MetadataValue.int(count) for name, count in counts.items()
     }
     metadata["extraction"] = dg.MetadataValue.text(f"{report.extraction_id}, {report.status}")
-    if (slowest := report.slowest) is not None:
+    if report.hosts:
+        slowest = report.hosts[0]
         metadata["p50_ms"] = dg.MetadataValue.int(slowest.p50_ms)
         metadata["p95_ms"] = dg.MetadataValue.int(slowest.p95_ms)
         metadata["slowest_host"] = dg.MetadataValue.text(slowest.host[:200])
+        metadata["hosts"] = _host_table(report.hosts[:HOSTS_SHOWN])
     metadata |= preview
     return dg.AssetMaterialization("pages", partition=report.source_id, metadata=metadata)
+
+
+def _host_table(hosts: Sequence[HostTimes]) -> dg.TableMetadataValue:
+    """How quick each host was."""
+    numbers = ("pages", "p50_ms", "p95_ms")
+    return dg.MetadataValue.table(
+        [
+            dg.TableRecord(
+                {"host": one.host[:200]} | {name: getattr(one, name) for name in numbers}
+            )
+            for one in hosts
+        ],
+        schema=dg.TableSchema(
+            columns=[
+                dg.TableColumn("host", "string"),
+                *(dg.TableColumn(name, "int") for name in numbers),
+            ]
+        ),
+    )
 
 
 def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:

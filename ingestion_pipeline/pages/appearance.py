@@ -248,10 +248,10 @@ def _bot_wall(sight: _Sight) -> BotWall | None:
 
 
 def _login_wall(sight: _Sight) -> LoginWall | None:
-    if sight.status == 401:  # noqa: PLR2004 - its name is Unauthorized
-        return LoginWall("it answered 401")
     if sight.tree.css_first("input[type='password' i]") is None:
         return None
+    if sight.status in {401, 403}:
+        return LoginWall(f"it answered {sight.status}, and asks for a password")
     if _LOGIN_PATH.search(_path(sight.url)):
         return LoginWall("its address is that of a login, and it asks for a password")
     said = next((t for t in (sight.title, sight.headline) if _LOGIN_WORDS.search(t)), None)

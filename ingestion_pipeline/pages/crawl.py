@@ -218,14 +218,13 @@ class CrawlSlice:
             self._open.pop(work.task.id, None)
             self._results.append(PageGone(task=work.task, why="its source is behind a wall"))
             return
-        wait = host.pacer.wait_seconds()
-        started = time.monotonic()
+        waited, started = host.pacer.waited_seconds, time.monotonic()
         try:
             answer = await self._visitor.visit(
                 work.visit, host=host, honours_robots=self._system.honours_robots(work)
             )
             host.pacer.relax()
-            elapsed = time.monotonic() - started - wait
+            elapsed = time.monotonic() - started - (host.pacer.waited_seconds - waited)
             done = await self._done(work, answer, max(elapsed, 0.0))
         except Exception as error:
             failure = classify(error)

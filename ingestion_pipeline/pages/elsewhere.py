@@ -16,7 +16,7 @@ from ingestion_pipeline.work.errors import Resource, Transient, WorkError
 if TYPE_CHECKING:
     from ingestion_pipeline.pages.leased_hosts import Visited
 
-LONGEST_TURN = timedelta(seconds=5)  # the deadline of the fetch goes on while its hop waits
+LONGEST_TURN = timedelta(seconds=5)  # a visit is held up by another host for no longer
 
 Borrow = Callable[[str], Awaitable["Visited"]]
 """The host is ours, or `Resource`: whoever redirects to it is asked again later."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from ingestion_pipeline.pages.elsewhere import Elsewhere
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Pacer, await_turn
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.robots import MAX_BYTES
@@ -37,12 +39,14 @@ class HostRobots:
         *,
         fetcher: HttpFetcher,
         pacer: Pacer,
+        elsewhere: Elsewhere,
         clock: SteadyClock,
         longest_delay_seconds: float,
     ) -> None:
         self._agent = fetcher.user_agent
         self._fetcher = fetcher
         self._pacer = pacer
+        self._elsewhere = elsewhere
         self._clock = clock
         self._longest_delay_seconds = longest_delay_seconds
         known = {origin: from_stored(stored, self._agent) for origin, stored in kept.items()}
@@ -109,20 +113,36 @@ class HostRobots:
         return min(wished, self._longest_delay_seconds)
 
     async def _ask(self, origin: str) -> HostRules:
-        await await_turn(self._pacer, origin, clock=self._clock)
-        try:
-            rules = await self._answer(origin)
-        finally:
-            self._pacer.done()
+        async with AsyncExitStack() as until:
+            await until.enter_async_context(self._turn(origin))
+            rules = await self._answer(origin, until)
         # A copy that expires during the pause which it asks for would never let a page through.
         pause = timedelta(seconds=2 * self._delay_seconds(rules))
         return replace(rules, expires_at=max(rules.expires_at, self._clock.now() + pause))
 
-    async def _answer(self, origin: str) -> HostRules:
-        url = f"{origin}/robots.txt"
+    @asynccontextmanager
+    async def _turn(self, url: str) -> AsyncGenerator[None]:
+        await await_turn(self._pacer, url, clock=self._clock)
+        try:
+            yield
+        finally:
+            self._pacer.done()
+
+    async def _answer(self, origin: str, until: AsyncExitStack) -> HostRules:
+        async def follow(url: str) -> None:
+            """A hop is one more request, of this host or of one that somebody else may visit."""
+            if host_of(url) == host_of(origin):
+                await until.aclose()
+                await until.enter_async_context(self._turn(url))
+            else:
+                await self._elsewhere.follow(url, honours_robots=False, until=until)
+
         try:
             start = await self._fetcher.fetch_start(
-                url, max_bytes=MAX_BYTES, max_redirects=MAX_REDIRECTS
+                f"{origin}/robots.txt",
+                max_bytes=MAX_BYTES,
+                max_redirects=MAX_REDIRECTS,
+                check_redirect=follow,
             )
         except Permanent as error:
             now = self._clock.now()

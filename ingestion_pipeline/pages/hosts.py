@@ -216,6 +216,7 @@ class Pacer:
         self._held_until = -math.inf
         self._ended = -math.inf
         self._pauses = 0
+        self.waited_seconds = 0.0  # for turns, in all
 
     async def turn(self, *, patience_seconds: float = math.inf) -> bool:
         """True when the next request may go out, and it is booked; False if a pause lasts longer.
@@ -223,9 +224,10 @@ class Pacer:
         A pause that the host asks for while somebody waits for a turn holds for that one as well.
         """
         while self._held_until - self._monotonic() <= patience_seconds:
-            earliest, held_until = self._book(), self._held_until
+            earliest, held_until, began = self._book(), self._held_until, self._monotonic()
             while (wait := earliest - self._monotonic()) > 0:
                 await self._sleep(wait)
+            self.waited_seconds += self._monotonic() - began
             if held_until == self._held_until:
                 return True
         return False

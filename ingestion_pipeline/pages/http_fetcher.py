@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -65,6 +65,9 @@ class _Redirect:
     location: str
 
 
+Hop = Callable[[str], Awaitable[T | _Redirect]]
+
+
 class HttpFetcher:
     """Fetches pages within one event loop; close it, or use it with `async with`."""
 
@@ -102,27 +105,38 @@ class HttpFetcher:
     ) -> Answer:
         """The whole page, or that it is unchanged; every failure is a `WorkError`.
 
-        The deadline is wall time over everything: names, connections, headers, redirects, body.
+        The deadline is wall time over everything: names, connections, headers, redirects, body; not
+        over what `check_redirect` waits for, which is no fault of the server's.
         """
 
         async def hop(url: str) -> Answer | _Redirect:
             return await self._hop(url, request, now)
 
-        return await self._in_time(request.url, self._follow(request.url, hop, check_redirect))
+        return await self._in_time(request.url, hop, check_redirect)
 
-    async def fetch_start(self, url: str, *, max_bytes: int, max_redirects: int) -> Start:
+    async def fetch_start(
+        self, url: str, *, max_bytes: int, max_redirects: int, check_redirect: Check | None = None
+    ) -> Start:
         """What the server says, whatever its status; of a success a little over `max_bytes`."""
 
         async def hop(url: str) -> Start | _Redirect:
             return await self._start(url, max_bytes)
 
-        return await self._in_time(url, self._follow(url, hop, max_redirects=max_redirects))
+        return await self._in_time(url, hop, check_redirect, max_redirects=max_redirects)
 
-    async def _in_time(self, url: str, answer: Awaitable[T]) -> T:
+    async def _in_time(
+        self,
+        url: str,
+        hop: Hop[T],
+        check: Check | None,
+        *,
+        max_redirects: int | None = None,
+    ) -> T:
         seconds = self._limits.deadline_seconds
+        most = self._limits.max_redirects if max_redirects is None else max_redirects
         try:
-            async with asyncio.timeout(seconds):
-                return await answer
+            async with asyncio.timeout(seconds) as deadline:
+                return await self._follow(url, hop, check, deadline, most=most)
         except TimeoutError as error:
             shown = without_credentials(url)
             raise Transient(
@@ -130,14 +144,8 @@ class HttpFetcher:
             ) from error
 
     async def _follow(
-        self,
-        asked: str,
-        hop: Callable[[str], Awaitable[T | _Redirect]],
-        check: Check | None = None,
-        *,
-        max_redirects: int | None = None,
+        self, asked: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
     ) -> T:
-        most = self._limits.max_redirects if max_redirects is None else max_redirects
         url = wire_url(asked)
         seen = {url}
         for _ in range(most + 1):
@@ -148,7 +156,8 @@ class HttpFetcher:
             if url in seen:
                 raise _bad_redirect(asked, f"in a loop, back to {without_credentials(url)}")
             if check is not None and (turn := check(url)) is not None:
-                await turn
+                with _put_off(deadline):
+                    await turn
             seen.add(url)
         raise _bad_redirect(asked, f"more than {most} times")
 
@@ -246,6 +255,18 @@ class HttpFetcher:
         if last_modified := _validator(request.last_modified):
             headers["If-Modified-Since"] = last_modified
         return headers
+
+
+@contextmanager
+def _put_off(deadline: asyncio.Timeout) -> Generator[None]:
+    """By as long as it takes inside."""
+    now = asyncio.get_running_loop().time
+    left_seconds = (deadline.when() or now()) - now()
+    deadline.reschedule(None)
+    try:
+        yield
+    finally:
+        deadline.reschedule(now() + left_seconds)
 
 
 def _unchanged(request: Request, headers: Mapping[str, str]) -> Unchanged:

@@ -127,15 +127,16 @@ class LeasedHosts:
         if not is_its_own:
             pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
         pacer = Pacer(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
+        elsewhere = Elsewhere(
+            borrow=partial(self._borrow, source), give_back=self._give_back, clock=self._clock
+        )
         robots = HostRobots(
             lease.robots,
             fetcher=self._fetcher,
             pacer=pacer,
+            elsewhere=elsewhere,
             clock=self._clock,
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
-        )
-        elsewhere = Elsewhere(
-            borrow=partial(self._borrow, source), give_back=self._give_back, clock=self._clock
         )
         slots = asyncio.Semaphore(pace.burst)
         return Visited(pacer=pacer, robots=robots, elsewhere=elsewhere, slots=slots)

@@ -44,14 +44,11 @@ class PacedFetch:
     ) -> Answer:
         """The answer, after waiting for our turn; `check_redirect` has the first word on a hop."""
         async with AsyncExitStack() as until:
-            if host_of(request.url) == self._own:
-                if self._robots is not None:
-                    await self._robots.admit(request.url)
-                await until.enter_async_context(turn_of(self._host, request.url, clock=self._clock))
+            held = host_of(request.url)
+            if held == self._own:
+                await self._take_turn(request.url, until)
             else:
                 await self._leave(request.url, until)
-
-            held = host_of(request.url)
 
             async def follow(url: str) -> None:
                 nonlocal held
@@ -60,12 +57,18 @@ class PacedFetch:
                 if not held == host_of(url) == self._own:  # each host in its own turn, ours as well
                     held = host_of(url)
                     await self._leave(url, until)
-                elif self._robots is not None:
-                    await self._robots.admit(url)  # another scheme has another robots.txt
+                else:  # a hop is one more request of the host
+                    await until.aclose()
+                    await self._take_turn(url, until)
 
             return await self._fetcher.fetch(
                 request, now=now or self._clock.now(), check_redirect=follow
             )
+
+    async def _take_turn(self, url: str, until: AsyncExitStack) -> None:
+        if self._robots is not None:
+            await self._robots.admit(url)  # of each hop: another scheme has another robots.txt
+        await until.enter_async_context(turn_of(self._host, url, clock=self._clock))
 
     async def _leave(self, url: str, until: AsyncExitStack) -> None:
         honours = self._robots is not None

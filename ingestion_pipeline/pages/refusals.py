@@ -24,7 +24,7 @@ from ingestion_pipeline.pages.system import StoredPage
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent, WorkError
 
-MAY_BE_A_WALL = frozenset({403, 503})  # 429 is a matter of pace, whatever its page says
+MAY_BE_A_WALL = frozenset({401, 403, 503})  # 429 is a matter of pace, whatever its page says
 WALL_BYTES = 65_536  # of a refusal's body; walls of real sites have 2 to 30 kB
 
 
@@ -76,7 +76,7 @@ def wall_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> P
         seen = appearance_of(url, status, headers, body)
     except WorkError:  # a bomb: whatever it is, the refusal stands
         return None
-    return refusal_of(seen, url) if isinstance(seen, BotWall) else None
+    return refusal_of(seen, url) if isinstance(seen, BotWall | LoginWall) else None
 
 
 def wall_by_headers(url: str, headers: Mapping[str, str]) -> Permanent | None:

@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ingestion_pipeline.sources.definition import BadField
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS
 
+KEYS = ("business", "prompts", IGNORE_ROBOTS)
 TEXTS = ("name", "industry", "description", "location", "language")
 LISTS = ("aliases", "keywords", "competitors")
 MAX_PROMPTS = 50
@@ -43,10 +45,17 @@ class Given:
 
 def given_of(config: Mapping[str, Any]) -> tuple[Given, list[BadField]]:
     """What the configuration says, and everything that is wrong with it."""
-    bad: list[BadField] = []
+    bad = [
+        BadField(f"config.{key}", f"unknown key; there are: {', '.join(KEYS)}")
+        for key in config
+        if key not in KEYS
+    ]
+    if not isinstance(config.get(IGNORE_ROBOTS, False), bool):
+        bad.append(BadField(f"config.{IGNORE_ROBOTS}", "must be true or false"))
     business: object = config.get("business") or {}
     if not isinstance(business, Mapping):
-        return Given(), [BadField("config.business", "must be a mapping such as {name: Acme}")]
+        bad.append(BadField("config.business", "must be a mapping such as {name: Acme}"))
+        return Given(), bad
     stated = cast("Mapping[str, object]", business)
     known = (*TEXTS, *LISTS)
     bad += [

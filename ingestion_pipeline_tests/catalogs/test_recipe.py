@@ -73,6 +73,25 @@ def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        {"render": True},
+        {"setup": [{"click": "#more"}]},
+        {"click_discovery": {"selector": "#tree"}},
+    ],
+)
+def test_what_only_a_browser_can_do_asks_for_one(given: dict[str, Any]) -> None:
+    """Clicks of a recipe without `render` were never made, and nobody was told."""
+    assert recipe_of({"recipe": {"page_type": "DETAIL"} | given}).render
+
+
+def test_what_can_be_done_without_a_browser_asks_for_none() -> None:
+    given = {"page_type": "DETAIL", "content_selector": "main", "load_wait_seconds": 2}
+
+    assert not recipe_of({"recipe": given}).render
+
+
+@pytest.mark.parametrize(
     ("given_next", "selector"), [("rel", None), ("a.older", "a.older")], ids=["rel", "selector"]
 )
 def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str | None) -> None:
@@ -122,6 +141,10 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
             "recipe.setup[0].wait_seconds: must be seconds above 0",
         ),
         ({"page_type": "DETAIL", "render": "yes"}, "must be true or false, not 'yes'"),
+        (
+            {"page_type": "DETAIL", "render": False, "setup": [{"click": "#more"}]},
+            "recipe.render: setup and click_discovery are done by a browser",
+        ),
     ],
 )
 def test_a_recipe_that_cannot_be_followed_is_refused_with_the_key(recipe: Any, said: str) -> None:

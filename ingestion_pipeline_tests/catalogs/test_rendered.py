@@ -13,7 +13,7 @@ from ingestion_pipeline.pages.crawled import CrawlCounts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import pages, snapshots
-from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, found_pages
+from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, a_page, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.rendering import a_renderer
 from ingestion_pipeline_tests.pollers import a_fetcher, given_sources, names_of, rows
@@ -64,3 +64,15 @@ def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browse
     assert FILLED in shop.content.get(shown.markdown_hash).decode()
     assert FILLED in shop.content.get(shown.text_hash).decode()
     assert shop.content.get(shown.screenshot_hash).startswith(b"\xff\xd8\xff")
+
+
+def test_a_source_that_asks_for_it_has_every_page_shown_by_the_browser(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
+    given_sources(store, a_catalog(config={"recipe": dict(LINKS), "render": True}))
+
+    counts, browsers, shown = crawl_with_chromium(shop, web)
+
+    assert (counts.new, counts.failed, browsers, shown) == (2, 0, 1, 2)
+    assert all(row.rendered_at is not None for row in rows(store, snapshots))

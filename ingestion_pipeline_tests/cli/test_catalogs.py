@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from ingestion_pipeline.sources.files import read_file
@@ -44,6 +45,23 @@ def test_the_entity_and_the_selectors_of_a_catalogue_are_checked(ingest: Ingest)
     assert "there are: competency, course" in ingest.refused(
         *LINE, "--platform", "catalog", "--config", other
     )
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"rendr": True}, "config.rendr: unknown key; there are: recipe, entity"),
+        ({"setup": []}, "config.setup: unknown key"),
+        ({"render": "yes"}, "config.render: must be true or false, not 'yes'"),
+        ({"ignore_robots": "false"}, "config.ignore_robots: must be true or false, not 'false'"),
+    ],
+)
+def test_a_key_that_nothing_reads_is_refused(
+    ingest: Ingest, config: dict[str, Any], said: str
+) -> None:
+    given = json.dumps({"recipe": LINKS} | config)
+
+    assert said in ingest.refused(*LINE, "--platform", "catalog", "--config", given)
 
 
 def test_a_catalogue_without_a_recipe_waits_for_its_detection_and_says_so(ingest: Ingest) -> None:

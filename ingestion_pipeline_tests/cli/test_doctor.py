@@ -16,6 +16,7 @@ from ingestion_pipeline.store.engine import found_schema
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
+from ingestion_pipeline_tests.crawlers import LINKS
 from ingestion_pipeline_tests.postgres import PostgresServer
 from ingestion_pipeline_tests.sources.test_status import a_source
 
@@ -271,6 +272,31 @@ def test_a_browser_that_does_not_work_matters_to_who_asks_for_one(
     assert (missing_code, missing["browser"]["state"]) == (0, "warning")
     assert "INGESTION_BROWSER" in missing["browser"]["cure"]
     assert missing["rendered sources"]["state"] == "ok"
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"render": True},
+        {"recipe": {"page_type": "DETAIL", "render": True}},
+        {"recipe": {"page_type": "DETAIL", "setup": [{"click": "#all"}]}},
+        {"recipe": {**LINKS, "links": {"page_type": "DETAIL", "render": True}}},
+    ],
+    ids=["source", "recipe", "setup", "inner level"],
+)
+def test_the_doctor_finds_the_sources_that_ask_for_a_browser(
+    ingest: Ingest, browser: Path, config: dict[str, Any]
+) -> None:
+    browser.unlink()
+    line = ("sources", "add", "https://a.test/", "--kind", "catalog", "--platform", "catalog")
+    ingest.done(*line, "--id", "catalog:plain", "--config", json.dumps({"recipe": LINKS}))
+    ingest.done(*line, "--id", "catalog:shown", "--config", json.dumps(config))
+
+    code, found = examined(ingest)
+
+    assert (code, found["rendered sources"]["state"]) == (1, "failed")
+    assert "catalog:shown" in found["rendered sources"]["found"]
+    assert "catalog:plain" not in found["rendered sources"]["found"]
 
 
 def test_a_source_that_asks_for_a_browser_fails_without_one() -> None:

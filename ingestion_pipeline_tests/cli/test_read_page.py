@@ -116,6 +116,8 @@ def test_every_tricky_file_and_every_feed_gives_json(ingest: Ingest) -> None:
         shown = json.loads(result.stdout)
         assert shown["records"] or shown["problems"], file.name
         assert result.exit_code == (0 if shown["records"] else 1), file.name
+        said = ingest("read", str(file), *AS_PAGE)  # for people: a page may fill no column at all
+        assert said.exit_code == result.exit_code, (file.name, said.output[-500:])
 
 
 def shuffled(bodies: list[bytes], random: Random) -> bytes:
@@ -149,11 +151,6 @@ def read_many(count: int, seed: int) -> float:
     return slowest
 
 
-def test_2000_random_bodies_crash_nothing() -> None:
-    assert read_many(2_000, seed=7) < 1
-
-
-@pytest.mark.soak
 def test_10000_random_bodies_crash_nothing() -> None:
     assert read_many(10_000, seed=11) < 1
 

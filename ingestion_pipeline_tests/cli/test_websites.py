@@ -37,11 +37,13 @@ def test_a_website_needs_neither_a_scheme_nor_an_id(
 
 
 def test_what_is_wrong_with_a_websites_config_is_named(ingest: Ingest) -> None:
-    config = '{"business": {"nam": "Acme"}, "prompts": "one"}'
+    config = '{"business": {"nam": "Acme"}, "prompts": "one", "promts": [], "ignore_robots": 1}'
     said = ingest.refused("sources", "add", "acme.test", "--kind", "website", "--config", config)
 
     assert "config.business.nam: unknown key" in said
     assert "config.prompts: must be a list" in said
+    assert "config.promts: unknown key; there are: business, prompts" in said
+    assert "config.ignore_robots: must be true or false" in said
 
 
 @pytest.fixture

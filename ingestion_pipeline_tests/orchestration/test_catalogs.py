@@ -76,7 +76,10 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "pages": 3,
     }
     assert shop["failed_permanent"] == 1
+    assert shop["bytes"] > 0
     assert shop["slowest_host"] == web.host_port
+    [host] = shop["hosts"].records
+    assert (host.data["host"], host.data["pages"]) == (web.host_port, 2)
     assert shop["p95_ms"] >= shop["p50_ms"] >= 0
     assert checked(crawled) == {
         "share_of_failures": True,

@@ -110,7 +110,9 @@ def test_a_login_where_the_page_should_be_is_told() -> None:
 
     assert isinstance(seen(by_title), LoginWall)
     assert isinstance(seen(by_address, url="https://a.test/cas/login?service=x"), LoginWall)
-    assert isinstance(seen("<title>No</title>", status=401), LoginWall)
+    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=401), LoginWall)
+    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=403), LoginWall)
+    assert not isinstance(seen("<title>No</title>", status=401), LoginWall)
     assert seen(by_address) == Content()
     assert seen(by_title + LONG) == Content()
     assert seen("<title>Sign in</title><a href=/login>Sign in</a>") == Content()

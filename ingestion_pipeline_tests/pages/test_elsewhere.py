@@ -161,3 +161,61 @@ def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
     assert (task.error_code, asked_of(web, "b.test")) == ("host_busy", [])
     clock.advance(seconds=25)
     assert fetch(shop, web)[1].counts.changed == 1
+
+
+@ON_SQLITE
+def test_every_hop_on_the_same_host_waits_for_its_turn(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """They came within a millisecond: a redirect was taken for a part of the request before it."""
+    given_robots(store, "a.test")
+    web.routes |= {"/one": redirect("/two"), "/two": redirect("/three"), "/three": a_feed(1)}
+    given_sources(store, a_source("one"))
+
+    _, fetched = fetch(
+        changed(shop, hosts__delay_seconds="0.4", fetch__deadline_seconds="0.6"), web
+    )
+
+    assert fetched.counts.changed == 1  # our own waiting is not held against the server
+    asked = [one.at for one in web.requests]
+    assert len(asked) == 3
+    assert min(after - before for before, after in pairwise(asked)) >= 0.39
+
+
+def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host(
+    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+) -> None:
+    web.routes |= {"a.test/robots.txt": redirect("http://b.test/rules"), "/one": a_feed(1)}
+    web.routes |= {"b.test/rules": b"User-agent: *\nAllow: /"}
+    given_sources(store, a_source("one"))
+    with store.begin() as connection:
+        lease_hosts(connection, ["b.test"], owner="another", now=now, lease=MINUTE)
+
+    fetch(shop, web)
+
+    assert (asked_of(web, "b.test"), asked_of(web, "a.test")) == ([], [])
+    task = task_row(store, "series:one")
+    assert (task.status, task.attempts, task.error_code) == ("PENDING", 0, "host_busy")
+
+
+@ON_SQLITE
+def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {
+        "a.test/robots.txt": redirect("/rules"),
+        "a.test/rules": redirect("http://b.test/1"),
+    }
+    web.routes |= {"b.test/1": redirect("http://b.test/2"), "b.test/2": b"User-agent: *\nAllow: /"}
+    web.routes |= {"/one": a_feed(1)}
+    given_sources(store, a_source("one"))
+
+    _, fetched = fetch(changed(shop, hosts__delay_seconds="0.3"), web)
+
+    assert fetched.counts.changed == 1
+    asked = [*web.requests, *web.robots_requests]
+    for host in ("a.test", "b.test"):
+        times = sorted(one.at for one in asked if one.host == host)
+        assert len(times) >= 2
+        assert min(after - before for before, after in pairwise(times)) >= 0.29
+    assert host_row(store, "b.test").lease_owner is None

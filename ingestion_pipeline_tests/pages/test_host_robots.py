@@ -6,13 +6,19 @@ from datetime import datetime
 
 import pytest
 
+from ingestion_pipeline.pages.elsewhere import Elsewhere
 from ingestion_pipeline.pages.host_robots import HostRobots
 from ingestion_pipeline.pages.hosts import Pace, Pacer
+from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.robots_policy import as_stored, rules_of_answer
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline_tests.pollers import a_fetcher
+
+
+async def nowhere(host: str) -> Visited:
+    raise AssertionError(f"nothing leads to {host}")
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -25,6 +31,7 @@ def test_what_a_host_forbids_by_one_scheme_is_not_got_by_the_other(
         {"http://a.test": as_stored(rules, fetcher.user_agent)},
         fetcher=fetcher,
         pacer=Pacer(Pace(delay_seconds=0), next_allowed_at=None, now=now),
+        elsewhere=Elsewhere(borrow=nowhere, give_back=print, clock=SteadyClock(now)),
         clock=SteadyClock(now),
         longest_delay_seconds=60,
     )

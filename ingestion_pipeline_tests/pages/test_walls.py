@@ -33,6 +33,8 @@ def given_list(store: Store, **config: object) -> None:
         pytest.param(BOT_WALL, "bot_wall", id="a bot wall"),
         pytest.param(Reply(BOT_WALL, 403), "bot_wall", id="a bot wall with 403"),
         pytest.param(LOGIN, "login_wall", id="a login"),
+        pytest.param(Reply(LOGIN, 401), "login_wall", id="a login with 401"),
+        pytest.param(Reply(LOGIN, 403), "login_wall", id="a login with 403"),
     ],
 )
 def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
@@ -95,6 +97,20 @@ def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
     poll(shop, web)
 
     assert source_row(store).status == "disabled"
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_401_without_a_form_is_a_failure_and_no_wall(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """A key that has run out is no reason to switch its source off at once."""
+    given_list(store)
+    web.routes["/solo"] = Reply(b'{"error": "unauthorized"}', 401)
+
+    poll(shop, web)
+
+    assert [one.error_code for one in rows(store, dead_letters)] == ["http_401"]
+    assert (source_row(store).status, source_row(store).failure_count) == ("active", 1)
 
 
 @pytest.mark.parametrize("database", ["sqlite"])

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, exists, or_, select, update
 
-from ingestion_pipeline.catalogs.recipes.recipe import PageType, recipe_of
+from ingestion_pipeline.catalogs.recipes.recipe import PageType, is_all_rendered, recipe_of
 from ingestion_pipeline.catalogs.recipes.steps import Step, StepKind, steps_of
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
@@ -139,7 +139,7 @@ def _opened(
         visit=PageVisit(
             url=url,
             known=known.get(url),
-            render=step.recipe.render,
+            render=step.recipe.render or is_all_rendered(source.config),
             is_data=step.recipe.api is not None,
             rendering=step.recipe.rendering,
         ),

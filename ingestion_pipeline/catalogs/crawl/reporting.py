@@ -19,6 +19,7 @@ class HostTimes:
     """How long a host's pages took, in milliseconds."""
 
     host: str
+    pages: int
     p50_ms: int
     p95_ms: int
 
@@ -38,7 +39,7 @@ class CrawlReport:
     total: int
     too_deep: int
     over_budget: int
-    slowest: HostTimes | None
+    hosts: Sequence[HostTimes]  # the slowest first
 
     @property
     def fetched(self) -> int:
@@ -106,11 +107,11 @@ def crawl_report(connection: Connection, source_id: str, *, since: datetime) -> 
         total=row.page_count,
         too_deep=row.too_deep,
         over_budget=row.over_budget,
-        slowest=_slowest(connection, row.id, since),
+        hosts=_host_times(connection, row.id, since),
     )
 
 
-def _slowest(connection: Connection, extraction_id: int, since: datetime) -> HostTimes | None:
+def _host_times(connection: Connection, extraction_id: int, since: datetime) -> list[HostTimes]:
     query = (
         select(pages.c.host, pages.c.elapsed_ms)
         .where(
@@ -124,11 +125,16 @@ def _slowest(connection: Connection, extraction_id: int, since: datetime) -> Hos
     by_host: dict[str, list[int]] = {}
     for host, elapsed_ms in connection.execute(query):
         by_host.setdefault(host, []).append(elapsed_ms)
-    times = [
-        HostTimes(host=host, p50_ms=percentile(found, 50), p95_ms=percentile(found, 95))
+    times = (
+        HostTimes(
+            host=host,
+            pages=len(found),
+            p50_ms=percentile(found, 50),
+            p95_ms=percentile(found, 95),
+        )
         for host, found in by_host.items()
-    ]
-    return max(times, key=lambda one: (one.p95_ms, one.host), default=None)
+    )
+    return sorted(times, key=lambda one: (-one.p95_ms, one.host))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

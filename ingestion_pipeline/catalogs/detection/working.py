@@ -26,6 +26,7 @@ from ingestion_pipeline.catalogs.detection.outcomes import (
 from ingestion_pipeline.catalogs.entities.declared import declared
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
+from ingestion_pipeline.catalogs.recipes.recipe import is_all_rendered
 from ingestion_pipeline.catalogs.recipes.stored import (
     DETECT,
     RecipeStatus,
@@ -96,7 +97,8 @@ class HostLook:
     async def page(self, url: str) -> LookedPage:
         """The page; each is asked for once."""
         if url not in self._seen:
-            answer = await self._visit(PageVisit(url=url))
+            render = is_all_rendered(self._source.config)
+            answer = await self._visit(PageVisit(url=url, render=render))
             html = decode(answer.body, answer.content_type)
             self._seen[url] = await asyncio.to_thread(
                 look_at,

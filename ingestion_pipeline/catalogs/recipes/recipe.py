@@ -17,6 +17,7 @@ from ingestion_pipeline.catalogs.recipes.fields import Fields, as_mapping
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.pages.rendering import Rendering
 from ingestion_pipeline.pages.rendering_config import KEYS, rendering_of
+from ingestion_pipeline.sources.source import IGNORE_ROBOTS
 
 MAX_LEVELS = 5  # three of categories, then DETAIL_LINKS, then DETAIL
 MAX_LIST_PAGES = 10_000  # of one list; a recipe may ask for fewer
@@ -93,6 +94,7 @@ class Recipe:
         return self if self.page_type is PageType.EXPLORATORY else cast("Recipe", self.links)
 
 
+RENDER = "render"
 _KEYS = (
     "page_type",
     "pagination",
@@ -101,11 +103,45 @@ _KEYS = (
     "exact_link_match",
     "links",
     "api",
-    "render",
+    RENDER,
     *KEYS,
 )
+CONFIG_KEYS = ("recipe", "entity", "selectors", "api_base", RENDER, IGNORE_ROBOTS)
 _LOAD_WAIT = "load_wait_seconds"
 _WITH_LINKS = ("link_selector", "link_pattern", "exact_link_match", "links")
+
+
+def config_problems(config: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a catalogue's configuration but for how its records are read."""
+    problems: list[str] = []
+    given = Fields(config, "config", problems)
+    given.refuse_unknown(CONFIG_KEYS)
+    for key in (RENDER, IGNORE_ROBOTS):
+        given.flag(key)
+    if given.has("recipe"):  # else one is detected
+        try:
+            recipe_of(config)
+        except BadRecipe as error:
+            problems += error.problems
+    return problems
+
+
+def is_all_rendered(config: Mapping[str, Any]) -> bool:
+    """Whether a browser is to show every page of the source."""
+    return config.get(RENDER) is True
+
+
+def needs_a_browser(config: Mapping[str, Any]) -> bool:
+    """Whether pages of the source are asked for that only a browser can show."""
+    if is_all_rendered(config):
+        return True
+    try:
+        level: Recipe | None = recipe_of(config)
+    except BadRecipe:
+        return False
+    while level is not None and not level.render:
+        level = level.links
+    return level is not None
 
 
 def recipe_of(config: Mapping[str, Any]) -> Recipe:
@@ -134,6 +170,10 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
     _check_links(given, page_type)
     _check_api(given, page_type, level=level)
     loading = root or given  # the root's waiting time holds for all levels
+    rendering = _rendering(given, loading)
+    acts = bool(rendering.setup) or rendering.discovery is not None  # only a browser can
+    if acts and given.value(RENDER) is False:
+        given.refuse(RENDER, "setup and click_discovery are done by a browser; remove it")
     return Recipe(
         page_type=page_type or PageType.DETAIL,
         pagination=_pagination(given),
@@ -141,8 +181,8 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
         link_pattern=pattern,
         links=_target(given, page_type, level=level, root=loading),
         api=api_of(given.inner("api")),
-        render=given.flag("render"),
-        rendering=_rendering(given, loading),
+        render=given.flag(RENDER) or acts,
+        rendering=rendering,
     )
 
 
@@ -170,7 +210,7 @@ def _check_api(given: Fields, page_type: PageType | None, *, level: int) -> None
         given.refuse("page_type", "an API is asked at the root alone; no link leads to one")
     if not given.has("api"):
         given.refuse("api", "is missing: name provider, school_id and catalog_ids")
-    for key in ("pagination", "render", *KEYS):
+    for key in ("pagination", RENDER, *KEYS):
         given.refuse_key(key, "says how a web page is read, and an API's answer is none; remove it")
 
 
