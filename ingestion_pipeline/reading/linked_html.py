@@ -121,8 +121,11 @@ class LinkedHtml:
             if _WHOLE.match(written):
                 return _memory.keep(_FROM_EVERYWHERE, written, _new(None, href))
             if self._folder and _OF_FOLDER.fullmatch(written):
-                known = _memory.of(self._folder).get(written)
-                return known or _memory.keep(self._folder, written, _new(self._folder, href))
+                # The root's folder is written like the site: what its pages lead to by such a
+                # link is not what every page of the site does.
+                place = f"folder {self._folder}"
+                known = _memory.of(place).get(written)
+                return known or _memory.keep(place, written, _new(self._folder, href))
         if written.startswith(b"../") and written.find(b"#") < 0:
             address = linked_page(self._base, href) or ""
             # Others are remembered by where they lead, since each page is at another place.

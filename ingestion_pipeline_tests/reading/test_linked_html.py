@@ -14,7 +14,7 @@ URL = "https://a.test/shop/list?page=1"
 
 WORDS = '/ // .. . a b.html ? # ; = : http: https:// c.test mailto: \\ %20 é [ utm_x=1 & B \xa0 " <'
 PIECES = st.sampled_from([*WORDS.split(" "), " ", "\n", "\t"])
-PLACES = "x/y.html x/y?q=/z/ x;p/y x/../y/z"
+PLACES = "x/y.html x/y?q=/z/ x;p/y x/../y/z y z.html"
 FROM = st.sampled_from(
     [
         *(f"http://a.test/{place}" for place in PLACES.split(" ")),
@@ -38,6 +38,15 @@ def test_a_remembered_link_leads_where_it_would_lead_from_this_page(
 
     assert linked(html, base).pages() == found
     assert linked("", base).pages(hrefs) == found
+
+
+def test_a_page_at_the_root_says_nothing_of_links_in_a_folder() -> None:
+    """The root's folder has the name of the site: its links were taken for those of all pages."""
+    html = "<a href=foo>x</a>"
+
+    assert linked(html, "http://root.test/x").pages() == ("http://root.test/foo",)
+    assert linked(html, "http://root.test/dir/page").pages() == ("http://root.test/dir/foo",)
+    assert linked(html, "http://root.test/y").pages() == ("http://root.test/foo",)
 
 
 def test_a_link_is_found_wherever_its_address_stands_in_the_tag() -> None:
