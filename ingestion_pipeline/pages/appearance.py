@@ -76,13 +76,25 @@ _MAGIC = (
     (b"\x1f\x8b\x08", "application/gzip"),
     (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/msword"),
     (b"OggS", "application/ogg"),
-    (b"ID3", "audio/mpeg"),
+    (b"ID3\x02", "audio/mpeg"),
+    (b"ID3\x03", "audio/mpeg"),
+    (b"ID3\x04", "audio/mpeg"),
+    (b"\xef\xbb\xbf%PDF-", "application/pdf"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"\0\0\1\0", "image/x-icon"),
+    (b"BZh9", "application/x-bzip2"),
+    (b"\xfd7zXZ\0", "application/x-xz"),
+    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (b"Rar!\x1a\x07", "application/vnd.rar"),
+    (b"\x1a\x45\xdf\xa3", "video/webm"),
     (b"\x7fELF", "application/x-executable"),
     (b"wOFF", "font/woff"),
     (b"wOF2", "font/woff2"),
 )
 _NO_PAGE = re.compile(
-    r"(?:image|audio|video|font)/(?!svg)|application/(?:pdf|zip|gzip|msword|vnd\.)"
+    r"(?:image|audio|video|font)/(?!svg)"
+    r"|application/(?:pdf|zip|gzip|msword|octet-stream|x-tar|vnd\.)"
 )
 
 _WALL_TITLE = re.compile(
@@ -118,11 +130,12 @@ _LOGIN_WORDS = re.compile(
     re.IGNORECASE,
 )
 _NOT_FOUND = re.compile(
-    r"(?:(?:error|http|status)\W{1,3}){0,3}404\b(?:\W.{0,80})?"
+    r"(?:(?:error|http|status)\W{1,3}){0,3}404(?:\W*"
+    r"|\W+(?:error|file|http|not|nothing|oops|page|sorry|that|the|this|uh|we)\b.{0,80})"
     r"|(?:(?:sorry|oops|uh-?oh)\W+)?(?:the |this |that )?(?:requested )?(?:page|document|file"
     r"|content|resource|course|job|position|url)(?: you (?:requested|(?:are|were) looking for))?"
-    r"(?: was| is| could| can| does| has)?(?: not|n't|not| no longer)?(?: be| been)?"
-    r" (?<!page )(?:found|exists?|available)\W*"
+    r"(?: was| is| could| can| does| has)?(?: not|n't|not| no longer)(?: be| been)?"
+    r" (?:found|exists?|available)\W*"
     r"|(?:page|file|document) (?:does not|doesn't) exist\W*|not found|page unavailable"
     r"|seite (?:wurde )?nicht gefunden|page (?:non trouv[ée]e|introuvable)|p[áa]gina no encontrada"
     r"|p[áa]gina n[ãa]o encontrada|pagina non trovata|pagina niet gevonden|страница не найдена"
@@ -133,7 +146,16 @@ _SEPARATOR = re.compile(r"\s+[|–—:·»-]+\s+|\s*[|»]\s*")  # noqa: RUF001 -
 _SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
 _MARKUP = re.compile("<[a-z!]", re.IGNORECASE)
 _SCRIPT = re.compile(r"<script[\s>/]", re.IGNORECASE)
-_NOSCRIPT = re.compile(r"<noscript\b[^>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
+_NOSCRIPT = re.compile(r"<noscript\b[^<>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
+# In a `noscript` it is about the page; in the text it may be about what is taught or looked for.
+_SAYS_IT_NEEDS_SCRIPT = re.compile(
+    r"(?:enable|turn on|activate|allow) (?:\w+ ){0,3}javascript"
+    r"|javascript (?:is|must be|has to be|needs to be|(?:seems|appears) to be) (?:\w+ ){0,2}"
+    r"(?:required|enabled|disabled|turned off)"
+    r"|(?:site|page|app|application) (?:\w+ ){0,2}(?:requires|needs) (?:\w+ )?javascript"
+    r"|without javascript",
+    re.IGNORECASE,
+)
 _NEEDS_SCRIPT = re.compile(
     r"(?:enable|requires?|need|turn on|activate|without) .{0,30}javascript|javascript .{0,40}"
     r"(?:required|enabled|disabled|enable)",
@@ -272,8 +294,8 @@ def _empty_shell(sight: _Sight) -> EmptyShell | None:
     root = sight.tree.css_first(_SHELL_ROOT)
     if root is not None and len((root.text() or "").strip()) < _NO_TEXT // 4:
         return EmptyShell(f"its {root.tag} {root.id or ''} waits for a script to fill it")
-    hint = " ".join([*_NOSCRIPT.findall(sight.html), sight.text])
-    if found := _NEEDS_SCRIPT.search(hint):
+    hint = _NEEDS_SCRIPT.search(" ".join(_NOSCRIPT.findall(sight.html)))
+    if found := hint or _SAYS_IT_NEEDS_SCRIPT.search(sight.text):
         return EmptyShell(f"it says {clean_text(found[0])!r}")
     return None
 

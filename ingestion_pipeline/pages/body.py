@@ -11,6 +11,8 @@ ACCEPT_ENCODING = ", ".join(INFLATERS)
 
 # Small pages of one repeated row compress better than 1:100; below this size a bomb harms nobody.
 _RATIO_FLOOR_BYTES = 262_144
+# What servers write where they mean that there is none.
+_NO_ENCODING = frozenset({"", "identity", "none", "utf-8", "utf8"})
 _MAX_LAYERS = 3  # two were seen (a proxy that compresses twice); more is an attack
 
 
@@ -98,7 +100,7 @@ class _Layer:
 def _layers(content_encoding: str, shown_url: str) -> list[_Layer]:
     """Outermost first: the header lists encodings in the order in which they were applied."""
     named = [part.strip().lower().removeprefix("x-") for part in content_encoding.split(",")]
-    names = [name for name in named if name not in {"", "identity"}]
+    names = [name for name in named if name not in _NO_ENCODING]
     if len(names) > _MAX_LAYERS or not INFLATERS.keys() >= set(names):
         raise Permanent(
             f"{shown_url} answered with Content-Encoding {content_encoding[:100]!r},"

@@ -7,7 +7,14 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.page import (
+    KnownPage,
+    NewPage,
+    PageAnswer,
+    PageVisit,
+    SamePage,
+    unless_known,
+)
 from ingestion_pipeline.pages.request import Fetched, Request, Unchanged
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.fingerprint import clean_content_hash
@@ -25,8 +32,7 @@ async def visit_data(
 ) -> PageAnswer:
     """The answer as it came, or that it is the known one; an empty body is a `Transient`."""
     known = visit.known
-    etag, modified = (known.etag, known.last_modified) if known else (None, None)
-    asked = Request(url=visit.url, accept=ACCEPT, etag=etag, last_modified=modified)
+    asked = unless_known(Request(url=visit.url, accept=ACCEPT), known)
     answer = await fetch(asked, now=now, check_redirect=check_url)
     if isinstance(answer, Unchanged):
         if known is None:  # a 304 that nobody asked for

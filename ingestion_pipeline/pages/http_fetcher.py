@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
+from ingestion_pipeline.pages.conditions import conditions, unchanged, validator
 from ingestion_pipeline.pages.guard import Guard
 from ingestion_pipeline.pages.refusals import (
     MAY_BE_A_WALL,
@@ -19,7 +20,7 @@ from ingestion_pipeline.pages.refusals import (
     wall_by_headers,
     wall_of,
 )
-from ingestion_pipeline.pages.request import Answer, Fetched, Request, Start, Unchanged
+from ingestion_pipeline.pages.request import Answer, Fetched, Request, Start
 from ingestion_pipeline.pages.secrets import (
     Secrets,
     kept_from_errors,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
-_MAX_VALIDATOR_CHARS = 1000  # an ETag that is longer is not kept: the next poll is then a full one
 # The body of a refusal is read only to keep the connection, and only when that is cheap.
 _DRAIN_BYTES = 16_384
 _DRAIN_SECONDS = 0.5
@@ -170,12 +170,12 @@ class HttpFetcher:
                 async for chunk in raw.chunks:
                     body.feed(chunk)
                     if body.inflated_bytes > max_bytes:
-                        break
-                return Start(status_code=raw.status, headers=raw.headers, body=body.so_far())
+                        return Start(raw.status, raw.headers, body.so_far())
+                return Start(raw.status, raw.headers, body.whole())
             await _drain(raw)
         if raw.status in _REDIRECTS and "location" in raw.headers:
             return _Redirect(raw.headers["location"])
-        return Start(status_code=raw.status, headers=raw.headers, body=b"")
+        return Start(raw.status, raw.headers, b"")
 
     def _body(self, url: str, raw: RawAnswer, *, max_bytes: int) -> Body:
         return Body(
@@ -206,12 +206,14 @@ class HttpFetcher:
         if raw.status in _REDIRECTS and "location" in raw.headers:
             return _Redirect(raw.headers["location"])
         if raw.status == _NOT_MODIFIED:
-            return _unchanged(request, raw.headers)
+            return unchanged(request, raw.headers, is_its_own=_is_its_own(url, request))
         raise error
 
     def _exchange(self, url: str, request: Request, secret: str | None) -> Exchange:
         """A POST stays one where it is redirected: it asks a question and changes nothing."""
-        url, headers = with_secret(url, self._headers(request), request.secret, secret)
+        is_its_own = _is_its_own(url, request)
+        headers = self._headers(request) | conditions(request, is_its_own=is_its_own)
+        url, headers = with_secret(url, headers, request.secret, secret)
         if request.body is None:
             return self._connections.get(url, headers)
         headers["Content-Type"] = "application/json"
@@ -229,32 +231,29 @@ class HttpFetcher:
             status_code=raw.status,
             body=body.whole(),
             content_type=headers.get("content-type"),
-            etag=_validator(headers.get("etag")),
-            last_modified=_validator(headers.get("last-modified")),
+            etag=validator(headers.get("etag")),
+            last_modified=validator(headers.get("last-modified")),
         )
 
     async def _wall(self, url: str, raw: RawAnswer) -> WorkError | None:
         """The wall that the body of a refusal shows, if it is one; its beginning is enough."""
-        body = self._body(url, raw, max_bytes=2 * WALL_BYTES)
-        with suppress(WorkError, TimeoutError):
+        body: Body | None = None
+        with suppress(WorkError, TimeoutError):  # whatever it sends, the refusal stands
+            body = self._body(url, raw, max_bytes=2 * WALL_BYTES)
             async with asyncio.timeout(_WALL_SECONDS):
                 async for chunk in raw.chunks:
                     body.feed(chunk)
                     if body.inflated_bytes > WALL_BYTES:
                         break
-        return wall_of(url, raw.status, raw.headers, body.so_far())
+        seen = b"" if body is None else body.so_far()
+        return await asyncio.to_thread(wall_of, url, raw.status, raw.headers, seen)
 
     def _headers(self, request: Request) -> dict[str, str]:
-        headers = {
+        return {
             "User-Agent": self.user_agent,
             "Accept": request.accept,
             "Accept-Encoding": ACCEPT_ENCODING,
         }
-        if etag := _validator(request.etag):
-            headers["If-None-Match"] = etag
-        if last_modified := _validator(request.last_modified):
-            headers["If-Modified-Since"] = last_modified
-        return headers
 
 
 @contextmanager
@@ -269,17 +268,9 @@ def _put_off(deadline: asyncio.Timeout) -> Generator[None]:
         deadline.reschedule(now() + left_seconds)
 
 
-def _unchanged(request: Request, headers: Mapping[str, str]) -> Unchanged:
-    if not (_validator(request.etag) or _validator(request.last_modified)):
-        raise Transient(
-            f"{without_credentials(request.url)} answered 304 to a request without conditions",
-            code="bad_304",
-        )
-    return Unchanged(
-        url=request.url,
-        etag=_validator(headers.get("etag")) or request.etag,
-        last_modified=_validator(headers.get("last-modified")) or request.last_modified,
-    )
+def _is_its_own(url: str, request: Request) -> bool:
+    """Whether it is the hop that the request's validators are said of."""
+    return url == wire_url(request.validated_url or request.url)
 
 
 def wire_url(url: str) -> str:
@@ -310,13 +301,6 @@ def next_url(url: str, location: str) -> str:
 
 def _bad_redirect(url: str, how: str) -> Permanent:
     return Permanent(f"{without_credentials(url)} redirects {how}", code="redirects")
-
-
-def _validator(value: str | None) -> str | None:
-    """An ETag or date that can be sent back as it came; anything odd is forgotten."""
-    if value and len(value) <= _MAX_VALIDATOR_CHARS and value.isascii() and value.isprintable():
-        return value
-    return None
 
 
 def _content_length(headers: Mapping[str, str]) -> int | None:

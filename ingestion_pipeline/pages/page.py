@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
 from ingestion_pipeline.pages.rendering import Rendering
+from ingestion_pipeline.pages.request import Request
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownPage:
     """What the newest snapshot left, by which an unchanged page is recognised.
 
+    `final_url` is where redirects led, and so what `etag` and `last_modified` are said of.
     `served_hash` is of the bytes that plain HTTP gave, `content_hash` of the cleaned text,
     `links_hash` of where it leads, `rendering_hash` of how a browser was told to show it.
     """
 
     snapshot_id: int
     content_hash: str
+    final_url: str | None = None
     served_hash: str | None = None
     etag: str | None = None
     last_modified: str | None = None
@@ -102,3 +105,17 @@ def links_hash(links: Iterable[str]) -> str:
     """The same for the same addresses in any order: pages shuffle what they advertise."""
     said = "\n".join(sorted(set(links)))
     return sha256(said.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def unless_known(request: Request, known: KnownPage | None) -> Request:
+    """The request for the page unless it is as it was."""
+    if known is None:
+        return request
+    # A browser may have been led on by scripts; the validators are of what plain HTTP was led to.
+    validated_url = known.final_url if known.rendered_at is None else None
+    return replace(
+        request,
+        etag=known.etag,
+        last_modified=known.last_modified,
+        validated_url=validated_url,
+    )

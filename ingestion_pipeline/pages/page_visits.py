@@ -25,6 +25,7 @@ from ingestion_pipeline.pages.page import (
     PageAnswer,
     PageVisit,
     SamePage,
+    unless_known,
 )
 from ingestion_pipeline.pages.refusals import empty_in_a_browser, needs_browser, refusal_of
 from ingestion_pipeline.pages.rendering import Rendered, Renderer
@@ -132,9 +133,7 @@ class PageVisitor:
     ) -> _Served | _Validators:
         """What plain HTTP gives in the end: another page than the known one, or only validators."""
         known = visit.known
-        asked = Request(url=visit.url, accept=ACCEPT)
-        if known is not None:
-            asked = replace(asked, etag=known.etag, last_modified=known.last_modified)
+        asked = unless_known(Request(url=visit.url, accept=ACCEPT), known)
         while True:
             answer = await self._fetch(asked, now=now, check_redirect=hops.follow)
             if isinstance(answer, Unchanged):
@@ -146,7 +145,7 @@ class PageVisitor:
                 return validators
             read = await _off_the_loop(len(answer.body), _read, answer)
             target = _refresh_target(answer, read)
-            if target is None:
+            if target is None or hops.is_reload(answer.final_url, target):
                 return _Served(answer, read, validators)
             hops.refresh(answer.final_url, target)
             asked = replace(asked, url=target)
@@ -213,6 +212,7 @@ class _Hops:
         self._most = most
         self._check = check
         self.refreshed = False
+        self._reloaded = False
 
     def follow(self, url: str) -> None:
         """Raise if the visit must not be led there."""
@@ -221,6 +221,14 @@ class _Hops:
             raise self._refused(f"more than {self._most} times")
         if self._check is not None:
             self._check(url)
+
+    def is_reload(self, page: str, target: str) -> bool:
+        """Whether a page only has itself shown again, by another parameter each time.
+
+        It is led to once, since some say so which page they mean.
+        """
+        is_again, self._reloaded = self._reloaded, _place(page) == _place(target)
+        return is_again and self._reloaded
 
     def refresh(self, page: str, target: str) -> None:
         """The same for a refresh, which no transport has looked at yet."""
@@ -274,7 +282,12 @@ def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
     refresh = read.way.refresh
     if refresh is None or refresh.url is None or refresh.seconds > QUICK_REFRESH_SECONDS:
         return None
-    return None if refresh.url == page.final_url else refresh.url
+    is_itself = canonical_or_none(refresh.url) == canonical_or_none(page.final_url)
+    return None if is_itself else refresh.url
+
+
+def _place(url: str) -> str:
+    return url.partition("#")[0].partition("?")[0]
 
 
 def _same(

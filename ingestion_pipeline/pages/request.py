@@ -31,6 +31,7 @@ class Secret:
 class Request:
     """One GET, or one POST of a JSON `body`; `etag` and `last_modified` make it conditional.
 
+    They are said of one URL: of `validated_url`, or where that is not known of the request's own.
     `page` is its place in a listing; one that `may_be_missing` ends the listing by a 404.
     """
 
@@ -38,6 +39,7 @@ class Request:
     accept: str = "*/*"
     etag: str | None = None
     last_modified: str | None = None
+    validated_url: str | None = None
     body: bytes | None = None
     page: int = 1
     may_be_missing: bool = False
@@ -69,7 +71,7 @@ class Unchanged:
 Answer = Fetched | Unchanged
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Start:
     """Any answer, with the beginning of its body if it is a success; lower-case header names."""
 

@@ -262,7 +262,10 @@ def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
     headers: dict[str, str] = {}
     for raw_name, raw_value in response.raw_headers:
         name, value = raw_name.decode("latin-1").lower(), _header_text(raw_value)
-        headers[name] = f"{headers[name]}, {value}" if name in headers else value
+        if name not in headers:
+            headers[name] = value
+        elif name != "location":  # no list: the first is followed, as by browsers
+            headers[name] += f", {value}"
     return headers
 
 

@@ -7,6 +7,7 @@ import gc
 import gzip
 import threading
 import time
+from datetime import timedelta
 
 import pytest
 
@@ -304,3 +305,38 @@ def test_a_dripping_refusal_is_still_its_status() -> None:
     error = failure(answer, FetchLimits(deadline_seconds=5))
 
     assert error.code == "http_404"
+
+
+def test_a_refusal_in_an_encoding_nobody_knows_is_still_a_refusal() -> None:
+    busy = Reply(b"?", 503, {"Retry-After": "60", "Content-Encoding": "foo"})
+
+    error = failure(busy)
+
+    assert isinstance(error, Transient)
+    assert (error.code, error.retry_after) == ("http_503", timedelta(seconds=60))
+
+
+@pytest.mark.parametrize("said", ["none", "UTF-8", "identity"])
+def test_what_is_no_encoding_is_none(said: str) -> None:
+    with FakeWeb({"/": Reply(b"page", headers={"Content-Encoding": said})}) as web:
+        assert page(web).body == b"page"
+
+
+def test_of_two_locations_the_first_is_followed() -> None:
+    with FakeWeb({"/a": b"first", "/b": b"second"}) as web:
+        web.routes["/"] = says(b"HTTP/1.1 302 Found\r\nLocation: /a\r\nLocation: /b\r\n\r\n")
+
+        assert page(web).body == b"first"
+
+
+def test_a_start_that_was_cut_off_is_fetched_again() -> None:
+    """The rules of a robots.txt that are missing would be taken for none."""
+    cut = gzip.compress(b"User-agent: *\nDisallow: /\n" * 100)[:-20]
+    with FakeWeb({"/": Reply(cut, headers={"Content-Encoding": "gzip"})}) as web:
+        guard = Guard(frozenset({web.host_port}))
+        with pytest.raises(Transient) as caught:
+            with_fetcher(
+                lambda one: one.fetch_start(web.url(), max_bytes=1_000_000, max_redirects=1), guard
+            )
+
+    assert caught.value.code == "truncated"

@@ -10,7 +10,7 @@ from ingestion_pipeline.pages.page import PageVisit
 from ingestion_pipeline.pages.rendering import Rendering, Wait
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
-from ingestion_pipeline_tests.fakes import FakeWeb, Reply, redirect
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
 from ingestion_pipeline_tests.pages.fetching import NOW
 from ingestion_pipeline_tests.pages.visiting import (
     DAY,
@@ -69,6 +69,41 @@ def test_a_304_says_that_nothing_changed_and_so_do_equal_bytes(web: FakeWeb) -> 
 
         assert known_from(again) == known_from(first)
     assert web.requests[1].headers["if-none-match"] == '"1"'
+
+
+LONG_AGO = {"Last-Modified": "Wed, 01 Jan 2020 00:00:00 GMT"}
+LATELY = {"Last-Modified": "Sun, 01 Feb 2026 00:00:00 GMT"}
+
+
+@pytest.mark.parametrize(
+    "leads_on",
+    [redirect("/b"), "<meta http-equiv=refresh content='0;url=/b'>"],
+    ids=["redirect", "refresh"],
+)
+def test_a_date_of_one_page_is_not_asked_of_another_that_it_leads_to_now(
+    web: FakeWeb, leads_on: WebAnswer
+) -> None:
+    """The other had not changed since then, and its 304 was taken for the page's own."""
+    web.routes["/a"] = Reply(a_document().encode(), headers=LATELY | {"ETag": '"a"'})
+    first = visited(web, "/a")
+    web.routes["/a"] = leads_on
+    web.routes["/b"] = Reply(a_document("Baking I is cancelled.").encode(), headers=LONG_AGO)
+
+    page = new(visited(web, PageVisit(url=web.url("/a"), known=known_from(first))))
+
+    assert b"cancelled" in page.text
+    asked = web.requests[-1].headers
+    assert (asked.get("if-modified-since"), asked.get("if-none-match")) == (None, None)
+
+
+def test_a_page_behind_a_redirect_is_asked_for_conditionally_where_it_is(web: FakeWeb) -> None:
+    web.routes |= {"/a": redirect("/b"), "/b": Reply(a_document().encode(), headers=LATELY)}
+    first = visited(web, "/a")
+
+    same(visited(web, PageVisit(url=web.url("/a"), known=known_from(first))))
+
+    before, after = (asked.headers.get("if-modified-since") for asked in web.requests[-2:])
+    assert (before, after) == (None, LATELY["Last-Modified"])
 
 
 def test_other_bytes_that_say_the_same_are_the_same_and_are_known_the_next_time(
@@ -186,7 +221,9 @@ def test_a_refresh_that_must_not_be_followed_is_not_asked_for(web: FakeWeb) -> N
 
 
 @pytest.mark.parametrize(
-    "content", ["1800; url=/logout", "5", "5; url=/"], ids=["late", "no address", "itself"]
+    "content",
+    ["1800; url=/logout", "5", "5; url=/", "5; url=/?", "5; url=/#x"],
+    ids=["late", "no address", "itself", "an empty query", "a place"],
 )
 def test_a_page_that_only_reloads_itself_is_read(web: FakeWeb, content: str) -> None:
     web.routes["/"] = a_document(head=f"<meta http-equiv=refresh content='{content}'>")
@@ -194,6 +231,16 @@ def test_a_page_that_only_reloads_itself_is_read(web: FakeWeb, content: str) -> 
     new(visited(web))
 
     assert web.paths == ["/"]
+
+
+def test_a_page_that_reloads_itself_by_another_parameter_each_time_is_read(web: FakeWeb) -> None:
+    for number in range(9):
+        refresh = f"<meta http-equiv=refresh content='5; url=/x?t={number + 1}'>"
+        web.routes[f"/x?t={number}"] = a_document(head=refresh)
+
+    new(visited(web, "/x?t=0"))
+
+    assert web.paths == ["/x?t=0", "/x?t=1"]
 
 
 @pytest.mark.parametrize(

@@ -83,6 +83,7 @@ def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
         return KnownPage(
             snapshot_id=answer.known.snapshot_id,
             content_hash=answer.known.content_hash,
+            final_url=answer.known.final_url,
             served_hash=answer.served_hash,
             etag=answer.etag,
             last_modified=answer.last_modified,
@@ -93,6 +94,7 @@ def known_from(answer: PageAnswer, *, at: datetime = NOW) -> KnownPage:
     return KnownPage(
         snapshot_id=1,
         content_hash=answer.content_hash,
+        final_url=answer.final_url,
         served_hash=answer.served_hash,
         etag=answer.etag,
         last_modified=answer.last_modified,
