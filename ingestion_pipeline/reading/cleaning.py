@@ -1,24 +1,27 @@
 """What a visitor of a page can see: its text, and its tree without what is hidden.
 
 Hidden is what an element says of itself (`hidden`, `aria-hidden`, its style) and what a style sheet
-in the page says of a class or an id for good. `opacity: 0` is not: pages fade their content in.
+in the page hides for good (see `styles`).
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.styles import (
+    Hiding,
+    hiding,
+    hiding_selectors,
+    is_for_screens,
+    shows,
+)
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
-
-MAX_STYLE_SELECTORS = 200
-_KEPT_SHEET_CHARACTERS = 50_000
 
 # `noscript` is for others than the visitor; forms stay, catalogues have their terms in them.
 _NO_TEXT = frozenset(
@@ -31,27 +34,6 @@ _OFTEN_THERE = ("script", "style", "noscript", "svg", "iframe")
 SELDOM_THERE = tuple(sorted(_NO_TEXT.difference(_OFTEN_THERE)))
 OFTEN_UNSEEN = ", ".join((*_OFTEN_THERE, "body [hidden]", "body [aria-hidden]", "body [style]"))
 MAY_BE_UNSEEN = ", ".join((OFTEN_UNSEEN, *SELDOM_THERE))
-
-_BLANKS = re.compile(r"\s+|!important")
-_HIDES = re.compile(
-    r"(?:^|;)(?:display:none|visibility:(?:hidden|collapse)|font-size:0[a-z%]*(?:;|$)"
-    r"|text-indent:-[0-9]{3,}|transform:scale\(0\)|clip:rect\((?:[01](?:px)?[, ]?){4}\)"
-    r"|clip-path:inset\((?:50|100)%)"
-)
-_PLACED = re.compile(r"(?:^|;)position:(?:absolute|fixed)")
-_OFF_SCREEN = re.compile(r"(?:^|;)(?:left|right|top|bottom|margin-left|margin-top):-[0-9]{3,}")
-_CLIPPED = re.compile(r"(?:^|;)overflow(?:-[xy])?:(?:hidden|clip)")
-_NO_SIZE = re.compile(r"(?:^|;)(?:max-)?(?:width|height):[01](?:px|em|rem|%)?(?:;|$)")
-_MAY_HIDE = re.compile(
-    r"none|hidden|collapse|font-size|-indent|:\s*-|clip|scale|(?:width|height)\s*:\s*[01]",
-    re.IGNORECASE,
-)
-
-_CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-_CSS_CONDITION = re.compile(r"@[^{};]*+\{(?:[^{}]*+\{[^{}]*+\})*+[^{}]*+\}")  # for print, say
-_CSS_RULE = re.compile(r"([^{}]*)\{([^{}]*)\}")
-_ONE_CLASS_OR_ID = re.compile(r"[a-z0-9]*[.#]-?[A-Za-z_][\w-]*")
-_SHOWN = re.compile(r"(?:^|;)(?:display:(?!none)|visibility:visible|position:static)")
 
 # Of what the parser serialises: there an attribute holds neither `<` nor `>`, nor does text.
 _COMMENT = re.compile(b"!(?<=<!)--")  # the quickest search: for one character
@@ -71,8 +53,10 @@ _ENDS_A_WORD = re.compile(r"\w\w")
 # Characters that nobody sees and that carry words past a reader: tags, marks of direction, joints
 # without width. The joiners of Persian words and of emoji stay.
 _INVISIBLE = re.compile(
-    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e007f]"
+    "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufeff\U000e0000-\U000e01ef]"
+    "|[\ufe00-\ufe0f]{2,}"
 )
+_VARIATIONS = (b"\xef\xb8", b"\xf3\xa0")  # how those begin that change the sign before them
 _ASCII = bytes(range(128))
 _PLAIN = bytes([ord("\n"), *range(32, 127)])  # what a line of English is made of, and its end
 
@@ -105,10 +89,11 @@ def remove_unseen(
     page that has nothing else.
     """
     nodes = tree.css(MAY_BE_UNSEEN) if found is None else found
-    by_style_sheet = _hiding_selectors([node for node in nodes if node.tag == "style"])
+    by_style_sheet = hiding_selectors(_sheets(nodes))
     hrefs = _remove(tree, [node for node in nodes if _has_no_text(node) or _is_hidden(node)])
-    for selector in by_style_sheet:
-        hrefs += _remove(tree, tree.css(f"body {selector}"))
+    for selector, how in by_style_sheet:
+        hidden = [node for node in tree.css(selector) if _is_hidden_by_sheet(node, how)]
+        hrefs += _remove(tree, hidden)
     return hrefs
 
 
@@ -208,7 +193,10 @@ def readable(text: str) -> str:
 def is_printable_utf8(text: bytes) -> bool:
     """Whether each line is: then it has neither odd blanks nor characters that nobody sees."""
     # To delete ASCII is quick, and leaves next to nothing of most pages to look through.
-    return text.translate(None, _PLAIN).decode("utf-8", "surrogatepass").isprintable()
+    rest = text.translate(None, _PLAIN)
+    if any(rest.find(start) >= 0 for start in _VARIATIONS):
+        return False
+    return rest.decode("utf-8", "surrogatepass").isprintable()
 
 
 def without_invisible(text: str) -> str:
@@ -221,18 +209,6 @@ def without_invisible(text: str) -> str:
     return _INVISIBLE.sub("", text)
 
 
-def hides(style: str) -> bool:
-    """Whether declarations keep an element from being seen."""
-    if not _MAY_HIDE.search(style):
-        return False
-    said = _BLANKS.sub("", style.lower())
-    return bool(
-        _HIDES.search(said)
-        or (_PLACED.search(said) and _OFF_SCREEN.search(said))
-        or (_CLIPPED.search(said) and _NO_SIZE.search(said))
-    )
-
-
 def _has_no_text(node: LexborNode) -> bool:
     tag = node.tag
     return tag in _NO_TEXT and (tag != "dialog" or "open" not in node.attrs)
@@ -240,10 +216,22 @@ def _has_no_text(node: LexborNode) -> bool:
 
 def _is_hidden(node: LexborNode) -> bool:
     said = node.attrs
-    if (style := said.get("style")) and hides(style):
+    if (style := said.get("style")) and _is_kept_from_sight(node, hiding(style)):
         return True
     is_hidden = "hidden" in said and said.get("hidden") != "until-found"
-    return is_hidden or (said.get("aria-hidden") or "").lower() == "true"
+    return is_hidden or (said.get("aria-hidden") or "").strip().lower() == "true"
+
+
+def _is_kept_from_sight(node: LexborNode, how: Hiding | None) -> bool:
+    """Whether all that is inside is, too; a class or a style in there may show it."""
+    return how is Hiding.ALL or (
+        how is Hiding.OWN_TEXT and all(one == node for one in node.css("[class], [style]"))
+    )
+
+
+def _is_hidden_by_sheet(node: LexborNode, how: Hiding) -> bool:
+    style = node.attrs.get("style")
+    return not (style and shows(style)) and _is_kept_from_sight(node, how)
 
 
 def _may_hold_elements(node: LexborNode) -> bool:
@@ -263,34 +251,13 @@ def _remove(tree: LexborHTMLParser, nodes: Sequence[LexborNode]) -> list[str | N
     return hrefs
 
 
-def _hiding_selectors(styles: Iterable[LexborNode]) -> Sequence[str]:
-    """Classes and ids that a style sheet of the page hides and that none of its rules shows."""
-    sheets = "\n".join([node.text() for node in styles])
-    # The pages of a site share their style sheet: to read it took as long as to parse the page.
-    read = _selectors_of_site if len(sheets) <= _KEPT_SHEET_CHARACTERS else _selectors_in
-    return read(sheets)
+def _sheets(nodes: Iterable[LexborNode]) -> str:
+    """The style sheets that hold on every screen, with scripts."""
+    return "\n".join([node.text() for node in nodes if node.tag == "style" and _is_applied(node)])
 
 
-def _selectors_in(sheets: str) -> Sequence[str]:
-    if not _MAY_HIDE.search(sheets):
-        return ()
-    sheets = _CSS_COMMENT.sub("", sheets)
-    rules = _CSS_RULE.findall(sheets)
-    hiding = {
-        selector
-        for selectors, declarations in _CSS_RULE.findall(_CSS_CONDITION.sub("", sheets))
-        if hides(declarations)
-        for selector in map(str.strip, selectors.split(","))
-        if _ONE_CLASS_OR_ID.fullmatch(selector)
-    }
-    shown = " ".join(s for s, said in rules if _SHOWN.search(_BLANKS.sub("", said.lower())))
-    return tuple(islice((s for s in hiding if _name(s) not in shown), MAX_STYLE_SELECTORS))
-
-
-_selectors_of_site = lru_cache(maxsize=64)(_selectors_in)  # six megabytes at the most
-
-
-def _name(selector: str) -> str:
-    """The class or id alone, with its dot or hash: `div.note` is `.note`."""
-    _, mark, name = selector.partition("#" if "#" in selector else ".")
-    return mark + name
+def _is_applied(node: LexborNode) -> bool:
+    said = node.attrs
+    is_css = (said.get("type") or "text/css").strip().lower() == "text/css"
+    is_for_others = node.parent is not None and node.parent.tag == "noscript"
+    return is_css and not is_for_others and is_for_screens(said.get("media") or "")

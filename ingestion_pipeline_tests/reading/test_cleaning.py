@@ -37,6 +37,8 @@ SEEN = "<h1>Baking I</h1>"
         "<style>.x{color:red;display:none}</style><p class='x'>secret",
         "<style>/* a */ #y , .z { visibility:hidden }</style><p id=y>secret",
         "\U000e0053\U000e0045\U000e0043",
+        "\ufe00\ufe01\U000e0101",
+        "<p aria-hidden=' true '>secret",
     ],
 )
 def test_what_a_visitor_cannot_see_is_not_text(hidden: str) -> None:
