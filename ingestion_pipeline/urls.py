@@ -58,6 +58,12 @@ _SECRET_VALUE = re.compile(
 )
 
 
+# Parameters that hold a secret wherever they stand; `key`, `token` and the like select a page, too.
+_SECRET_PARAMETER = re.compile(
+    r"(?i)[?&;]((?:access|auth)[_-]?token|api[_-]?key|client[_-]?secret|passw(?:or)?d|pwd|secret)="
+)
+
+
 class BadUrl(ValueError):
     """Not a URL that can be fetched; the message says what is wrong and never holds a password."""
 
@@ -102,6 +108,12 @@ def host_of(url: str) -> str:
 def has_credentials(url: str) -> bool:
     """Whether the URL carries a user name or a password; malformed URLs are asked too."""
     return _credentials_end(url) > 0
+
+
+def secret_parameter(url: str) -> str | None:
+    """The name of a parameter of the URL that holds a secret; None if there is none."""
+    found = _SECRET_PARAMETER.search(url.partition("#")[0])
+    return found[1] if found else None
 
 
 def without_credentials(url: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from ingestion_pipeline.sources.platforms import DEFAULTS, READERS, recognize_platform
 from ingestion_pipeline.sources.source import SERIES_ID, SOURCE_ID, Definition, Kind, Tier
-from ingestion_pipeline.urls import BadUrl, checked_url
+from ingestion_pipeline.urls import BadUrl, checked_url, secret_parameter, without_credentials
 
 KEYS = ("id", "kind", "url", "name", "platform", "tier", "config", "enabled", "series", "company")
 TIERS = ("hot", "warm", "cold", "auto")
@@ -97,12 +97,24 @@ def _bad_id(texts: Mapping[str, str]) -> list[BadField]:
 
 
 def _bad_url(texts: Mapping[str, str]) -> list[BadField]:
+    if (url := texts.get("url")) is None:
+        return []
     try:
-        if "url" in texts:
-            checked_url(texts["url"])
+        checked_url(url)
     except BadUrl as error:
         return [BadField("url", str(error))]
-    return []
+    return _bad_parameter(url)
+
+
+def _bad_parameter(url: str) -> list[BadField]:
+    if (name := secret_parameter(url)) is None:
+        return []
+    said = (
+        f"URL {without_credentials(url)!r} has a secret, {name}, which would be stored and shown;"
+        " take it out. Where a platform reads `auth`, put it into a variable and write"
+        f" auth: {{place: query, name: {name}, env: VARIABLE}} into config"
+    )
+    return [BadField("url", said)]
 
 
 def _bad_choices(texts: Mapping[str, str]) -> list[BadField]:

@@ -106,6 +106,22 @@ def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, 
     assert said in bad[0].message
 
 
+@pytest.mark.parametrize("name", ["api_key", "apikey", "access_token", "client_secret", "Password"])
+def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
+    _, bad = definition_of(declared(url=f"https://a.test/feed.xml?page=1&{name}=s3cret"))
+
+    assert [one.field for one in bad] == ["url"]
+    assert f"name: {name}, env: VARIABLE" in bad[0].message
+    assert "s3cret" not in bad[0].message
+
+
+@pytest.mark.parametrize("query", ["key=courses", "token=123", "passwordless=1", "q=api_key"])
+def test_a_parameter_that_selects_a_page_is_accepted(query: str) -> None:
+    url = f"https://a.test/feed.xml?{query}"
+
+    assert accepted(url=url).url == url
+
+
 def test_an_id_of_120_characters_is_accepted() -> None:
     longest = "series:" + "a" * 113
 
