@@ -54,7 +54,8 @@ _UNRESERVED_CHAR = re.compile(f"[{_UNRESERVED}]")
 _FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
 _MESSAGE_CHARS = 500
 _SECRET_VALUE = re.compile(
-    r"(?i)([?&;](?:access_?token|api_?key|auth|key|passw(?:or)?d|pwd|secret|sig|signature|token)=)[^&#;]*"
+    r"(?i)([?&;](?:(?:access|auth)[_-]?token|api[_-]?key|auth|(?:client[_-]?)?secret|key"
+    r"|passw(?:or)?d|pwd|sig|signature|token)=)[^&#;]*"
 )
 
 
