@@ -24,6 +24,7 @@ from ingestion_pipeline.cli.demo_model import (
     say_address,
     say_asked,
 )
+from ingestion_pipeline.cli.demo_oddities import say_oddities
 from ingestion_pipeline.cli.demo_settings import demo_settings
 from ingestion_pipeline.cli.demo_summary import say_summary
 from ingestion_pipeline.cli.demo_websites import say_businesses, say_providers
@@ -155,6 +156,7 @@ def run(*, model: bool) -> None:
 def _run() -> bool:
     """Everything once; whether every job succeeded."""
     from ingestion_pipeline.demo.hooks import read_inboxes
+    from ingestion_pipeline.pages import ContentStore
     from ingestion_pipeline.sources import Kind
 
     home = _home()
@@ -177,6 +179,8 @@ def _run() -> bool:
             say_summary(connection, _ids(Kind.SERIES), since=started)
             say("")
             say_catalogs(connection, _ids(Kind.CATALOG), since=started)
+            content = ContentStore(settings.home / "content")
+            say_oddities(connection, content, _ids(Kind.CATALOG), since=started)
             say_datasets(connection, _ids(Kind.CATALOG))
             say("")
             now = store.clock.now(connection)

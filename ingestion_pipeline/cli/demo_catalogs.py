@@ -41,7 +41,7 @@ def is_waiting(connection: Connection, source_ids: Collection[str]) -> bool:
     from ingestion_pipeline.catalogs.states import OPEN_PAGES
     from ingestion_pipeline.store.tables import extractions, pages
 
-    last = _last_extractions(source_ids)
+    last = last_extractions(source_ids)
     is_open = exists().where(pages.c.extraction_id.in_(last), pages.c.status.in_(OPEN_PAGES))
     is_going_on = extractions.c.finished_at.is_(None)
     query = select(exists().where(extractions.c.id.in_(last), is_going_on, is_open))
@@ -92,7 +92,7 @@ def _waiting_to_be_read(connection: Connection, source_ids: Collection[str]) -> 
         select(extractions.c.source_id)
         .join(pages, pages.c.extraction_id == extractions.c.id)
         .where(
-            extractions.c.id.in_(_last_extractions(source_ids)),
+            extractions.c.id.in_(last_extractions(source_ids)),
             pages.c.status == PageStatus.DOWNLOADED.value,
         )
     )
@@ -162,7 +162,7 @@ def seen_pages(
         )
         .join(pages, pages.c.extraction_id == extractions.c.id)
         .outerjoin(snapshots, snapshots.c.id == pages.c.snapshot_id)
-        .where(extractions.c.id.in_(_last_extractions(source_ids)), pages.c.visited_at >= since)
+        .where(extractions.c.id.in_(last_extractions(source_ids)), pages.c.visited_at >= since)
         .order_by(pages.c.id)
     )
     return [
@@ -188,7 +188,8 @@ def _word(outcome: str | None, *, was_there: bool) -> str:
             return "changed" if was_there else "new"
 
 
-def _last_extractions(source_ids: Collection[str]) -> Select[tuple[int]]:
+def last_extractions(source_ids: Collection[str]) -> Select[tuple[int]]:
+    """The id of each source's last extraction."""
     from sqlalchemy import func, select
 
     from ingestion_pipeline.store.tables import extractions

@@ -390,3 +390,5 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
         assert "catalog:harbour-members is disabled (behind a login wall)" in said
         for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):
             assert f"\n{reason}" in said
+    for oddity in ("redirect ", "slow page ", "charset ", "crawl delay "):
+        assert f"\n{oddity}" in first
