@@ -99,7 +99,8 @@ class HostRobots:
         if rules.is_closed:
             said = f"{rules.reason}: nothing is fetched from {host_of(url)}"
             raise Resource(said, until=rules.expires_at, code="robots_unavailable")
-        rule = rules.robots.decisive_rule(self._agent, request_url(url))
+        robots = rules.robots
+        rule = robots.decisive_rule(self._agent, request_url(url), in_any_order=True)
         if rule is not None and not rule.is_allowed:
             said = f"robots.txt of {host_of(url)} says {str(rule)[:200]!r}"
             raise Resource(

@@ -7,9 +7,11 @@ groups and names, so that a correction would be a second parser in front of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from string import ascii_letters, digits
+from typing import NamedTuple
 
 MAX_BYTES = 500 * 1024  # RFC 9309, 2.5: what is beyond need not be read
 MAX_LINE_CHARACTERS = 2083 * 8  # Google's own limit; the rest of such a line is ignored
@@ -17,7 +19,14 @@ MAX_LINE_CHARACTERS = 2083 * 8  # Google's own limit; the rest of such a line is
 _LINE_END = re.compile(r"\r\n|\r|\n")
 _STARS = re.compile(r"\*{2,}")
 _NAME = re.compile(r"[A-Za-z_-]+")
+_WORDS = re.compile(r"[A-Za-z_-]+(?: +[A-Za-z_-]+)+")
 _ODD = re.compile(r"%[0-9A-Fa-f]{2}|[^\x00-\x7f]+")
+# Quotes are escaped as urls.py does in a query; what is not ASCII is no matter of spelling here.
+_SPELT_TWO_WAYS = re.compile(r"%[0-9A-F]{2}|[^A-Za-z0-9\-._~!$&()*+,;=:@/?\x80-\U0010ffff]")
+_RESPELT = {chr(code): f"%{code:02X}" for code in range(128)} | {
+    f"%{ord(unreserved):02X}": unreserved for unreserved in f"{ascii_letters}{digits}-._~"
+}
+_PARAMETER = re.compile(r"(\?\*&|[?&])(?=[^*$?&])")
 _RATE = re.compile(r"([0-9]{1,6})/([0-9]{1,6})([smhd]?)", re.IGNORECASE)
 _UNIT_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _COMPATIBLE = re.compile(r"\(\s*compatible;\s*([A-Za-z_-]+)", re.IGNORECASE)
@@ -48,10 +57,13 @@ class Rule:
     pattern: str
 
     @classmethod
-    def of(cls, pattern: str, *, is_allowed: bool) -> Rule:
-        """The rule that the pattern writes: `*` is anything, `$` at its end the end."""
+    def of(cls, pattern: str, *, is_allowed: bool, written: str = "") -> Rule:
+        """The rule that the pattern writes: `*` is anything, `$` at its end the end.
+
+        It shows itself as it was `written`, if that is not how it is matched.
+        """
         prefix, *pieces = _STARS.sub("*", pattern.removesuffix("$")).split("*")
-        return cls(prefix, tuple(pieces), pattern.endswith("$"), is_allowed, pattern)
+        return cls(prefix, tuple(pieces), pattern.endswith("$"), is_allowed, written or pattern)
 
     def __str__(self) -> str:
         return f"{'Allow' if self.is_allowed else 'Disallow'}: {self.pattern}"
@@ -74,12 +86,24 @@ class Rule:
         return path.find(last, position) >= 0
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True)
 class Group:
     """What one agent is told, gathered from every group that names it; the decisive rule first."""
 
-    rules: list[Rule] = field(default_factory=list[Rule])
+    rules: Sequence[Rule] = ()
     delay_seconds: float | None = None
+
+    @cached_property
+    def plain_rules(self) -> Sequence[Rule]:
+        """The rules for a plain path, the decisive one first."""
+        return _decisive_first((_plain(rule.pattern), rule) for rule in self.rules)
+
+    @cached_property
+    def cautious_rules(self) -> Sequence[Rule]:
+        """The plain rules, and what they forbid if the first parameter they name comes later."""
+        plain = [(_plain(rule.pattern), rule) for rule in self.rules]
+        moved = ((_with_parameter_moved(one), rule) for one, rule in plain if not rule.is_allowed)
+        return _decisive_first([*plain, *(one for one in moved if one[0])])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +118,22 @@ class Robots:
         rule = self.decisive_rule(user_agent, url)
         return rule is None or rule.is_allowed
 
-    def decisive_rule(self, user_agent: str, url: str) -> Rule | None:
-        """The rule that allows or forbids the URL; None where nothing is said of it."""
-        path = _path(url)
-        return next((rule for rule in self.group(user_agent).rules if rule.matches(path)), None)
+    def decisive_rule(
+        self, user_agent: str, url: str, *, in_any_order: bool = False
+    ) -> Rule | None:
+        """The rule that allows or forbids the URL; None where nothing is said of it.
+
+        What is forbidden as it is written or in plain spelling is forbidden: RFC 9309 compares
+        plainly, Google's vectors (`Allow: /%62` does not allow `/b`) as written. `in_any_order` is
+        for URLs whose query was sorted: the site links, and forbids, it in an order of its own.
+        """
+        group, path = self.group(user_agent), _path(url)
+        written = _first_match(group.rules, path)
+        if written is not None and not written.is_allowed:
+            return written
+        rules = group.cautious_rules if in_any_order else group.plain_rules
+        plain = _first_match(rules, _plain(path))
+        return written if plain is None or plain.is_allowed else plain
 
     def delay_seconds(self, user_agent: str) -> float | None:
         """The pause between two requests that the agent is asked for, if any."""
@@ -129,13 +165,17 @@ def read_robots(body: bytes) -> Robots:
 def agent_name(user_agent: str) -> str:
     """The product name by which a group may call the agent, in lower case.
 
-    Of a header (`Name/1.0 (+address)`) it is the name before the slash, or, where that is Mozilla,
-    the one after `compatible;`. Anything else is taken whole.
+    Of a header (`Name/1.0 (+address)`) it is the one it begins with, or, where that is Mozilla, the
+    one after `compatible;`, up to the first character that no product name has: groups are read so,
+    too, and `Bot2` is to find its own. Bare words (`Foo Bar`) are one name that no group can have:
+    so Google's vectors want it.
     """
-    product, slash, rest = user_agent.strip().partition("/")
-    if slash and product.lower() == "mozilla" and (found := _COMPATIBLE.search(rest)):
-        product = found[1]
-    return product.lower()
+    said = user_agent.strip()
+    product, slash, rest = said.partition("/")
+    if slash and product.lower() == "mozilla" and (compatible := _COMPATIBLE.search(rest)):
+        product = compatible[1]
+    found = None if _WORDS.fullmatch(said) else _NAME.match(product)
+    return (found[0] if found else product).lower()
 
 
 @lru_cache(maxsize=8)
@@ -143,24 +183,91 @@ def _read_text(text: str) -> Robots:
     text = text.lstrip("\ufeff")
     if text.lstrip()[:1] == "<":  # a web page in its place: an error page, or the front page
         return ALLOW_ALL
-    groups: dict[str, Group] = {}
+    told: dict[str, list[_Naming]] = {}
     sitemaps: list[str] = []
-    current: list[Group] = []
-    is_open = True  # whether another agent line joins the group, rather than starting one
+    block = _Block()
+    is_open = True  # whether another agent line joins the block, rather than starting one
     for name, value in _fields(text):
         if name == "agent":
-            current = current if is_open else []
+            block = block if is_open else _Block()
             is_open = True
-            current.append(groups.setdefault(_agent(value), Group()))
+            _name(told.setdefault(_agent(value), []), block)
         elif name == "sitemap":
             sitemaps.append(value)
         else:
             is_open = is_open and name in {"delay", "rate"}
-            _tell(current, name, value)
-    groups.pop("", None)
-    for group in groups.values():
-        group.rules.sort(key=lambda rule: (len(rule.pattern), rule.is_allowed), reverse=True)
-    return Robots(groups=groups, sitemaps=tuple(sitemaps))
+            _tell(block, name, value)
+    told.pop("", None)
+    return Robots(groups=_Gathered(told), sitemaps=tuple(sitemaps))
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """What stands below some agent lines, held once for all the agents that they name."""
+
+    rules: list[Rule] = field(default_factory=list[Rule])
+    delays: list[float] = field(default_factory=list[float])
+
+
+class _Naming(NamedTuple):
+    """That a block names an agent, and how many delays it had told before: those were others'."""
+
+    block: _Block
+    delays_before: int
+
+
+class _Gathered(Mapping[str, Group]):
+    """The groups of a file by agent, each gathered when it is first asked for.
+
+    To gather them all would cost agents times rules: 2,000 lines took 14 seconds and 250 MB.
+    """
+
+    def __init__(self, told: Mapping[str, Sequence[_Naming]]) -> None:
+        self._told = told
+        self._groups: dict[str, Group] = {}
+
+    def __getitem__(self, agent: str) -> Group:
+        if agent not in self._groups:
+            self._groups[agent] = _group(self._told[agent])
+        return self._groups[agent]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._told)
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+
+def _group(namings: Sequence[_Naming]) -> Group:
+    rules = ((rule.pattern, rule) for naming in namings for rule in naming.block.rules)
+    told = (naming.block.delays[naming.delays_before :][-1:] for naming in namings)
+    delays = [delay for last in told for delay in last]
+    return Group(_decisive_first(rules), delays[-1] if delays else None)
+
+
+def _name(namings: list[_Naming], block: _Block) -> None:
+    """The block names the agent, once however often it does."""
+    if not namings or namings[-1].block is not block:
+        namings.append(_Naming(block, len(block.delays)))
+
+
+def _decisive_first(spelt: Iterable[tuple[str, Rule]]) -> list[Rule]:
+    """The rules, each in the spelling beside it: the longest first, `Allow` before its equal."""
+
+    def rank(one: tuple[str, Rule]) -> tuple[int, bool]:
+        pattern, rule = one
+        return min(len(pattern), len(rule.pattern)), rule.is_allowed  # an escape is one character
+
+    return [
+        rule
+        if pattern == rule.pattern
+        else Rule.of(pattern, is_allowed=rule.is_allowed, written=rule.pattern)
+        for pattern, rule in sorted(spelt, key=rank, reverse=True)
+    ]
+
+
+def _first_match(rules: Sequence[Rule], path: str) -> Rule | None:
+    return next((rule for rule in rules if rule.matches(path)), None)
 
 
 def _fields(text: str) -> Iterator[tuple[str, str]]:
@@ -181,18 +288,18 @@ def _agent(value: str) -> str:
     return found[0].lower() if found else ""
 
 
-def _tell(groups: Sequence[Group], name: str, value: str) -> None:
+def _tell(block: _Block, name: str, value: str) -> None:
     if not value:
         return
-    for group in groups:
-        if name in {"delay", "rate"}:
-            group.delay_seconds = _delay(name, value) or group.delay_seconds
-            continue
-        pattern = _ODD.sub(_escaped, value)
-        group.rules.append(Rule.of(pattern, is_allowed=name == "allow"))
-        if name == "allow" and pattern.endswith("/index.html"):
-            folder = pattern.removesuffix("index.html") + "$"
-            group.rules.append(Rule.of(folder, is_allowed=True))
+    if name in {"delay", "rate"}:
+        if seconds := _delay(name, value):
+            block.delays.append(seconds)
+        return
+    pattern = _ODD.sub(_escaped, value)
+    block.rules.append(Rule.of(pattern, is_allowed=name == "allow"))
+    if name == "allow" and pattern.endswith("/index.html"):
+        folder = pattern.removesuffix("index.html") + "$"
+        block.rules.append(Rule.of(folder, is_allowed=True))
 
 
 def _delay(name: str, value: str) -> float | None:
@@ -211,6 +318,21 @@ def _escaped(found: re.Match[str]) -> str:
     if text.startswith("%"):
         return text.upper()
     return "".join(f"%{byte:02X}" for byte in text.encode("utf-8", errors="surrogateescape"))
+
+
+def _plain(text: str) -> str:
+    """A pattern or path in the one spelling that all of its spellings share.
+
+    What needs no escape has none (`~`, RFC 9309, 2.2.2), and what a request must escape has one: a
+    site writes `?filter[` and we ask for `?filter%5B`.
+    """
+    return _SPELT_TWO_WAYS.sub(lambda found: _RESPELT.get(found[0], found[0]), text)
+
+
+def _with_parameter_moved(pattern: str) -> str:
+    """The pattern with the first parameter it names moved behind others, or the reverse; or ""."""
+    moved, count = _PARAMETER.subn(lambda at: "?*&" if at[0] == "?" else "?", pattern, count=1)
+    return moved if count else ""
 
 
 def _path(url: str) -> str:

@@ -8,6 +8,8 @@ from ingestion_pipeline.pages.robots_policy import (
     CLOSED_FOR,
     LONGEST,
     SHORTEST,
+    as_stored,
+    from_stored,
     rules_of_answer,
     rules_when_unreachable,
 )
@@ -74,3 +76,13 @@ def test_rules_hold_as_long_as_the_headers_say_within_bounds(
     now: datetime, status: int, headers: dict[str, str], lifetime: timedelta
 ) -> None:
     assert rules_of_answer(status, headers, b"", now=now).expires_at == now + lifetime
+
+
+def test_rules_that_were_stored_forbid_every_spelling_still(now: datetime) -> None:
+    rules = rules_of_answer(200, {}, b"User-agent: *\nDisallow: /%7Ejoe/", now=now)
+
+    again = from_stored(as_stored(rules, "b/1.0"), "b/1.0")
+
+    assert again is not None
+    assert not again.robots.allows("b/1.0", "https://a.test/~joe/x")
+    assert not again.robots.allows("b/1.0", "https://a.test/%7Ejoe/x")
