@@ -11,65 +11,99 @@ import re
 from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
+# A blank is a space: `\s` would go on into the next line, and that is another block of the page.
 _MONTH = (
     r"(?:jan(?:uar[yi]?|vier|eiro)?|feb(?:ruar[yi]?|braio)?|f[ée]vr(?:ier)?|m[aä]r(?:ch|z|s|zo|ts)?"
     r"|apr(?:il|ile)?|avr(?:il)?|abr(?:il)?|ma[yi]o?|mai|june?|jun[io]{0,2}|juin|july?|jul[io]{0,2}"
     r"|juillet|aug(?:ust)?|ao[uû]t|agosto|sep(?:t(?:ember|embre)?|tiembre)?|set(?:tembre|embro)?"
     r"|o[ck]t(?:ober|obre|ubro|ubre)?|out(?:ubro)?|nov(?:ember|embre|iembre|embro)?"
-    r"|de[cz](?:ember|embre|iembre|embro)?|d[ée]c(?:embre)?|dic(?:iembre|embre)?)\.?"
+    r"|de[cz](?:ember|embre|iembre|embro)?|d[ée]c(?:embre)?|dic(?:iembre|embre)?)\b\.?"
 )
 _WEEKDAY = (
     r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?|(?:mon|diens|donners|frei"
     r"|sams|sonn)tag|mittwoch|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes"
     r"|mi[ée]rcoles|jueves|viernes|s[áa]bado|domingo)\.?,?"
 )
-_CLOCK = (
-    r"(?:[0-9]{1,2}[:h][0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?|[0-9]{1,2}\.[0-9]{2}(?=\suhr))"
-    r"(?:\s?[ap]\.?m\b\.?)?(?:\s?(?:uhr|utc|gmt|z|[a-z]{1,2}[sd]t|cet|cest)\b)?"
-    r"(?:\s?[+-][0-9]{2}:?[0-9]{2})?"
+_YEAR = r"(?:19|20)[0-9]{2}"
+_MONTH_DAY = r"(?:3[01]|[12][0-9]|0?[1-9])(?![0-9])"
+_HOUR = (
+    r"(?:(?:[01]?[0-9]|2[0-4])(?:[:h][0-5][0-9]"
+    r"(?::[0-5][0-9](?:\.[0-9]{1,9})?(?: ?[+-][0-9]{2}:?[0-9]{2})?)?(?: ?[ap]\.?m\b\.?)?"
+    r"|\.[0-5][0-9](?= uhr)| ?[ap]\.?m\b\.?)"
+    r"(?: ?(?:uhr|utc|gmt|z|(?:[abcehijkmp]|ak|ae|ac|aw|nz)[sd]t|cet|cest)\b)?"
+    r"(?: ?\+[0-9]{2}:?[0-9]{2})?)"
 )
+# From one clock to another is a time of opening, not of the page.
+_CLOCK = rf"(?>{_HOUR})(?! ?(?:[-–—]|to|until|bis) ?[0-9]{{1,2}}(?:[:h.][0-9]| ?[ap]\.?m))"  # noqa: RUF001
+# "As of May 1, 2000 seats" counts seats, and so does "as of May 12 seats": what may be a number is
+# of the date only before a word that nothing countable begins with. A year too many is seen as a
+# change once a year; a number too few would hide one.
+_GOES_ON = (
+    r"(?:(?:at|um|à) [0-9]|(?:the|this|these|those|that|there|we|our|you|your|they|their|it|its|he"
+    r"|she|his|her|i|my|an?|if|when|please|by|der|die|das|wir|le|la|les|nous|el|los|las|il)\b)"
+)
+_YEAR_ENDS = (
+    r"(?=$|[.,;:!?)\]\"](?![0-9])| [|•·]| [-–—] (?![0-9])"  # noqa: RUF001 - found so
+    rf"|,? (?:[-–—] )?[0-9]{{1,2}}(?:[:h][0-9]|\.[0-9]{{2}} uhr| ?[ap]\.?m\b)| {_GOES_ON})"  # noqa: RUF001
+)
+_DAY_ENDS = rf"(?! ?[€$£%+]| [0-9]{{3}}(?![0-9])| (?!{_GOES_ON})[^\W\d_])"
 _DAY = (
-    rf"(?:[0-9]{{4}}[-/.][0-9]{{1,2}}[-/.][0-9]{{1,2}}(?:t{_CLOCK})?"
-    r"|[0-9]{1,2}[-/.][0-9]{1,2}[-/.](?:[0-9]{4}|[0-9]{2})"
-    r"|[0-9]{4}年[0-9]{1,2}月[0-9]{1,2}日|[0-9]{4}년\s?[0-9]{1,2}월\s?[0-9]{1,2}일"
-    rf"|{_MONTH}\s[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,?\s[0-9]{{4}})?"
-    rf"|[0-9]{{1,2}}(?:st|nd|rd|th|\.|er)?\s(?:de\s)?{_MONTH}(?:,?\s(?:de\s)?[0-9]{{4}})?"
-    rf"|{_MONTH}\s[0-9]{{4}})"
+    rf"(?:{_YEAR}[-/.][0-9]{{1,2}}[-/.]{_MONTH_DAY}(?:t{_HOUR}(?:-[0-9]{{2}}:?[0-9]{{2}})?)?"
+    rf"|{_YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01]){_YEAR_ENDS}"
+    rf"|{_MONTH_DAY}[-/.]{_MONTH_DAY}[-/.](?:{_YEAR}|[0-9]{{2}})"
+    rf"|{_MONTH_DAY}[-/]{_MONTH}[-/](?:{_YEAR}|[0-9]{{2}})"
+    r"|[0-9]{4}年[0-9]{1,2}月[0-9]{1,2}日|[0-9]{4}년 ?[0-9]{1,2}월 ?[0-9]{1,2}일"
+    rf"|{_MONTH} {_MONTH_DAY}"
+    rf"(?:(?:st|nd|rd|th)?,? {_YEAR}{_YEAR_ENDS}|(?:st|nd|rd|th)\b|{_DAY_ENDS})"
+    rf"|{_MONTH_DAY}(?:st|nd|rd|th|\.|er)? (?:of |de )?{_MONTH}(?:,? (?:de )?{_YEAR}{_YEAR_ENDS})?"
+    rf"|{_MONTH},? {_YEAR}{_YEAR_ENDS})"
 )
 _MOMENT = (
-    rf"(?:(?:{_WEEKDAY}\s)?{_DAY}(?:,?\s(?:at\s|um\s|à\s|-\s|\|\s)?{_CLOCK})?"
-    rf"|{_CLOCK}(?:,?\s(?:on\s)?(?:{_WEEKDAY}\s)?{_DAY})?)"
+    rf"(?:(?:{_WEEKDAY} )?{_DAY}(?:,? (?:at |um |à )?{_CLOCK}"
+    rf"|,? [-–—|•·] {_CLOCK}(?! (?!{_GOES_ON})[^\W\d_]))?"  # noqa: RUF001 - found so
+    rf"|{_CLOCK}(?:,? (?:on )?(?:{_WEEKDAY} )?{_DAY})?)"
 )
 _AGO = (
-    r"(?:(?:about\s|over\s)?(?:[0-9]{1,4}|an?|one|a few)\s"
-    r"(?:second|minute|hour|day|week|month|year)s?\sago|just now|yesterday|today)"
+    r"(?:(?:about |over )?(?:[0-9]{1,4}|an?|one|a few) "
+    r"(?:second|minute|hour|day|week|month|year)s? ago|just now|yesterday|today)"
 )
 # Words that make a date a term of the content: "effective as of".
-_TERM = r"(?<!effective )(?<!starting )(?<!beginning )(?<!valid )(?<!due )(?<!deadline )"
+_TERM = "".join(
+    rf"(?<!{word}[ \n])"
+    for word in ("effective", "starting", "beginning", "valid", "due", "deadline")
+)
 _SAYS = (
-    r"as (?:of|at)|last\s(?:updated?|modified|modification|changed?|revised|revision|reviewed"
-    r"|refresh(?:ed)?|edited|checked|published)(?:\sdate)?|(?:latest|most recent)\s"
+    r"as (?:of|at)|last (?:updated?|modified|modification|changed?|revised|revision|reviewed"
+    r"|refresh(?:ed)?|edited|checked|published)(?: date)?|(?:latest|most recent) "
     r"(?:updated?|modification|revision|change)|(?:page|site|content|information|data|catalog(?:ue)?"
-    r"|list|listing)\s(?:updated|modified|generated|rendered|refreshed)"
-    r"|(?:generated|retrieved|printed|rendered)(?=\s(?:on|at)\s)"
+    r"|list|listing) (?:updated|modified|generated|rendered|refreshed)"
+    r"|(?:generated|retrieved|printed|rendered)(?= (?:on|at)[ \n])"
     r"|letzte [äa]nderung|zuletzt (?:aktualisiert|ge[äa]ndert)|aktualisiert(?= am)"
     r"|derni[èe]re mise [àa] jour|mis [àa] jour(?= le)|[úu]ltima actualizaci[óo]n"
     r"|actualizado(?= el)|[úu]ltima atualiza[çc][ãa]o|ultimo aggiornamento|laatst bijgewerkt"
     r"|最終更新日?時?|更新日時?|更新时间|最后更新"
 )
 _NOW = (
-    r"today is|today's date(?: is)?|(?:current|local|server)\s(?:date|time)(?:\s(?:and|&)\stime)?"
+    r"today is|today's date(?: is)?|(?:current|local|server) (?:date|time)(?: (?:and|&) time)?"
     r"(?: is)?|(?:the time|it) is now|currently it is|heute ist"
 )
 # At the head of a line these speak of the page itself; elsewhere, of anything.
-_ALONE = r"(?:updated|generated|rendered|retrieved|printed|refreshed|stand|today)"
-_JOINT = r"\s?[:：=–-]?\s?(?:(?:on|at|the|am|vom|le|el|il)\s)?"  # noqa: RUF001 - found so
-_DATED = re.compile(
-    rf"((?:{_TERM}\b(?:{_SAYS}|{_NOW})|^{_ALONE}(?=[\s:：])){_JOINT})"  # noqa: RUF001 - found so
-    rf"(?:{_MOMENT}|{_AGO})(?![0-9])",
-    re.MULTILINE,
+_ALONE = r"^(?:updated|generated|rendered|retrieved|printed|refreshed|stand)(?=[ :：,\n])"  # noqa: RUF001
+_LABEL = rf"(?:{_TERM}\b(?:{_SAYS}|{_NOW})|{_ALONE})"
+_WORD = r"(?:on|at|the|am|vom|le|el|il)"
+_MARK = r" ?+[:：=–,-]?+"  # noqa: RUF001 - found so
+# A page often has its label in one block and the moment in the next; either has to be all there is
+# on its line, else the next line is a talk at 10:30.
+_HEAD = r"(?:^|(?<=\npage )|(?<=\ndata )|(?<=\npage was )|(?<=\nthis page was ))"
+_FILLS_LINE = rf"{_HEAD}{_LABEL}{_MARK}(?: ?+{_WORD})?+"
+_ENDS = r"(?![0-9]|[.,:/][0-9])"
+# After "today" only a date is left out: a clock there is when something happens.
+_DATED = (
+    rf"({_LABEL}{_MARK} ?+(?:{_WORD} )?+|{_FILLS_LINE}(\n))(?:{_MOMENT}|{_AGO})(?(2)$|{_ENDS})"
+    rf"|(^today{_MARK}(?: |(\n))?+)(?:{_WEEKDAY} )?{_DAY}(?(4)$|{_ENDS})"
 )
 # Where something of the day can begin, for one look at the bytes of a page by re2: that takes a
 # thirtieth of the time. Patterns are tried there alone. None of these begins inside of another,
@@ -88,22 +122,29 @@ _TIMED = frozenset(
 )
 _MARKS = ("©".encode(), b"(c)")
 _NAMES_OWNER = (*_MARKS, b"copyright")
-_NUMBER = re.compile(b"[0-9]++")
+_YEAR_IN_BYTES = re.compile(rb"\b(?:19|20)[0-9]{2}\b")
+_YEARS = rf"{_YEAR}(?: ?(?:[-–—]|to) ?(?:{_YEAR}|present))?(?![0-9]|[.,][0-9])"  # noqa: RUF001
+_COUNTS = (
+    r" ?(?:[€$£%+]|(?:eur|euros?|usd|gbp|chf|dollars?|seats?|places?|spots?|students?|people"
+    r"|persons?|participants?|credits?|points?|hours?)\b)"
+)
+# "Fee 2000 (c)" has a footnote: before that mark a year has to begin its line, an owner to follow.
 _COPYRIGHT = re.compile(
-    r"((?:©|\(c\)|\bcopyright\b)[\s©(c),]{0,8})[0-9]{4}(?:\s?(?:[-–—]|to)\s?(?:[0-9]{4}|present))?"  # noqa: RUF001
-    r"(?![0-9])"
+    rf"((?:©|\(c\)|\bcopyright\b)[ ©(c),]{{0,8}}+){_YEARS}(?!{_COUNTS})"
+    rf"|()\b{_YEARS}(?= ?©)|()^{_YEARS}(?= ?\(c\) [^\W\d_])",
+    re.MULTILINE,
 )
 _YEARS_LENGTH = 24  # bytes at the most of "2010 – 2025 " before a mark  # noqa: RUF003
-_COPYRIGHT_AFTER = re.compile(r"()\b[0-9]{4}(?:\s?[-–]\s?[0-9]{4})?(?=\s?(?:©|\(c\)))")  # noqa: RUF001
+_LISTED = re.compile(rb"\([ab]\)")
 _TIMING = re.compile(
     r"(\b(?:generated|rendered|loaded|served|processed) in )[0-9.,]{1,12}"
-    r"(?=\s?(?:s|ms|sec|seconds|milliseconds)\b)"
+    r"(?= ?(?:s|ms|sec|seconds|milliseconds)\b)"
 )
 
 _ASCII = bytes(range(128))
 # Bytes that the pattern of a date may look at: before its place (a word that makes it a term), and
 # from there on.
-_BEFORE, _LONGEST = 48, 900
+_BEFORE, _LONGEST = 48, 400
 
 
 def content_hash(text: str) -> str:
@@ -133,22 +174,27 @@ def _without_the_day(text: bytes) -> bytes:
     seen = _seen(said)
     words = {word for _, word in seen}
     starts = [place + word.startswith(b"\n") for place, word in seen if word not in _NAMES_OWNER]
-    said = _without(_DATED, said, starts, longest=_LONGEST)
+    said = _without(_dated(), said, starts, longest=_LONGEST)
     if not words.isdisjoint(_TIMED):
         said = _TIMING.sub(r"\1", said.decode()).encode()
     if not words.isdisjoint(_NAMES_OWNER):
-        owners = seen if said is whole else _seen(said)  # else they are no longer where they were
-        said = _without_years(said, [one for one in owners if one[1] in _NAMES_OWNER])
+        # In a text that is no longer whole they are no longer where they were.
+        said = _without_years(said, _owners(said, seen if said is whole else _seen(said)))
     return said[1:]
 
 
 def _without_years(said: bytes, owners: Sequence[tuple[int, bytes]]) -> bytes:
     """The text without the years that stand before or after these names of an owner."""
-    marks = [place for place, word in owners if word in _MARKS]
-    rest = _without(_COPYRIGHT_AFTER, said, _numbers_before(marks, said))
-    if rest is not said:
-        owners = [one for one in _seen(rest) if one[1] in _NAMES_OWNER]
-    return _without(_COPYRIGHT, rest, [place for place, _ in owners])
+    years = _years_before([place for place, word in owners if word in _MARKS], said)
+    return _without(_COPYRIGHT, said, sorted([*years, *(place for place, _ in owners)]))
+
+
+def _owners(said: bytes, seen: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Those that name an owner; after an (a) or (b), a (c) is the third of a list."""
+    owners = [one for one in seen if one[1] in _NAMES_OWNER]
+    if all(word != b"(c)" for _, word in owners) or not (first := _LISTED.search(said)):
+        return owners
+    return [one for one in owners if one[1] != b"(c)" or one[0] < first.start()]
 
 
 def _lower(said: bytes) -> bytes:
@@ -160,7 +206,7 @@ def _lower(said: bytes) -> bytes:
 def _without(
     pattern: re.Pattern[str], said: bytes, places: Iterable[int], *, longest: int = 100
 ) -> bytes:
-    """The text without what follows the first group, wherever the pattern matches at a place."""
+    """The text without what follows the group, wherever the pattern matches at a place."""
     kept: list[bytes] = []
     position = 0
     for place in places:
@@ -170,23 +216,31 @@ def _without(
         before = said[max(place - _BEFORE, 0) : place].decode("utf-8", "ignore")
         window = before + said[place : place + longest].decode("utf-8", "ignore")
         if found := pattern.match(window, len(before)):
-            kept.append(said[position : place + len(found[1].encode())])
+            kept.append(said[position : place + len(found[found.lastindex or 0].encode())])
             position = place + len(found[0].encode())
     return b"".join([*kept, said[position:]]) if kept else said
 
 
 def _seen(said: bytes) -> list[tuple[int, bytes]]:
     """Every word that may speak of the day, and where it is."""
-    return [(found.start(), found.group()) for found in _speaks().finditer(said)]
+    spans = [found.span() for found in _speaks().finditer(said)]
+    return [(start, said[start:end]) for start, end in spans]
 
 
-def _numbers_before(marks: Iterable[int], said: bytes) -> list[int]:
-    """The numbers that a mark may follow."""
+def _years_before(marks: Sequence[int], said: bytes) -> list[int]:
+    """The years that a mark may follow, each once however many marks are near."""
     return [
-        number.start()
-        for place in marks
-        for number in _NUMBER.finditer(said, max(place - _YEARS_LENGTH, 0), place)
+        year.start()
+        for last, place in pairwise([0, *marks])
+        if said[place - 2 : place].strip().isdigit()
+        for year in _YEAR_IN_BYTES.finditer(said, max(place - _YEARS_LENGTH, last), place)
     ]
+
+
+@cache
+def _dated() -> re.Pattern[str]:
+    """Made when it is needed: that takes as long as to import all of this room."""
+    return re.compile(_DATED, re.MULTILINE)
 
 
 @cache
