@@ -23,6 +23,7 @@ class KnownPage:
     snapshot_id: int
     content_hash: str
     final_url: str | None = None
+    fetched_at: datetime | None = None
     served_hash: str | None = None
     etag: str | None = None
     last_modified: str | None = None
@@ -35,7 +36,8 @@ class KnownPage:
 class PageVisit:
     """One page to look at; `render` asks for a browser even if the page is no empty shell.
 
-    `is_data` is an API's answer: kept as it came, and judged by whoever reads it.
+    `is_data` is an API's answer or a sitemap: kept as it came, and judged by whoever reads it.
+    `changed_at` is when the page was changed last, by the word of its site.
     """
 
     url: str
@@ -43,6 +45,7 @@ class PageVisit:
     render: bool = False
     is_data: bool = False
     rendering: Rendering = field(default_factory=Rendering)
+    changed_at: datetime | None = None
 
     @property
     def rendering_hash(self) -> str:

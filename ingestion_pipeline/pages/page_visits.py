@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.pages.appearance import EmptyShell, parsed_appearance, plain_appearance
 from ingestion_pipeline.pages.data_visits import visit_data
+from ingestion_pipeline.pages.hops import Check, Hops
 from ingestion_pipeline.pages.page import (
     KnownPage,
     NewPage,
@@ -36,14 +37,12 @@ from ingestion_pipeline.reading.links import canonical_or_none
 from ingestion_pipeline.reading.visible import VisiblePage, visible_page
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.urls import without_credentials
-from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.work.errors import Transient
 
 T = TypeVar("T")
-Check = Callable[[str], None]
-"""Raises a `WorkError` if a page must not be asked for."""
-
 ACCEPT = "text/html,application/xhtml+xml;q=0.9,*/*;q=0.5"
 QUICK_REFRESH_SECONDS = 10  # a longer one reloads a ticker or logs a visitor out: it is no redirect
+SURELY_LATER = timedelta(days=1)  # most sites say the day alone, in a time zone of their own
 LARGE_BYTES = 500_000  # to read more than this would hold up every other visit
 
 
@@ -115,7 +114,10 @@ class PageVisitor:
         if visit.is_data:
             return await visit_data(self._fetch, visit, now=now, check_url=check_url)
         visit = _without_what_was_shown_otherwise(visit)
-        found = await self._served(visit, _Hops(visit.url, self._max_hops, check_url), now=now)
+        if (known := visit.known) is not None and self._is_as_it_was(visit, known, now=now):
+            validators = _Validators(known.etag, known.last_modified, known.served_hash)
+            return _same(visit, known, validators, rendered_at=known.rendered_at)
+        found = await self._served(visit, Hops(visit.url, self._max_hops, check_url), now=now)
         shell: EmptyShell | None = None
         if isinstance(found, _Served):
             shell = _judged(found.page, found.read)
@@ -129,7 +131,7 @@ class PageVisitor:
         return await self._rendered(visit, found, shown, now=now)
 
     async def _served(
-        self, visit: PageVisit, hops: _Hops, *, now: datetime
+        self, visit: PageVisit, hops: Hops, *, now: datetime
     ) -> _Served | _Validators:
         """What plain HTTP gives in the end: another page than the known one, or only validators."""
         known = visit.known
@@ -149,6 +151,13 @@ class PageVisitor:
                 return _Served(answer, read, validators)
             hops.refresh(answer.final_url, target)
             asked = replace(asked, url=target)
+
+    def _is_as_it_was(self, visit: PageVisit, known: KnownPage, *, now: datetime) -> bool:
+        """Whether the site says that the page was not changed since it was got: nobody is asked."""
+        if visit.changed_at is None or known.fetched_at is None:
+            return False
+        is_older = known.fetched_at - visit.changed_at >= SURELY_LATER
+        return is_older and not self._is_to_be_rendered(visit, known, now=now)
 
     def _is_to_be_rendered(self, visit: PageVisit, known: KnownPage, *, now: datetime) -> bool:
         """Whether a page whose served bytes are the known ones needs the browser all the same."""
@@ -203,44 +212,6 @@ class PageVisitor:
         return replace(page, markdown=read.utf8_markdown())
 
 
-class _Hops:
-    """Redirects and refreshes of one visit, counted together; each is checked before it is gone."""
-
-    def __init__(self, url: str, most: int, check: Check | None) -> None:
-        self._url = url
-        self._left = most
-        self._most = most
-        self._check = check
-        self.refreshed = False
-        self._reloaded = False
-
-    def follow(self, url: str) -> None:
-        """Raise if the visit must not be led there."""
-        self._left -= 1
-        if self._left < 0:
-            raise self._refused(f"more than {self._most} times")
-        if self._check is not None:
-            self._check(url)
-
-    def is_reload(self, page: str, target: str) -> bool:
-        """Whether a page only has itself shown again, by another parameter each time.
-
-        It is led to once, since some say so which page they mean.
-        """
-        is_again, self._reloaded = self._reloaded, _place(page) == _place(target)
-        return is_again and self._reloaded
-
-    def refresh(self, page: str, target: str) -> None:
-        """The same for a refresh, which no transport has looked at yet."""
-        self.refreshed = True
-        if page.startswith("https:") and not target.startswith("https:"):
-            raise self._refused("from https to http")
-        self.follow(target)
-
-    def _refused(self, how: str) -> Permanent:
-        return Permanent(f"{without_credentials(self._url)} redirects {how}", code="redirects")
-
-
 async def _off_the_loop(size: int, work: Callable[..., T], *arguments: object) -> T:
     """Done here, or in a thread if there is much of it."""
     if size > LARGE_BYTES:
@@ -270,7 +241,7 @@ def _judged(page: Fetched, read: VisiblePage) -> EmptyShell | None:
     return None
 
 
-def _validators(page: Fetched, hops: _Hops) -> _Validators:
+def _validators(page: Fetched, hops: Hops) -> _Validators:
     served_hash = hashlib.sha256(page.body).hexdigest()
     # Behind a refresh they are another page's: the one that was asked for would answer 304 to them.
     if hops.refreshed:
@@ -284,10 +255,6 @@ def _refresh_target(page: Fetched, read: VisiblePage) -> str | None:
         return None
     is_itself = canonical_or_none(refresh.url) == canonical_or_none(page.final_url)
     return None if is_itself else refresh.url
-
-
-def _place(url: str) -> str:
-    return url.partition("#")[0].partition("?")[0]
 
 
 def _same(

@@ -141,6 +141,16 @@ def test_a_list_goes_on_by_rel_or_by_a_selector(given_next: str, selector: str |
             "recipe.setup[0].wait_seconds: must be seconds above 0",
         ),
         ({"page_type": "DETAIL", "render": "yes"}, "must be true or false, not 'yes'"),
+        ({"page_type": "SITEMAP", "link_selector": "a"}, "a sitemap is none; remove it"),
+        ({"page_type": "SITEMAP", "render": True}, "recipe.render: says how a web page is read"),
+        (
+            {
+                "page_type": "CATEGORY_LINKS",
+                "link_selector": "a",
+                "links": {"page_type": "SITEMAP"},
+            },
+            "recipe.links.page_type: a sitemap is read at the root alone",
+        ),
         (
             {"page_type": "DETAIL", "render": False, "setup": [{"click": "#more"}]},
             "recipe.render: setup and click_discovery are done by a browser",

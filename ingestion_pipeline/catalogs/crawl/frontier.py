@@ -40,6 +40,8 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.task import Task, TaskStatus
 
+CHANGED_AT = "changed_at"  # in a task's payload: when the site says that its page was changed last
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PagePlan:
@@ -140,8 +142,9 @@ def _opened(
             url=url,
             known=known.get(url),
             render=step.recipe.render or is_all_rendered(source.config),
-            is_data=step.recipe.api is not None,
+            is_data=step.recipe.api is not None or step.recipe.page_type is PageType.SITEMAP,
             rendering=step.recipe.rendering,
+            changed_at=_changed_at(task),
         ),
         plan=PagePlan(
             page_id=row["id"],
@@ -151,6 +154,11 @@ def _opened(
             known_as=url,
         ),
     )
+
+
+def _changed_at(task: Task) -> datetime | None:
+    said = task.payload.get(CHANGED_AT)
+    return None if said is None else datetime.fromisoformat(said)
 
 
 def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:

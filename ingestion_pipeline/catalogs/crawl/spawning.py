@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Text, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.crawl.frontier import PagePlan
+from ingestion_pipeline.catalogs.crawl.frontier import CHANGED_AT, PagePlan
 from ingestion_pipeline.catalogs.recipes.steps import Followed, Found
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageDone
@@ -191,7 +191,7 @@ class Spawner:
             shard=self._frontier.shard,
             source_id=self._frontier.source_id,
             url=found.url,
-            payload={"page": page_id, "extraction": self._id},
+            payload={"page": page_id, "extraction": self._id} | _said_of(found),
         )
         return Spawning(parent=task, child=child, is_sibling=found.is_sibling)
 
@@ -226,6 +226,10 @@ class Spawner:
                 "count_in": f"extractions.{reason}",
             },
         )
+
+
+def _said_of(found: Found) -> dict[str, str]:
+    return {} if found.changed_at is None else {CHANGED_AT: found.changed_at.isoformat()}
 
 
 def _depth(task: Task, found: Found) -> int:

@@ -33,6 +33,7 @@ class PageType(StrEnum):
     CATEGORY_LINKS = "CATEGORY_LINKS"
     API_REQUEST = "API_REQUEST"
     EXPLORATORY = "EXPLORATORY"
+    SITEMAP = "SITEMAP"
 
 
 class BadRecipe(ValueError):
@@ -108,6 +109,7 @@ _KEYS = (
 )
 CONFIG_KEYS = ("recipe", "entity", "selectors", "api_base", RENDER, IGNORE_ROBOTS)
 _LOAD_WAIT = "load_wait_seconds"
+_NAMING_LINKS = frozenset({PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS, PageType.SITEMAP})
 _WITH_LINKS = ("link_selector", "link_pattern", "exact_link_match", "links")
 
 
@@ -169,6 +171,8 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
     selector = given.selector("link_selector")
     _check_links(given, page_type)
     _check_api(given, page_type, level=level)
+    if page_type is PageType.SITEMAP:
+        _check_sitemap(given, level=level)
     loading = root or given  # the root's waiting time holds for all levels
     rendering = _rendering(given, loading)
     acts = bool(rendering.setup) or rendering.discovery is not None  # only a browser can
@@ -202,6 +206,13 @@ def _check_links(given: Fields, page_type: PageType | None) -> None:
         given.refuse("exact_link_match", "belongs to link_pattern, which is missing")
 
 
+def _check_sitemap(given: Fields, *, level: int) -> None:
+    if level > 1:
+        given.refuse("page_type", "a sitemap is read at the root alone; no link leads to one")
+    for key in ("link_selector", "exact_link_match", "pagination", RENDER, *KEYS):
+        given.refuse_key(key, "says how a web page is read, and a sitemap is none; remove it")
+
+
 def _check_api(given: Fields, page_type: PageType | None, *, level: int) -> None:
     if page_type is not PageType.API_REQUEST:
         given.refuse_key("api", "belongs to page_type API_REQUEST; remove it")
@@ -220,7 +231,7 @@ def _target(
     if level == MAX_LEVELS:
         given.refuse_key("links", f"a recipe has at most {MAX_LEVELS} levels; remove it")
         return None
-    if page_type not in {PageType.DETAIL_LINKS, PageType.CATEGORY_LINKS}:
+    if page_type not in _NAMING_LINKS:
         return None
     inner = given.inner("links")
     if inner is None:

@@ -13,6 +13,7 @@ from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.reading.pagination import Clue, following_pages
+from ingestion_pipeline.reading.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Permanent, Transient
 
@@ -121,6 +122,16 @@ class SeenPage:
         except (ValueError, RecursionError) as error:
             said = f"{self.url} sent no JSON ({error}); it is asked again"
             raise Transient(said[:500], code="not_json") from None
+
+    def sitemap(self) -> Sitemap:
+        """The page as a sitemap; its `position` is how many indexes led to it.
+
+        Raises:
+            Permanent: it is none, or larger or deeper than any is.
+            Transient: it stops early.
+        """
+        depth, kind = self.position or 0, self._content_type
+        return read_sitemap(self._body, url=self.url, content_type=kind, depth=depth)
 
     def stated_pages(self) -> int | None:
         """How many pages the list has, if the page says so in words: page 1 of 24."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
@@ -16,7 +17,7 @@ from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
 from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
-from ingestion_pipeline.urls import canonical_url
+from ingestion_pipeline.urls import canonical_url, host_of
 from ingestion_pipeline.work.errors import Permanent
 
 ROOT = "root"  # the key of the step that has no parent
@@ -60,6 +61,7 @@ class Found:
     """A page that follows: `key` is its identity, `position` its place in a list.
 
     A `is_sibling` belongs to the same list as the page it was found on, and is no deeper.
+    `changed_at` is when it was changed last, by the word of the site.
     """
 
     url: str
@@ -67,6 +69,7 @@ class Found:
     step: str
     position: int | None = None
     is_sibling: bool = False
+    changed_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,14 +110,20 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
 
     Raises:
         Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows,
-            `api_shape` or `api_empty` if an API's answer is not what it should be.
-        Transient: `not_json` for an API's answer that is none.
+            `api_shape` or `api_empty` if an API's answer is not what it should be, or a code of
+            `read_sitemap`.
+        Transient: `not_json` for an API's answer that is none, `truncated` for a sitemap.
     """
     level = step.recipe
     if level.api is not None:
         following = level.api.following(page.key, page.document())
         found = [_found(canonical_url(url), step.key, position=at) for url, at in following]
         return Followed(pages=_each_once(page, found), is_detail=True)
+    if level.page_type is PageType.SITEMAP:
+        named = _each_once(page, list(_named(step, page)))
+        if not named and step.kind is StepKind.FETCH_ROOT and page.position is None:
+            raise _nothing_to_do(level)
+        return Followed(pages=named)
     page.check_content(level.rendering.content_selector)
     listed, beyond, is_in_list = _list_pages(step, page)
     if not is_in_list:
@@ -125,6 +134,20 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
     if not found and not _may_lead_nowhere(step):
         raise _nothing_to_do(level)
     return Followed(pages=found, beyond=beyond)
+
+
+def _named(step: Step, page: SeenPage) -> Iterator[Found]:
+    """The pages that a sitemap names on its own host; of an index, the sitemaps that go on."""
+    sitemap, pattern = page.sitemap(), step.recipe.link_pattern
+    for entry in sitemap.entries:
+        url = canonical_or_none(entry.url)
+        if url is None or host_of(url) != page.host:
+            continue
+        if sitemap.is_index:
+            depth = (page.position or 0) + 1
+            yield _found(url, step.key, position=depth, is_sibling=True)
+        elif pattern is None or pattern.find(url) is not None:
+            yield replace(_found(url, step.links_key), changed_at=entry.last_modified)
 
 
 def _list_pages(step: Step, page: SeenPage) -> tuple[list[Found], int, bool]:
@@ -245,7 +268,7 @@ def _may_lead_nowhere(step: Step) -> bool:
 
 def _nothing_to_do(level: Recipe) -> Permanent:
     rules = [level.link_selector, level.link_pattern and level.link_pattern.text]
-    said = " and ".join(repr(rule) for rule in rules if rule)
+    said = " and ".join(repr(rule) for rule in rules if rule) or "a page of its host"
     return Permanent(
         f"nothing to do: no link of the page matches {said}; the layout changed, or the recipe's"
         f" rule for {level.page_type} is wrong",
