@@ -21,6 +21,10 @@ from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_DEPTH = 200  # the deepest of our sample feeds has 6 levels, with embedded XHTML about 30
 MAX_TAGS = 200_000  # feedparser needs up to 40 microseconds for each; 10,000 entries have half
+MAX_TERMS = 1_000  # of one entry; feedparser compares each with all others, 20,000 took 6 seconds
+MAX_ATTRIBUTES = (
+    500  # of one tag, for the same reason: Python's reader of XML looks for each by name
+)
 
 FEED_ROOTS = frozenset({"rss", "feed", "rdf"})
 
@@ -33,6 +37,10 @@ _HTML_DOCTYPE = re.compile(r"\s+html\b[^\[<>]*+>", re.IGNORECASE)
 _CHARACTER = re.compile(r"&#(?:([0-9]{1,9})|x([0-9a-f]{1,8}))?(?![0-9a-z]);?", re.IGNORECASE)
 _XML_CODES = (range(9, 11), range(13, 14), range(0x20, 0xD800), range(0xE000, 0x110000))
 _TAG = re.compile(r"<(?:(!\[CDATA\[|!--)|(/?)([A-Za-z_:][^\s/<>]*+)[^<>]*?(/?)>|)")
+_ENTRIES = frozenset({"item", "entry"})
+_LISTS = frozenset({"keywords", "tags"})
+_TERMS = _LISTS | {"category", "subject"}
+_MANY_ATTRIBUTES_LENGTH = 5 * MAX_ATTRIBUTES  # ` a=""`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,18 +116,19 @@ def _refuse_truncated(text: str) -> None:
     """Raise unless the root element is closed, within the limits of depth and size."""
     is_plain = "<!" not in text  # else an angle may be mere text
     if is_plain and text.count("<") > MAX_TAGS:
-        raise _too_many_tags()
-    elements = OpenElements(MAX_DEPTH)
+        raise _too_many(f"more than {MAX_TAGS} tags")
+    elements, terms = OpenElements(MAX_DEPTH), _Terms(text)
     position = tag_count = 0
     while tag := _TAG.search(text, position):
         position = tag.end()
         tag_count += 1
         if tag_count > MAX_TAGS:
-            raise _too_many_tags()
+            raise _too_many(f"more than {MAX_TAGS} tags")
         if tag[1]:
             position = text.find("-->" if tag[1] == "!--" else "]]>", position)
             if position < 0:
                 break
+        terms.take(tag)
         if _closes_root(tag, elements):
             return
     raise Transient(
@@ -127,6 +136,49 @@ def _refuse_truncated(text: str) -> None:
         " it is fetched again",
         code="truncated_feed",
     )
+
+
+class _Terms:
+    """How many categories an entry has, or the feed itself; a list has one for each comma."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._of_feed = self._of_entry = self._open_lists = self._counted_to = 0
+        self._is_in_entry = False
+
+    def take(self, tag: re.Match[str]) -> None:
+        """Count up to the end of this tag.
+
+        Raises:
+            Permanent: `too_deep`; one entry has too many, or one tag too many attributes.
+        """
+        if self._open_lists:  # what is before may be a CDATA, and a comma may be `&#44;`
+            place = self._counted_to, tag.start()
+            self._add(self._text.count(",", *place) + self._text.count("&", *place))
+        self._counted_to = tag.end()
+        if tag[3]:
+            self._take_named(tag, tag[3].lower().rpartition(":")[2])
+
+    def _take_named(self, tag: re.Match[str], name: str) -> None:
+        is_start, is_empty = not tag[2], bool(tag[4])
+        if name in _ENTRIES:
+            # One inside of another may be of another kind, so that it begins nothing.
+            self._of_entry = self._of_entry if self._is_in_entry else 0
+            self._is_in_entry = is_start and not is_empty
+        elif name in _TERMS:
+            self._add(is_start)
+            if name in _LISTS and not is_empty:
+                self._open_lists = max(self._open_lists + (1 if is_start else -1), 0)
+        if tag.end() - tag.start() > _MANY_ATTRIBUTES_LENGTH and tag[0].count("=") > MAX_ATTRIBUTES:
+            raise _too_many(f"a tag of more than {MAX_ATTRIBUTES} attributes")
+
+    def _add(self, count: int) -> None:
+        if self._is_in_entry:
+            self._of_entry += count
+        else:
+            self._of_feed += count
+        if max(self._of_entry, self._of_feed) > MAX_TERMS:
+            raise _too_many(f"more than {MAX_TERMS} categories in one entry")
 
 
 def _closes_root(tag: re.Match[str], elements: OpenElements) -> bool:
@@ -226,10 +278,9 @@ def _categories(entry: _Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(term for term in terms if term))
 
 
-def _too_many_tags() -> Permanent:
+def _too_many(found: str) -> Permanent:
     return Permanent(
-        f"the body has more than {MAX_TAGS} tags; no feed needs them, so it is not read",
-        code="too_deep",
+        f"the body has {found}; no feed needs them, so it is not read", code="too_deep"
     )
 
 

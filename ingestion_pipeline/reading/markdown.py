@@ -21,10 +21,30 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 # Stored with each snapshot: another release or another cleaning makes other Markdown of a page.
-MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 2"
+MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 3"
 
 # Markdown has more characters than text; where it has far fewer, the converter lost a part.
 _LEAST_SHARE = 0.7
+
+# Kept is Markdown of at most so many times its HTML, and this much more. The samples stay below
+# theirs; quotes inside of quotes and wide rows can make several hundred times as much.
+_MOST_TIMES = 4
+_MORE_BYTES = 100_000
+
+# What the converter may write on its way: a quarter of a second, and three times these bytes.
+_MOST_WRITTEN = 20_000_000
+# Without quotes a page of this size is written in half a second whatever it holds, the worst being
+# 250 lists that each start at a number of 20 digits; so few are looked into.
+_SMALL_BYTES = 40_000
+_MOST_COLUMNS = 1_000  # the converter fills no row further, and takes no `colspan` for more
+_COLUMN_BYTES = 4
+_LEVEL_BYTES = 4  # what a line in a list is moved to the right by: the width of `10. `
+_NUMBERED_LEVEL_BYTES = 24  # where the page says where to start, a number may have 20 digits
+_SURELY_NARROW_BYTES = 1_000_000
+
+# As the parser serialises them.
+_CELL = re.compile(rb"<t[dh](?=[ >])([^>]*+)>")
+_COLUMNS = re.compile(rb' colspan="[ +0]*+([0-9]++)')
 
 _NO_BREAK = re.compile(b"&(?=n)nbsp;")  # the quickest search: for its first character alone
 _EMPTY_LINES = re.compile(b"\n{3,}")
@@ -34,14 +54,17 @@ _LINK_OR_IMAGE = re.compile(rb"<(/?a|img)(?=[ >])([^>]*+)>")
 _TITLE = re.compile(rb' title="[^"]*+"')
 _ALT = re.compile(rb' alt="([^"]*+)"')
 # The converter sets these apart from what is beside them, and takes the slow way for a page that
-# has any. A box in a list is an item of it that is done, or not.
+# has any. A box in a list is an item of it that is done, or not. Each way begins with a letter of
+# its own: most tags are passed over a third quicker.
 _CONTROL = re.compile(
-    rb"<(?:/?(?:button|label|opt(?:group|ion)|select)(?=[ >])|input(?![^>]*checkbox))[^>]*+>"
+    rb"<(?:button(?=[ >])[^>]*+|label(?=[ >])[^>]*+|opt(?:group|ion)(?=[ >])[^>]*+"
+    rb"|select(?=[ >])[^>]*+|input(?![^>]*checkbox)[^>]*+"
+    rb"|/(?:button|label|opt(?:group|ion)|select))>"
 )
 
 # A table begins with a line of names and one of dashes; the quick way pads its columns.
-_DASHES = b"| ---"
-_TABLE = re.compile(rb"\n(([> ]*+)\|.*\n)(\2\|(?: -{3,} \|)+\n)((?:\2\|.*\n)*+)")
+_DASHES = re.compile(rb"\|(?= -) ---")  # the quickest search: for its first character alone
+_TABLE = re.compile(rb"\n(([> ]*+)\|.*\n)(\2\|(?: -{3,}+ \|)++\n)((?:\2\|.*\n)*+)")
 _PADDED = re.compile(rb"(?<=[^| ])  +\|")
 _PADDED_EMPTY = re.compile(rb"\|   +(?=\|)")
 _LONG_DASHES = re.compile(b"-{4,}")
@@ -66,28 +89,37 @@ def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
 def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
     """The Markdown of a page whose `utf8_text` is at hand.
 
-    What the converter loses is not lost: then the plain text stands for the Markdown.
+    What the converter loses is not lost: then the plain text stands for the Markdown. So it does
+    for Markdown that is many times larger than the page.
     """
     converted = _converted(_prepared(body))
+    if len(converted) > _MORE_BYTES and len(converted) > _most_kept(body):
+        return text
     if len(converted) >= _LEAST_SHARE * len(text):
         return converted
     letters = len(text) - text.count(b" ") - text.count(b"\n")
     return converted if len(converted) >= _LEAST_SHARE * letters else text
 
 
-def _prepared(body: LinkedHtml) -> str:
+def _most_kept(body: LinkedHtml) -> int:
+    """Of the page as it was written: a long `base` makes each of its links long."""
+    return _MOST_TIMES * sum(map(len, body.pieces)) + _MORE_BYTES
+
+
+def _prepared(body: LinkedHtml) -> bytes:
     """What the converter is given: whole addresses; an image in a link is its description."""
     pieces = body.pieces.copy()
     pieces[2::4] = [lead.attribute for lead in body.leads]
     for place, bare in (1, b"<a"), (3, b""):
         pieces[place::4] = [
-            one if one == bare else _TITLE.sub(b"", one, count=1) for one in pieces[place::4]
+            one if one == bare or one.find(b" title=") < 0 else _TITLE.sub(b"", one, count=1)
+            for one in pieces[place::4]
         ]
     # To ask whether bytes are in bytes is slow: Python asks first whether they are a number.
     pieces[4::4] = [one if one.find(b"<img") < 0 else _described(one) for one in pieces[4::4]]
     if pieces[0].find(b"<img") >= 0:
         pieces[0] = _described(pieces[0], is_in_link=False)
-    return _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(pieces))).decode()
+    return _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(pieces)))
 
 
 def _described(html: bytes, *, is_in_link: bool = True) -> bytes:
@@ -109,19 +141,91 @@ def _described(html: bytes, *, is_in_link: bool = True) -> bytes:
     return _LINK_OR_IMAGE.sub(replaced, html)
 
 
-def _converted(html: str) -> bytes:
+def _converted(html: bytes) -> bytes:
+    """What the converter makes of it, tidied; nothing where it fails or would write too much."""
     # Its Python side makes the options anew for each call, a twentieth of what a page takes.
     from html_to_markdown._html_to_markdown import convert
 
+    if (options := _options_for(html)) is None:
+        return b""
     try:
-        written = _utf8(convert(html, _options()).content)
-        if written.find(_DASHES) >= 0:
+        page = html.decode()
+        written = _utf8(convert(page, options).content)
+        if options is not _slow() and _DASHES.search(written):
             # What looks like a table in a listing of code is none: the slow way writes no other.
             is_sure = written.find(b"`") < 0 or written.find(b"```") < 0
-            written = _compact(written) if is_sure else _utf8(convert(html, _slow()).content)
+            written = _compact(written) if is_sure else _utf8(convert(page, _slow()).content)
     except Exception:  # a panic of the library is one, too; the text is the fallback
         return b""
     return _tidy(written).strip()
+
+
+def _options_for(html: bytes) -> ConversionOptions | None:
+    """The quick way if it is harmless, or else the slow one; None if neither is.
+
+    The quick way pads the columns of tables. Both write a mark for each level of quotes and lists
+    in each line, and build what is quoted anew at each level.
+    """
+    is_quoted = html.find(b"<blockquote") >= 0
+    if len(html) <= _SMALL_BYTES and not is_quoted:
+        return _options()
+    line_count = html.count(b"<") + html.count(b"\n")
+    level_bytes = _LEVEL_BYTES if html.find(b' start="') < 0 else _NUMBERED_LEVEL_BYTES
+    size = len(html) + _filled(html) + _depth(html, b"li") * level_bytes * line_count
+    quotes = _depth(html, b"blockquote") if is_quoted else 0
+    room = (_MOST_WRITTEN - quotes**2 * line_count) // max(quotes, 1) - size
+    if room < 0:
+        return None
+    return _options() if _padding(html) <= room else _slow()
+
+
+def _depth(html: bytes, name: bytes) -> int:
+    """How many elements of that name are inside of one another, at most."""
+    depth = deepest = 0
+    end = b"</%b>" % name
+    for piece in html.split(b"<%b" % name)[1:]:
+        if piece.startswith((b">", b" ")):  # others have a longer name
+            depth += 1
+            deepest = max(deepest, depth)
+        depth -= piece.count(end)
+    return deepest
+
+
+def _filled(html: bytes) -> int:
+    """How large the cells can be that each row is given to have as many as the longest one."""
+    rows = html.split(b"<tr")[1:]
+    counts = [row.count(b"<td") + row.count(b"<th") + _spanned(row) for row in rows]
+    widest = min(max(counts, default=0), _MOST_COLUMNS)
+    return _COLUMN_BYTES * (sum(counts) + widest * len(rows))
+
+
+def _spanned(html: bytes) -> int:
+    """The columns that its cells have in addition to their own."""
+    if html.find(b" colspan=") < 0:
+        return 0
+    return sum(min(int(columns[:5]), _MOST_COLUMNS) for columns in _COLUMNS.findall(html))
+
+
+def _padding(html: bytes) -> int:
+    """How large the tables can be if each column is as wide as its widest cell.
+
+    A table in a table is not padded, so that each one ends before the next.
+    """
+    tables = [table.partition(b"</table>")[0] for table in html.split(b"<table")[1:]]
+    return sum(table.count(b"<tr") * _width(table) for table in tables)
+
+
+def _width(table: bytes) -> int:
+    if table.count(b"<tr") * len(table) <= _SURELY_NARROW_BYTES:
+        return len(table)
+    widths: dict[int, int] = {}
+    for row in table.split(b"<tr")[1:]:
+        place = 0
+        _, *cells = _CELL.split(row)
+        for attributes, cell in zip(cells[::2], cells[1::2], strict=True):
+            widths[place] = max(widths.get(place, 0), len(cell))
+            place += _spanned(attributes) or 1
+    return sum(widths.values())
 
 
 def _utf8(content: str | None) -> bytes:
@@ -133,15 +237,16 @@ def _compact(markdown: bytes) -> bytes:
     markdown = b"\n" + markdown
     kept: list[bytes] = []
     copied = place = 0
-    while (place := markdown.find(_DASHES, place)) >= 0:
+    while dashes := _DASHES.search(markdown, place):
         # The line before the dashes has the names.
-        start = markdown.rfind(b"\n", copied, markdown.rfind(b"\n", copied, place))
+        line = markdown.rfind(b"\n", copied, dashes.start())
+        start = markdown.rfind(b"\n", copied, max(line, 0))
         found = _TABLE.match(markdown, start) if start >= 0 else None
         if found:
             kept += (markdown[copied:start], _compact_table(found))
             copied = place = found.end()
-        else:
-            place += len(_DASHES)
+        elif (place := markdown.find(b"\n", dashes.end())) < 0:  # a line is looked at once
+            break
     return b"".join([*kept, markdown[copied:]]) if kept else markdown
 
 

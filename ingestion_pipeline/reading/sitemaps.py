@@ -21,10 +21,12 @@ from ingestion_pipeline.work.errors import Permanent, Transient
 MAX_BYTES = 20_000_000  # inflated; 50,000 addresses of 200 characters are half of that
 MAX_ENTRIES = 50_000  # sitemaps.org, protocol
 MAX_INDEX_DEPTH = 2  # the protocol allows one index over sitemaps; some sites nest one more
+MAX_MEMBERS = 1_000  # of a gzip file; tools that write many make one of each 64 kB or more
 
 _PIECE_BYTES = 65_536
 _GZIP = b"\x1f\x8b"
 _PROLOG = re.compile(r"\s*<(?:(\?)|(!--)|(!)|(?:([\w.-]+):)?([\w.-]+))")
+_ASIDE = re.compile(r"<!(?:--|\[CDATA\[)")
 _DAY = re.compile(r"([0-9]{4})(?:-([0-9]{2}))?")
 
 
@@ -80,17 +82,31 @@ def read_sitemap(
             f"an index under {depth} other indexes of sitemaps; give the inner one as source",
             code="sitemap_too_deep",
         )
-    return _read(text, prefix, url, is_index=is_index)
+    return _read(_without_comments(text), prefix, url, is_index=is_index)
 
 
 def _inflated(body: bytes) -> bytes:
+    """All members of the gzip file, one after the other; what follows the last is left out."""
+    whole = b""
+    for _ in range(MAX_MEMBERS):
+        member, body = _member(body, room=MAX_BYTES - len(whole))
+        whole += member
+        if not body.startswith(_GZIP):
+            return whole
+    raise Permanent(
+        f"the sitemap is a gzip file of more than {MAX_MEMBERS} members", code="decompression_bomb"
+    )
+
+
+def _member(body: bytes, *, room: int) -> tuple[bytes, bytes]:
+    """What the first member inflates to, and what follows it."""
     inflate = zlib.decompressobj(31)
     whole = bytearray()
     try:
         piece = inflate.decompress(body, _PIECE_BYTES)
         while piece:
             whole += piece
-            if len(whole) > MAX_BYTES:
+            if len(whole) > room:
                 raise Permanent(
                     f"the sitemap inflates to more than {MAX_BYTES} bytes",
                     code="decompression_bomb",
@@ -102,7 +118,7 @@ def _inflated(body: bytes) -> bytes:
         ) from error
     if not inflate.eof:
         raise Transient("the gzipped sitemap stops early; it is fetched again", code="truncated")
-    return bytes(whole)
+    return bytes(whole), inflate.unused_data
 
 
 def _root(text: str) -> tuple[str, str] | None:
@@ -126,13 +142,27 @@ def _root(text: str) -> tuple[str, str] | None:
     return None
 
 
+def _without_comments(text: str) -> str:
+    """The markup alone; a comment that is never closed is all of the rest, as for any parser."""
+    kept: list[str] = []
+    copied = position = 0
+    while found := _ASIDE.search(text, position):
+        is_comment = found[0] == "<!--"
+        close = text.find("-->" if is_comment else "]]>", found.end())
+        position = len(text) if close < 0 else close + len("-->")
+        if is_comment:
+            kept.append(text[copied : found.start()])
+            copied = position
+    return "".join([*kept, text[copied:]])
+
+
 def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
     mark = re.escape(prefix)
     item = "sitemap" if is_index else "url"
     loc, changed = _field(mark, "loc"), _field(mark, "lastmod")
     entries: dict[str, SitemapEntry] = {}
     problems: list[Problem] = []
-    for block in _blocks(text, re.compile(rf"</{mark}{item}\s*>")):
+    for block in _blocks(text, re.compile(rf"</{mark}{item}\s*>", re.IGNORECASE)):
         if (found := loc.search(block)) is None:
             problems.append(Problem(where=f"<{item}>", message="it has no <loc>"))
             continue
@@ -146,9 +176,7 @@ def _read(text: str, prefix: str, url: str, *, is_index: bool) -> Sitemap:
         if len(entries) >= MAX_ENTRIES:
             problems.append(Problem(where="sitemap", message=f"read up to {MAX_ENTRIES} entries"))
             break
-    if not re.search(
-        rf"</{mark}(?:urlset|sitemapindex)\s*>\s*(?:<!--.*)?\Z", text[-2000:], re.S | re.I
-    ):
+    if not re.search(rf"</{mark}(?:urlset|sitemapindex)\s*>\s*\Z", text[-2000:], re.IGNORECASE):
         problems.append(Problem(where="sitemap", message="its root element is never closed"))
     return Sitemap(
         is_index=is_index, entries=tuple(entries.values()), problems=tuple(problems[:100])

@@ -33,7 +33,7 @@ from ingestion_pipeline_tests.crawlers import (
     statuses,
     weight_of_a_crawl,
 )
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.pollers import (
     Job,
     given_sources,
@@ -91,7 +91,8 @@ def test_four_processes_keep_three_hosts_at_their_pace(
     names = ["a", "b", "c"]
     for name in names:
         web.routes |= {f"{name}.test/": a_page(*(f"/c/{n}" for n in range(5)))}
-        web.routes |= {f"{name}.test/c/{n}": a_page() for n in range(5)}
+        web.routes |= {f"{name}.test/c/{n}": a_page() for n in range(4)}
+        web.routes |= {f"{name}.test/c/4": redirect("/moved"), f"{name}.test/moved": a_page()}
     catalogs = [a_catalog(name=name, url=f"http://{name}.test/") for name in names]
     given_sources(store, *catalogs)
     job = a_job(database_url, tmp_path, web, crawl__delay_seconds="0.4")
@@ -103,7 +104,7 @@ def test_four_processes_keep_three_hosts_at_their_pace(
     asked = [*web.requests, *web.robots_requests]
     for name in names:
         times = sorted(one.at for one in asked if one.host == f"{name}.test")
-        assert len(times) == 7
+        assert len(times) == 8  # robots.txt, the root, five pages, and where one of them moved
         assert min(after - before for before, after in pairwise(times)) >= 0.39
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,7 +12,13 @@ from ingestion_pipeline.reading import cleaned_text, decode, to_markdown
 from ingestion_pipeline.reading.cleaning import body_html, visible_tree
 from ingestion_pipeline.reading.linked_html import LinkedHtml
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION, _options, _prepared, _slow
+from ingestion_pipeline.reading.markdown import (
+    MARKDOWN_VERSION,
+    _options,
+    _options_for,
+    _prepared,
+    _slow,
+)
 from ingestion_pipeline_tests.samples import REPOSITORY, sample
 
 URL = "https://a.test/shop/list?page=1"
@@ -151,6 +158,60 @@ def test_where_the_converter_loses_a_page_its_text_stands_in() -> None:
     assert to_markdown(deep) == "The whole of the page"
 
 
+HOSTILE = {
+    "tall table": ("<table><tr><td>" + "x" * 80_000 + "<tr><td>y" * 8_000, "| y |"),
+    "dashes": ("<p>|a<br>" + "| --- " * 20_000 + "x", "|a"),
+    "only dashes": ("| --- " * 200_000, "| ---"),
+    "quotes": ("<blockquote>" * 400 + "x<br>" * 40_000, "x"),
+    "quotes of code": ("<blockquote>" * 400 + "<pre>" + "x\n" * 10_000, "x x"),
+    "lists": ("<ul><li>" * 200 + "x<br>" * 100_000, "x"),
+    "numbered lists": ("<ol start=1000000000><li>" * 200 + "x<br>" * 20_000, "x"),
+    "wide row": ("<table><tr>" + "<td>y" * 4_000 + "<tr><td>x" * 5_000, "x"),
+    "spanned row": ("<table>" + "<tr><td colspan=1000>x" * 8_000, "x"),
+}
+
+
+@pytest.mark.parametrize(("html", "line"), HOSTILE.values(), ids=HOSTILE)
+def test_a_page_that_would_grow_without_end_is_read_at_once(html: str, line: str) -> None:
+    """152 kB of a table took 2.4 GB, 120 kB of dashes 18 seconds, 205 kB of quotes made 32 MB."""
+    started = time.thread_time()
+
+    markdown = to_markdown(html)
+
+    assert time.thread_time() - started < 1
+    assert len(markdown) <= 4 * len(html) + 100_000
+    assert any(found.startswith(line) for found in markdown.split("\n"))
+
+
+def test_a_tall_table_with_a_long_cell_is_not_padded_on_the_way() -> None:
+    tall = "<table><tr><th>Term" + "<tr><td>y" * 3_000 + "<tr><td>" + "x" * 30_000 + "</table>"
+
+    assert _options_for(tall.encode()) is _slow()
+    assert to_markdown(tall) == "| Term |\n| --- |\n" + "| y |\n" * 3_000 + f"| {'x' * 30_000} |"
+
+
+def test_a_large_table_of_columns_as_other_pages_have_takes_the_quick_way() -> None:
+    row = "<tr><td>CS 101</td><td>{}</td><td colspan='2'>12</td></tr>".format("words " * 40)
+    table = f"<table>{row * 3_000}</table>"
+
+    assert _options_for(f"<blockquote>a</blockquote>{table}".encode()) is _options()
+
+
+def test_markdown_many_times_as_large_as_its_page_gives_way_to_the_text() -> None:
+    quoted = "<blockquote>" * 60 + "<p>x</p>" * 1_500
+    linked = "<base href='https://a.test/" + "b" * 1_500 + "/'>" + "<p><a href=x>y</a>" * 3_000
+
+    assert to_markdown(quoted) == "\n".join(["x"] * 1_500)
+    assert to_markdown(linked) == "\n".join(["y"] * 3_000)
+
+
+def test_quotes_as_people_write_them_stay_quotes() -> None:
+    letter = "".join(f"<blockquote><p>answer {number}</p>" for number in range(20))
+
+    assert to_markdown(letter).endswith("\n" + "> " * 20 + "answer 19")
+    assert to_markdown(f"<p>a</p>{letter}" * 20).count("answer 19") == 20
+
+
 def pages() -> list[Path]:
     return sorted(path for path in sample(".").rglob("*.html"))
 
@@ -158,7 +219,8 @@ def pages() -> list[Path]:
 def test_the_quick_way_says_what_the_slow_way_says_of_every_sample() -> None:
     different: list[str] = []
     for path in pages():
-        html = _prepared(LinkedHtml(body_html(visible_tree(decode(path.read_bytes()))), URL))
+        body = LinkedHtml(body_html(visible_tree(decode(path.read_bytes()))), URL)
+        html = _prepared(body).decode()
         quick, slow = (convert(html, options()).content or "" for options in (_options, _slow))
         if "".join(re.findall(r"\w+", quick)) != "".join(re.findall(r"\w+", slow)):
             different.append(path.name)

@@ -61,6 +61,37 @@ def test_gzip_prefixes_and_plain_text_are_read_alike() -> None:
     assert read("\ufeffhttps://a.test/b\r\nhttps://a.test/b\n").entries == (entry,)
 
 
+def test_a_gzip_file_of_several_members_is_read_to_its_end() -> None:
+    half = len(SITEMAP) // 2
+    members = [gzip.compress(part.encode()) for part in (SITEMAP[:half], "", SITEMAP[half:])]
+
+    assert read(b"".join(members)) == read(SITEMAP)
+    assert read(b"".join(members) + b"\0" * 100) == read(SITEMAP)
+    with pytest.raises(Transient):
+        read(b"".join(members)[:-20])
+
+
+def test_what_is_commented_out_does_not_count() -> None:
+    old = "<!-- <url><loc>/old</loc></url> -->"
+    odd = "<url><loc><![CDATA[/a<!--b]]></loc></url><url><loc>/c</loc><!-- <loc>/x</loc> --></url>"
+
+    sitemap = read(f"<urlset>{old}<url>{old}<loc>/new</loc></url>{odd}</urlset><!-- by us")
+
+    assert [entry.url for entry in sitemap.entries] == [
+        "https://a.test/new",
+        "https://a.test/a<!--b",
+        "https://a.test/c",
+    ]
+    assert sitemap.problems == ()
+
+
+def test_names_in_capitals_are_the_same_names() -> None:
+    shouted = "<URLSET><URL><LOC>/a</LOC><LASTMOD>2026-02</LASTMOD></URL></URLSET>"
+
+    assert read(shouted) == read(shouted.lower())
+    assert len(read(shouted).entries) == 1
+
+
 def test_an_index_leads_to_sitemaps_but_not_for_ever() -> None:
     index = (
         f"<sitemapindex {NAMESPACE}><sitemap><loc>https://a.test/1.xml.gz</loc></sitemap>"
@@ -120,12 +151,21 @@ def test_a_bomb_stops_at_the_cap_and_a_cut_stream_is_fetched_again() -> None:
         read(gzip.compress(b"\0" * 100_000_000, compresslevel=1))
     assert refused.value.code == "decompression_bomb"
 
+    with pytest.raises(Permanent) as refused:
+        read(gzip.compress(b"\0" * 11_000_000, compresslevel=1) * 2)
+    assert refused.value.code == "decompression_bomb"
+
+    with pytest.raises(Permanent) as refused:
+        read(gzip.compress(b"") * 100_000)
+    assert refused.value.code == "decompression_bomb"
+
     with pytest.raises(Transient):
         read(gzip.compress(SITEMAP.encode())[:-20])
 
 
 @pytest.mark.parametrize(
-    "piece", ["<url><loc>x", "</url>", "<loc>" * 3, "<url><loc>/a</loc></url>"]
+    "piece",
+    ["<url><loc>x", "</url>", "<loc>" * 3, "<url><loc>/a</loc></url>", "<!--", "<!-- -->"],
 )
 def test_a_hostile_sitemap_takes_no_time(piece: str) -> None:
     body = "<urlset>" + piece * (1_000_000 // len(piece))
