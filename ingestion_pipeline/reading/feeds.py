@@ -15,10 +15,12 @@ from datetime import UTC, datetime
 from typing import cast
 
 from ingestion_pipeline.reading.decode import clean_text, decode
+from ingestion_pipeline.reading.head import feeds_named
 from ingestion_pipeline.reading.nesting import OpenElements
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.work.errors import Permanent, Transient
 
+_HEAD_CHARACTERS = 100_000  # of a page in a feed's place: it names its feeds at its beginning
 MAX_DEPTH = 200  # the deepest of our sample feeds has 6 levels, with embedded XHTML about 30
 MAX_TAGS = 200_000  # feedparser needs up to 40 microseconds for each; 10,000 entries have half
 MAX_TERMS = 1_000  # of one entry; feedparser compares each with all others, 20,000 took 6 seconds
@@ -293,9 +295,11 @@ def _entity_refused() -> Permanent:
 
 
 def _not_a_feed(text: str) -> Permanent:
+    named = feeds_named(text[:_HEAD_CHARACTERS])
+    where = f": it names {' and '.join(named)}" if named else ""
     return Permanent(
-        f"not a feed but {_looks_like(text)}; give the address of the RSS or Atom feed itself"
-        " (pages name theirs in <link rel=alternate>)",
+        f"not a feed but {_looks_like(text)}{where}; give the address of the RSS or Atom feed"
+        " itself (pages name theirs in <link rel=alternate>)",
         code="not_a_feed",
     )
 

@@ -10,6 +10,8 @@ from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.decode import clean_text
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, stated_base
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.work.errors import Permanent
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -137,12 +139,27 @@ def feeds_of(tree: LexborHTMLParser, url: str | None) -> list[FeedLink]:
     base = base_of(tree, url)
     feeds: dict[str, FeedLink] = {}
     for node in tree.css("link[rel~='alternate' i][type][href]"):
-        media_type = (node.attrs.get("type") or "").partition(";")[0].strip().lower()
+        media_type = _media_type(node)
         address = linked_page(base, node.attrs.get("href"))
         if media_type in _FEED_TYPES and address:
             title = clean_text(node.attrs.get("title"))
             feeds.setdefault(address, FeedLink(url=address, title=title, media_type=media_type))
     return list(feeds.values())
+
+
+def feeds_named(html: str, *, most: int = 3) -> list[str]:
+    """The addresses of the first feeds that the page names, as it writes them."""
+    try:
+        tree = parse_html(html)
+    except Permanent:  # a bomb: it is no page with feeds
+        return []
+    nodes = tree.css("link[rel~='alternate' i][type][href]")
+    hrefs = [node.attrs.get("href") for node in nodes if _media_type(node) in _FEED_TYPES]
+    return [clean_text(href[:200]) or "" for href in dict.fromkeys(hrefs) if href][:most]
+
+
+def _media_type(node: LexborNode) -> str:
+    return (node.attrs.get("type") or "").partition(";")[0].strip().lower()
 
 
 def _languages(tree: LexborHTMLParser) -> Iterator[str]:

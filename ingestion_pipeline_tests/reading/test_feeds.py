@@ -66,6 +66,17 @@ def test_real_feeds_have_as_many_entries_as_people_count(name: str, count: int, 
     assert reading.problems == ()
 
 
+def test_the_feeds_that_a_page_names_are_told_to_who_gave_the_page() -> None:
+    page = (
+        b"<!doctype html><html><head><title>News</title>"
+        b"<link rel=alternate type='application/rss+xml' href=/feed.xml>"
+        b"<link rel=alternate type='text/html' href=/de></head></html>"
+    )
+
+    with pytest.raises(Permanent, match=r"an HTML page titled 'News': it names /feed\.xml; give"):
+        read_feed(page)
+
+
 @pytest.mark.parametrize(
     ("body", "looks_like"),
     [
