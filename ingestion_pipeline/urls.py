@@ -85,7 +85,8 @@ def canonical_url(url: str) -> str:
     """The one spelling under which a page is known; the same for every spelling of the same page.
 
     Fragment, user info and tracking parameters are gone, the query is sorted by name (values of one
-    name keep their order). It is an identity: what goes on the wire is `request_url`.
+    name keep their order). It is an identity: a source is asked for by `request_url`, which changes
+    nothing that a server could mind; pages that a crawl finds are asked for by this spelling.
     """
     parts = _split(url)
     path = _without_dots(_PATH_ODDITY.sub(_normal_escape, parts.path))

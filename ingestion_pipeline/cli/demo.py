@@ -26,7 +26,7 @@ from ingestion_pipeline.cli.demo_model import (
 )
 from ingestion_pipeline.cli.demo_oddities import say_oddities
 from ingestion_pipeline.cli.demo_settings import demo_settings
-from ingestion_pipeline.cli.demo_summary import say_summary
+from ingestion_pipeline.cli.demo_summary import hint, say_summary
 from ingestion_pipeline.cli.demo_websites import say_businesses, say_providers
 from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.output import Refused, say
@@ -156,7 +156,6 @@ def run(*, model: bool) -> None:
 def _run() -> bool:
     """Everything once; whether every job succeeded."""
     from ingestion_pipeline.demo.hooks import read_inboxes
-    from ingestion_pipeline.pages import ContentStore
     from ingestion_pipeline.sources import Kind
 
     home = _home()
@@ -179,8 +178,7 @@ def _run() -> bool:
             say_summary(connection, _ids(Kind.SERIES), since=started)
             say("")
             say_catalogs(connection, _ids(Kind.CATALOG), since=started)
-            content = ContentStore(settings.home / "content")
-            say_oddities(connection, content, _ids(Kind.CATALOG), since=started)
+            say_oddities(connection, settings, _ids(Kind.CATALOG), since=started)
             say_datasets(connection, _ids(Kind.CATALOG))
             say("")
             now = store.clock.now(connection)
@@ -221,17 +219,6 @@ def program() -> str:
         return "ingest"
     here = Path.cwd()
     return str(installed.relative_to(here) if installed.is_relative_to(here) else installed)
-
-
-def hint(ingest: str) -> str:
-    """What to try after a run."""
-    return (
-        f"Try next: `{ingest} demo mutate && {ingest} demo run` (everything changes a little),\n"
-        f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
-        f"`{ingest} matches list`, `{ingest} companies list`, `{ingest} websites list`,\n"
-        f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
-        f"`{ingest} dead-letters list` (what is broken here is meant to be)."
-    )
 
 
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
     from ingestion_pipeline.pages import ContentStore
+    from ingestion_pipeline.settings import Settings
 
 SLOW_MS = 500  # the others of the demo take a few
 PLAIN = frozenset({"utf-8", "ascii"})
@@ -31,9 +32,12 @@ class GotPage:
 
 
 def say_oddities(
-    connection: Connection, content: ContentStore, source_ids: Sequence[str], *, since: datetime
+    connection: Connection, settings: Settings, source_ids: Sequence[str], *, since: datetime
 ) -> None:
     """A line for each; nothing if this run got none of them."""
+    from ingestion_pipeline.pages import ContentStore
+
+    content = ContentStore(settings.home / "content")
     pages = got_pages(connection, content, source_ids, since=since)
     rows = [*oddities(pages), *_delays(connection, [one.url for one in pages])]
     if rows:

@@ -104,3 +104,14 @@ def _totals(connection: Connection, *, since: datetime) -> str:
     told = outbox.c.subject_kind.like("chapter%")
     rows = connection.execute(select(func.count()).where(told)).scalar_one()
     return f"chapters in all: {total}, new among them: {new}; outbox rows: {rows}"
+
+
+def hint(ingest: str) -> str:
+    """What to try after a run."""
+    return (
+        f"Try next: `{ingest} demo mutate && {ingest} demo run` (everything changes a little),\n"
+        f"`{ingest} export course --to csv` (the datasets), `{ingest} extractions list`,\n"
+        f"`{ingest} matches list`, `{ingest} companies list`, `{ingest} websites list`,\n"
+        f"`{ingest} status`, `{ingest} notices list`, `make dev` (the UI),\n"
+        f"`{ingest} dead-letters list` (what is broken here is meant to be)."
+    )

@@ -16,10 +16,10 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.cli.demo import follower_secrets, hint, program
+from ingestion_pipeline.cli.demo import follower_secrets, program
 from ingestion_pipeline.cli.demo_declared import demo_file
 from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
-from ingestion_pipeline.cli.demo_summary import Polled, came_to, sums
+from ingestion_pipeline.cli.demo_summary import Polled, came_to, hint, sums
 from ingestion_pipeline.demo.expected import (
     DRIFTWOOD_BOARD,
     expected,
