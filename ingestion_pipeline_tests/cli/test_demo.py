@@ -299,6 +299,16 @@ def broken_chains(home: Path) -> list[str]:
     return [gap for chains in found.values() for one in chains for gap in gaps(one)]
 
 
+def check_oddities(first: str, second: str) -> None:
+    """What was not got has its reason each time; what was got although it is odd, the first."""
+    for said in (first, second):
+        assert "catalog:harbour-members is disabled (behind a login wall)" in said
+        for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):
+            assert f"\n{reason}" in said
+    for oddity in ("redirect ", "slow page ", "charset ", "crawl delay "):
+        assert f"\n{oddity}" in first
+
+
 @pytest.mark.slow
 def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     tmp_path: Path,
@@ -386,9 +396,4 @@ def test_a_second_demo_run_finds_nothing_new_and_a_mutation_is_found_and_told(
     assert board(fourth, DRIFTWOOD_BOARD)[1:5] == board(third, DRIFTWOOD_BOARD)[1:5]
     assert "known jobs have lost their description" in " ".join(fourth.split())
     check_alerts(first, second, third, fourth)
-    for said in (first, second):
-        assert "catalog:harbour-members is disabled (behind a login wall)" in said
-        for reason in ("blocked by robots ", "decompression bomb ", "needs browser "):
-            assert f"\n{reason}" in said
-    for oddity in ("redirect ", "slow page ", "charset ", "crawl delay "):
-        assert f"\n{oddity}" in first
+    check_oddities(first, second)

@@ -9,6 +9,8 @@ from ingestion_pipeline.reading import cleaned_text, to_markdown
 from ingestion_pipeline.reading.markup import MAX_CHARACTERS, parse_html, refuse_bombs
 from ingestion_pipeline.work.errors import Permanent
 
+DIVS = "<div>" * 30_000
+UNCLOSED = "".join(f"<b id={n}>" for n in range(1_500))
 BOMBS = {
     "nested": ("<div>" * 1_000_000, "too_deep"),
     "nested-small": ("<div>" * 3_500, "too_deep"),
@@ -22,6 +24,47 @@ BOMBS = {
         "too_many_attributes",
     ),
     "attributes-slashed": ("<div " + "/a/b" * 50_000 + ">", "too_many_attributes"),
+    "formatting-rebuilt": (f"<p>{UNCLOSED[:10_000]}</p>" + "<p>x" * 1_500, "too_deep"),
+    "formatting-rebuilt-large": (f"<p>{UNCLOSED}</p>" + "<p>x" * 50_000, "too_deep"),
+    "formatting-rebuilt-bare": ("<p><b><i><u><s><tt></p>" + "<p>x" * 100_000, "too_deep"),
+    "formatting-rebuilt-in-tables": (
+        "<table>" + "".join(f"<b id={n}>x<tr>" for n in range(1_400)),
+        "too_deep",
+    ),
+    "formatting-rebuilt-by-ends": ("<div>" * 500 + UNCLOSED + "</div>x" * 500, "too_deep"),
+    "formatting-ended-too-early": (
+        "</b>" * 800 + f"<p>{UNCLOSED[:8_000]}</p>" + "<p>x" * 800,
+        "too_deep",
+    ),
+    "formatting-ended-in-a-table": (
+        "".join(f"<b id={n}><table></b></table>" for n in range(3_000)) + "<p>x" * 3_000,
+        "too_deep",
+    ),
+    "slashes": ("<div/>" * 100_000, "too_deep"),
+    "slashes-after-a-picture": ("<svg></svg>" + "<path/>" * 30_000, "too_deep"),
+    "slashes-in-a-title": ("<svg><title>" + "<path/>" * 30_000, "too_deep"),
+    "comment-with-a-mark": ("<!-- --!>" + DIVS, "too_deep"),
+    "comment-empty": ("<!-->" + DIVS, "too_deep"),
+    "comment-dash": ("<!--->" + DIVS, "too_deep"),
+    "no-comment": ("<?<script>" + DIVS, "too_deep"),
+    "picture-title": ("<svg><title>" + DIVS, "too_deep"),
+    "picture-style": ("<svg><style>" + DIVS, "too_deep"),
+    "formula-script": ("<math><script>" + DIVS, "too_deep"),
+    "script-in-script": ("<script><!--<script></script><title></script>" + DIVS, "too_deep"),
+    "script-ended-otherwise": ("<script></scripts><title></script>" + DIVS, "too_deep"),
+    "script-by-another-name": ("<script\xa0>" + DIVS, "too_deep"),
+    "quote-in-no-value": ('<a ">' + DIVS + '">', "too_deep"),
+    "quote-within-a-value": ('<a b=c=">' + DIVS + '">', "too_deep"),
+    "spans": ("<span hidden>" * 20_000, "too_deep"),
+    "spans-not-ended": ("<span><p></span></p>" * 20_000, "too_deep"),
+    "spans-many-within": ("<span>" * 4_000 + "<i></i>" * 100_000, "too_deep"),
+    "items": ("<li><dd>" * 20_000, "too_deep"),
+    "options": ("<optgroup><option>" * 20_000, "too_deep"),
+    "forms": ("<form><div></form>" * 20_000, "too_deep"),
+    "tables-between": ("<div><table></div></table>" * 20_000, "too_deep"),
+    "own-elements": ("<x-y><div></x-y></div>" * 20_000, "too_deep"),
+    "pictures-left": ("<svg><p><div></svg>" * 20_000, "too_deep"),
+    "cells-without-table": ("<td><span></td>" * 20_000, "too_deep"),
     "large": ("x" * (MAX_CHARACTERS + 1), "too_large"),
 }
 ODDITIES = {
@@ -32,9 +75,35 @@ ODDITIES = {
     "open-tags": "<a " * 200_000,
     "ends": "<div>x</div>" + "</span>" * 200_000,
     "comments": "<!--" * 200_000,
+    "comments-in-a-script": "<script>" + "<!--" * 200_000 + "</script>",
+    "open-values": "<a b=\"<a b='" * 100_000,
+    "items-in-blocks": "<ul><li>" + "<div>" * 400 + "<dd></dd>" * 100_000,
     "one-line": "x" * 4_000_000,
     "paragraphs": "<p>x" * 100_000,
     "entities": "&amp;" * 200_000,
+}
+
+
+PATH = '<path d="M0 0"/>'
+LOOKALIKES = {
+    "unclosed-bold": "".join(f"<p>a <b>bold</p>\n<div>{n}</div>\n" for n in range(300)) * 5,
+    "unclosed-fonts": "".join(f"<p><font color=#{n}>a</p>\n" for n in range(300)) + "<p>x" * 250,
+    "unclosed-fonts-in-cells": "<table>"
+    + "".join(f"<tr><td><font color=#{n}>a<td><b id={n}>b</td></tr>\n" for n in range(5_000))
+    + "</table>",
+    "paragraphs": "<i><i><i>" + "<p>x" * 20_000,
+    "breaks": "a<br/>b<hr/><img src=x />" * 5_000,
+    "icons": ('<i class="icon"></i><svg><title>x</title>' + PATH * 20 + "</svg>") * 500,
+    "chart": "<svg><g><title>x</title>" + PATH * 5_000 + "</g></svg>",
+    "comments": "<!-- <div> --><!----><!-- a -- b --!><!-->" * 5_000,
+    "items": "<ul>" + "<li><p>a <b>b</b><li><a href=x>c</a>" * 5_000 + "</ul>",
+    "definitions": "<dl>" + "<dt>a<dd>b<p>c" * 5_000 + "</dl>",
+    "cells": "<table><tr><td>a<td><span>b</span><tr><th>c</table>" * 5_000,
+    "options": ("<select>" + "<option>a" * 50 + "</select>") * 100,
+    "rubies": "<ruby>a<rt>b</ruby>" * 5_000,
+    "headings": "<h1>a</h2><p>b" * 2_000,
+    "forms": "<div><form><p>a<input></form></div>" * 2_000,
+    "tables-after-text": "<p>a<table><tr><td>b</table>" * 2_000,
 }
 
 
@@ -59,14 +128,25 @@ def test_an_odd_page_is_read_or_refused_in_time(html: str) -> None:
     assert time.thread_time() - started < 1
 
 
+@pytest.mark.parametrize("html", LOOKALIKES.values(), ids=LOOKALIKES.keys())
+def test_a_page_that_looks_like_a_bomb_is_read(html: str) -> None:
+    started = time.thread_time()
+
+    parse_html(html)
+
+    assert time.thread_time() - started < 1
+
+
 def test_the_largest_page_that_is_not_looked_over_is_parsed_in_time() -> None:
     """The parser is quadratic below the limits, too: they must be low enough."""
     deep = "<div>" * 3_000
     many = ("<div " + "a b " * 990 + ">") * 50
+    unclosed = f"<p>{UNCLOSED[:4_300]}</p>" + "<p>x" * 440
     started = time.thread_time()
 
     parse_html(deep)
     parse_html(many)
+    parse_html(unclosed)
 
     assert time.thread_time() - started < 1
 
