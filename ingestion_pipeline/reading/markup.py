@@ -1,7 +1,7 @@
 """HTML to a tree, after a look at the text alone: what would blow up a parser never reaches one.
 
-The parser (lexbor) takes quadratic time over nested blocks and over the attributes of one element:
-100,000 of either cost it minutes. Unclosed formatting it opens anew in each block that follows.
+The parser (lexbor) is quadratic in nested blocks and in the attributes of one element: 100,000 of
+either cost it minutes. Unclosed formatting it opens anew in each block that follows.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 MAX_CHARACTERS = 10_000_000  # what a fetch lets through at the most
+MAX_TAGS = 400_000  # to look them over takes a second; the largest of our samples has 10,000
 MAX_ATTRIBUTES = 500  # of one element; real ones have up to 40
 
 # Below these no page can take the parser longer than 0.2 s, so that nothing is counted.
@@ -32,8 +33,7 @@ _FORMATTING = re.compile(
 )
 _BARE_FORMATTING = 3 * len(FORMATTING)  # without attributes the parser keeps three of each
 
-# A quotation mark counts only where a value begins: `<a ">` is a whole tag. What begins like a tag
-# and is none, such as `<?x`, goes up to the next `>`.
+# A quotation mark counts only where a value begins: `<a ">` is whole. `<?x` goes up to a `>`.
 _TAG = re.compile(
     r"<(?:(!--)|(/?)([a-z][^ \t\n\r\f/>]*+)("
     r"(?:[ \t\n\r\f/]++|[^ \t\n\r\f/>][^ \t\n\r\f/>=]*+"
@@ -53,9 +53,7 @@ _PLAIN_TAG = re.compile(
     re.IGNORECASE,
 )
 _QUOTED = re.compile(r"\"[^\"]*+\"|'[^']*+'")
-_RAW = frozenset(
-    {"iframe", "noembed", "noframes", "script", "style", "textarea", "title", "xmp"},
-)
+_RAW = frozenset({"iframe", "noembed", "noframes", "script", "style", "textarea", "title", "xmp"})
 
 
 def parse_html(text: str, *, utf8: bytes | None = None) -> LexborHTMLParser:
@@ -72,21 +70,20 @@ def parse_html(text: str, *, utf8: bytes | None = None) -> LexborHTMLParser:
 
 def refuse_bombs(text: str) -> None:
     """Raise `Permanent` if the text is larger or deeper than any page, judged without parsing."""
-    if len(text) > MAX_CHARACTERS:
-        raise Permanent(
-            f"the page has {len(text)} characters, more than {MAX_CHARACTERS}; it is not read",
-            code="too_large",
-        )
-    if _is_harmless(text):
-        return
-    _take_tags(text, HtmlTags())
+    _refuse_more(len(text), MAX_CHARACTERS, "characters")
+    if not _is_harmless(text):
+        _take_tags("<".join(text.split("<", MAX_TAGS)[:MAX_TAGS]), HtmlTags())
+        _refuse_more(text.count("<"), MAX_TAGS, "tags")
+
+
+def _refuse_more(count: int, most: int, what: str) -> None:
+    if count > most:
+        said = f"the page has {count} {what}, more than {most}; it is not read"
+        raise Permanent(said, code="too_large")
 
 
 def _is_harmless(text: str) -> bool:
-    if len(text) > _HARMLESS_CHARACTERS:
-        return False
-    tag_count = text.count("<")
-    if tag_count > _HARMLESS_TAGS:
+    if len(text) > _HARMLESS_CHARACTERS or (tag_count := text.count("<")) > _HARMLESS_TAGS:
         return False
     if tag_count > _HARMLESS_STARTS and _may_rebuild_much(text, tag_count):
         return False
@@ -185,7 +182,8 @@ class HtmlTags(OpenTags):
             Permanent: `too_deep`.
         """
         self._now += 1
-        self._ancestors += len(self._names) - self._closed_count + self._formatting.count
+        depth = len(self._names) - self._closed_count + self._formatting.count
+        self._ancestors += depth // 4 if name in nesting.VOID else depth  # only selectors go up
         if self._ancestors > nesting.MAX_ANCESTORS:
             nesting.refuse_depth("nests too many elements too deeply")
         name = "h1" if name in nesting.HEADINGS else name
@@ -227,6 +225,10 @@ class HtmlTags(OpenTags):
             self._formatting.open(name, attributes, now=self._now)
             self._check_loose()
             return
+        if name in nesting.TABLE_PARTS and not (self._places["table"] or self._places["template"]):
+            return
+        if name in ("input", "select"):
+            self._doubt_all(("select",))
         if name not in nesting.INLINE:
             self._end_implied(name)
         if name not in nesting.VOID and name not in nesting.ONCE:
@@ -326,16 +328,16 @@ class HtmlTags(OpenTags):
             self._replace_last(nesting.REPLACES_LAST[name])
 
     def _end_item(self, replaced: tuple[str, ...]) -> None:
-        for place in reversed(self._solid):
+        for place in reversed(self._solid[-nesting.MAX_LOOKED_THROUGH :]):
             name = self._names[place]
             if name in replaced:
                 self._close_at(name, place)
                 return
             if place in self._doubtful or name not in nesting.SPECIAL:
-                self._doubt_all(replaced)
-                return
+                break
             if name not in nesting.LOOKED_THROUGH:
                 return
+        self._doubt_all(replaced)
 
     def _replace_last(self, replaced: tuple[str, ...]) -> None:
         """Close one of these names if it is the innermost element, formatting included."""

@@ -6,7 +6,7 @@ from contextlib import suppress
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text, to_markdown
-from ingestion_pipeline.reading.markup import MAX_CHARACTERS, parse_html, refuse_bombs
+from ingestion_pipeline.reading.markup import MAX_CHARACTERS, MAX_TAGS, parse_html, refuse_bombs
 from ingestion_pipeline.work.errors import Permanent
 
 DIVS = "<div>" * 30_000
@@ -159,3 +159,15 @@ def test_a_long_page_is_no_bomb() -> None:
     refuse_bombs(rows + script + picture)
 
     assert len(parse_html(rows + script + picture).css("li")) == 40_000
+
+
+def test_of_too_many_tags_only_the_first_are_looked_over() -> None:
+    with pytest.raises(Permanent) as refused:
+        refuse_bombs("<p>" * (3 * MAX_TAGS))
+
+    assert refused.value.code == "too_large"
+    assert f"{3 * MAX_TAGS} tags" in str(refused.value)
+
+
+def test_as_many_tags_as_are_looked_over_are_read() -> None:
+    refuse_bombs("<p>x" * (MAX_TAGS - 1))
