@@ -277,7 +277,7 @@ def _tokens(text: str) -> int:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = False  # closing waits for answers under way, so that no socket is left open
-    request_queue_size = 64
+    request_queue_size = 1_024  # clients that are killed leave theirs in it
 
     def server_bind(self) -> None:
         """Bind without HTTPServer's reverse lookup of the address, which may ask a name server."""

@@ -91,6 +91,8 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
     assert known(shop, URL)[URL] == KnownPage(
         snapshot_id=first,
         content_hash="hash of A",
+        final_url=URL,
+        fetched_at=NOON + timedelta(hours=2),
         served_hash=sha256(b"<p>A").hexdigest(),
         etag='"3"',
         links_hash=links_hash([]),
