@@ -1,7 +1,7 @@
 """`python -m benchmarks.crawlers.bare JOB`: aiohttp and selectolax in a loop, and nothing else.
 
-It hashes, compresses (at ours' level) and writes each body, as ours does; no guard, no cap, no deadline over the
-whole, no retry, no charset but UTF-8, no canonical URLs, no fsync.
+It hashes, compresses (at ours' level) and writes each body, as ours does; no guard, no cap, no
+deadline over the whole, no retry, no charset but UTF-8, no canonical URLs, no fsync.
 """
 
 from __future__ import annotations

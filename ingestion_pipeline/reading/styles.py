@@ -38,11 +38,12 @@ _HIDES = re.compile(
     r"(?:^|;)(?:display:none|content-visibility:hidden|text-indent:-(?:[0-9]{4,}|999|[0-9]{3,}r?em)"
     r"|transform:(?:[^;]*\))?scale(?:[xy3]d?)?\(0(?:\.0*)?[,)]|scale:0(?:\.0*)?(?:;|$)"
     r"|transform:translate[xy3d]*\(-[0-9]{4,}|clip:rect\((?:[01](?:px)?[, ]?){4}\)"
-    r"|clip-path:(?:inset\((?:50|100)%|(?:circle|ellipse)\(0|polygon\((?:0[a-z%]*,?)+\)))"
+    r"|clip-path:(?:inset\((?:50|100)%|(?:circle|ellipse)\(0|polygon\((?:0[a-z%]*+,?)++\)))"
 )
 _INVISIBLE = re.compile(r"(?:^|;)visibility:(?:hidden|collapse)")
 _TINY = re.compile(  # a size that nobody can read
-    r"(?:^|;)(?:font-size:(?:0*\.?0+[a-z%]*|0*[01](?:\.0*)?(?:px|pt)|0*\.[0-9]+(?:px|pt))(?:;|$)"
+    r"(?:^|;)(?:font-size:(?:(?:0++(?:\.0*+)?|\.0++)[a-z%]*+|0*+1(?:\.0*+)?(?:px|pt)"
+    r"|0*+\.[0-9]++(?:px|pt))(?:;|$)"
     r"|font:(?:[a-z]+)?0(?:px)?/0)"
 )
 _PLACED = re.compile(r"(?:^|;)position:(?:absolute|fixed)")
@@ -52,7 +53,7 @@ _OFF_SCREEN = re.compile(
 )
 _CLIPPED = re.compile(r"(?:^|;)overflow(?:-[xy])?:(?:hidden|clip)")
 _NO_SIZE = re.compile(
-    r"(?:^|;)(?:max-)?(?:width|height):(?:0*[01](?:\.0*)?(?:px)?|0[a-z%]+)(?:;|$)"
+    r"(?:^|;)(?:max-)?(?:width|height):(?:(?:0++1?|1)(?:\.0*+)?(?:px)?|0[a-z%]++)(?:;|$)"
 )
 _GROWS = re.compile(r"(?:^|;)(?:flex|min-(?:width|height)):(?!0|none)")
 _INK = re.compile(r"(?:^|;)color:([^;]+)")

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text
-from ingestion_pipeline.reading.styles import MAX_SELECTORS, hiding_selectors
+from ingestion_pipeline.reading.styles import MAX_SELECTORS, hiding, hiding_selectors
 
 SEEN = "<p>Baking I</p>"
 
@@ -150,6 +150,27 @@ def test_of_too_many_rules_the_first_count_in_every_process() -> None:
     found = [selector for selector, _ in hiding_selectors(sheet)]
 
     assert found == [f"body .c{number}" for number in range(MAX_SELECTORS)]
+
+
+@pytest.mark.parametrize(
+    "style",
+    [
+        "font-size:" + "0" * 200_000 + "x",
+        "overflow:hidden;width:" + "0" * 200_000 + "x",
+        "clip-path:polygon(" + "0" * 200_000,
+        "transform:" + ")" * 200_000,
+        "width " * 50_000,
+        "\\" * 100_000,
+        "display:" + "/*" * 100_000,
+    ],
+    ids=lambda style: style[:20],
+)
+def test_a_hostile_style_takes_no_longer_than_others(style: str) -> None:
+    started = time.thread_time()
+
+    hiding(style)
+
+    assert time.thread_time() - started < 2
 
 
 @pytest.mark.parametrize(
