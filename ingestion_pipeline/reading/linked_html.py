@@ -30,7 +30,7 @@ _ROOTED = re.compile(rb"/(?:\Z|[\w.~%?-])", re.ASCII)
 _OF_FOLDER = re.compile(rb"(?!\.\.)[\w.-][^:\s]*+", re.ASCII)
 
 _REMEMBERED_BYTES = 200
-_MOST_REMEMBERED = 16_384  # some megabytes
+_MOST_REMEMBERED = 8_192  # some megabytes
 
 
 class Lead(NamedTuple):
