@@ -47,6 +47,7 @@ CLEAN.set_forkserver_preload(
         "alembic.command",
         "aiohttp",
         "httpx",
+        "openai",
     ]
 )
 PATIENCE_SECONDS = 120

@@ -121,6 +121,8 @@ KILL_LOOP = {
     "work__lease_seconds": "1",
     "hosts__lease_seconds": "1",
     "work__max_attempts": "100",  # here every death is ours, not the site's
+    # A worker that has just started imports its client first, on two cores that are busy.
+    "website__answer_seconds": "60",
 }
 
 
