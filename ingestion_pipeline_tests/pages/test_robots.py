@@ -261,7 +261,7 @@ def test_a_file_costs_its_length_and_not_its_agents_times_its_rules(bomb: str) -
 
     started = time.thread_time()
     assert read_robots(body).allows("aaaa/1.0", HOST + "/x")
-    assert time.thread_time() - started < 0.5
+    assert time.thread_time() - started < 5  # 0.2 on a quiet machine; agents times rules: for ever
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
