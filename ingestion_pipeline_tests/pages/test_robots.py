@@ -259,9 +259,13 @@ def test_a_file_costs_its_length_and_not_its_agents_times_its_rules(bomb: str) -
     body = BOMBS[bomb].encode()
     assert MAX_BYTES * 0.95 < len(body) <= MAX_BYTES
 
-    started = time.thread_time()
-    assert read_robots(body).allows("aaaa/1.0", HOST + "/x")
-    assert time.thread_time() - started < 5  # 0.2 on a quiet machine; agents times rules: for ever
+    def cpu_seconds(number: int) -> float:
+        another = b"#%d\n" % number + body  # the reader remembers a text
+        started = time.thread_time()
+        assert read_robots(another).allows("aaaa/1.0", HOST + "/x")
+        return time.thread_time() - started
+
+    assert min(map(cpu_seconds, range(3))) < 0.5  # the least: other work slows one down
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
