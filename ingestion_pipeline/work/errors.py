@@ -3,7 +3,8 @@
 - `Transient`: tried again after a backoff, three attempts in all.
 - `Permanent`: a dead letter at once; trying again cannot help.
 - `Resource`: not the work's fault (rate limit, budget, no model): it waits, no attempt is counted.
-- `Fatal`: not the work's business (database lost, disk full): the run stops, the work goes back.
+- `Fatal`: not the work's business (database lost, disk full, a file of ours missing): the run
+  stops, the work goes back.
 
 `code` is a short slug for people and filters (`http_404`, `blocked_address`, `xml_entity`).
 """
@@ -14,6 +15,7 @@ import errno
 import sqlite3
 from datetime import datetime, timedelta
 from enum import StrEnum
+from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
@@ -21,6 +23,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 BOT_WALL = "bot_wall"
 WALL_CODES = frozenset({BOT_WALL, "login_wall"})
 
+_PACKAGE = Path(__file__).parent.parent
 CODE_LENGTH = 40  # the width of the columns; a longer one would fail a whole batch
 TEXT_LENGTH = 2_000
 
@@ -120,9 +123,19 @@ def classify(error: BaseException) -> WorkError:
         return Fatal(text, code="out_of_memory")
     if isinstance(error, OSError) and error.errno in FATAL_ERRNOS:
         return Fatal(text, code="storage")
+    if _is_installation_damaged(error):
+        return Fatal(f"{text}; ingestion_pipeline must be installed again", code="installation")
     if isinstance(error, DBAPIError):
         return _classify_database(error)
     return Transient(text, code=_slug(type(error).__name__))
+
+
+def _is_installation_damaged(error: BaseException) -> bool:
+    """Return whether a module cannot be imported or a file of this package cannot be read."""
+    if isinstance(error, ImportError):
+        return True
+    name = error.filename if isinstance(error, OSError) else None
+    return isinstance(name, str | Path) and Path(name).is_relative_to(_PACKAGE)
 
 
 def _classify_database(error: DBAPIError) -> WorkError:

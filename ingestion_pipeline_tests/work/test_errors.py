@@ -4,6 +4,7 @@ import errno
 import sqlite3
 from contextlib import closing
 from datetime import timedelta
+from importlib import resources
 from pathlib import Path
 
 import psycopg2
@@ -35,6 +36,12 @@ def from_sqlite(statement: str, *, path: str = ":memory:") -> OperationalError:
     return OperationalError(statement, None, caught.value)
 
 
+def our_file_missing() -> OSError:
+    with pytest.raises(FileNotFoundError) as caught:
+        (resources.files("ingestion_pipeline.sources") / "absent.yaml").read_text()
+    return caught.value
+
+
 @pytest.mark.parametrize(
     ("error", "error_class", "code"),
     [
@@ -45,6 +52,14 @@ def from_sqlite(statement: str, *, path: str = ":memory:") -> OperationalError:
         pytest.param(OSError(errno.EMFILE, "files"), "fatal", "storage", id="too many files"),
         pytest.param(OSError(errno.EROFS, "read-only"), "fatal", "storage", id="read-only"),
         pytest.param(OSError(errno.EACCES, "denied"), "transient", "permission_error", id="denied"),
+        pytest.param(our_file_missing(), "fatal", "installation", id="our own file is missing"),
+        pytest.param(ImportError("yaml"), "fatal", "installation", id="a module is missing"),
+        pytest.param(
+            FileNotFoundError(errno.ENOENT, "no such file", "/elsewhere/profile.yaml"),
+            "transient",
+            "file_not_found_error",
+            id="another's file is missing",
+        ),
         pytest.param(LOST, "fatal", "database", id="connection lost"),
         pytest.param(
             IntegrityError("INSERT", None, Exception()), "permanent", "constraint", id="constraint"
