@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from ingestion_pipeline.companies.salary import Salary, salary_as_dict
+from ingestion_pipeline.reading.decode import clean_text, without_references
 
 
 class Remote(StrEnum):
@@ -42,6 +43,14 @@ class Listing:
     valid_until: datetime | None = None
     company_website: str | None = None
     posted_is_relative: bool = False
+
+    def __post_init__(self) -> None:
+        """Resolve `&amp;` and the like: boards escape names for pages, once or twice."""
+        for name in ("title", "location", "company", "department", "employment_type"):
+            if (text := getattr(self, name)) is not None and "&" in text:
+                object.__setattr__(self, name, clean_text(without_references(text)) or text)
+        places = tuple(without_references(place) for place in self.other_locations)
+        object.__setattr__(self, "other_locations", places)
 
 
 def listing_as_dict(listing: Listing) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from html import unescape
 
 from ingestion_pipeline.reading.guess import guessed_encoding
 
@@ -101,6 +102,9 @@ _ATTRIBUTE = re.compile(
 )
 _NON_LEADS = bytes(range(0xC0))
 _SURROGATES = re.compile("[\ud800-\udfff]")
+# With the semicolon: "R&D" and "?a=1&copy=2" are no references.
+_REFERENCE = re.compile(r"&(?:[a-z][a-z0-9]{1,31}|#[0-9]{1,7}|#x[0-9a-f]{1,6});", re.IGNORECASE)
+MAX_ESCAPES = 4  # times that a text was escaped on its way through APIs and feeds
 
 
 def decode(body: bytes, content_type: str | None = None) -> str:
@@ -130,6 +134,15 @@ def clean_text(text: str | None) -> str | None:
     elif "  " not in text and text[:1] != " " and text[-1:] != " ":
         return text or None  # most are: printable means that a space is the only white space
     return " ".join(text.split()) or None
+
+
+def without_references(text: str) -> str:
+    """Return the text with `&amp;` and the like resolved, however often they were escaped."""
+    for _ in range(MAX_ESCAPES):
+        if "&" not in text:
+            break
+        text = _REFERENCE.sub(lambda match: unescape(match[0]), text)
+    return text
 
 
 def encoding_of(body: bytes, content_type: str | None = None) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
-from ingestion_pipeline.reading.decode import clean_text
+from ingestion_pipeline.reading.decode import clean_text, without_references
 from ingestion_pipeline.reading.embedded import Thing, types_of
 
 MAX_CHARACTERS = 200
@@ -137,7 +137,7 @@ def stated_text(value: object) -> str | None:
         return stated_text(inside.get("@value")) or stated_text(inside.get("name"))
     if isinstance(value, int | float) and not isinstance(value, bool):
         value = _written(value)
-    found = clean_text(value) if isinstance(value, str) else None
+    found = clean_text(without_references(value)) if isinstance(value, str) else None
     return found[:MAX_CHARACTERS] if found else None
 
 

@@ -15,6 +15,8 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import islice, pairwise
 
+from ingestion_pipeline.reading.decode import without_references
+
 # SQLite keeps a NUMERIC as a double: 15 significant digits are exact, and no chapter needs more.
 MAX_INTEGER_DIGITS = 9
 MAX_DECIMALS = 5
@@ -65,7 +67,7 @@ def chapter_number(
         return _accepted(Decimal(str(label)))
     if not isinstance(label, str):
         return _accepted(Decimal(label))
-    text = _plain(label)
+    text = _plain(without_references(label))  # the figures of &#8211; number nothing
     if (exact := _EXACT.fullmatch(text.strip())) and exact[2]:
         return _accepted(Decimal(exact[1] + exact[2]))
     if "(" in text:

@@ -18,6 +18,7 @@ from ingestion_pipeline.catalogs.entities.credits import Credits, slot_credits
 from ingestion_pipeline.catalogs.entities.named_items import named_items, xml_items
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
+from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.json_reader import JsonPath
 from ingestion_pipeline.reading.xml_reader import read_xml
 from ingestion_pipeline.work.errors import Permanent, Transient
@@ -181,7 +182,8 @@ def _text(item: Item, paths: tuple[str, ...]) -> str | None:
         if isinstance(value, Mapping):  # {"name": "CSC", "description": ...}
             value = cast("Item", value).get("name")
         if isinstance(value, str) and value.strip():
-            return cleaned_text(value) if re.search("[<&]", value) else value.strip()
+            is_plain = not re.search("[<&]", value)
+            return value.strip() if is_plain else cleaned_text(without_references(value))
     return None
 
 

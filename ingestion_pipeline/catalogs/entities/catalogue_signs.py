@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ingestion_pipeline.catalogs.entities.course_parts import length_in_words
 from ingestion_pipeline.catalogs.entities.record import Found
 
-LEAST_DESCRIPTION_WORDS = 6
+LEAST_DESCRIPTION_WORDS = 6  # fewer describe a course that states something else of itself
 # So many of them must be described, and state credits or prerequisites, or it is no catalogue.
 LEAST_STATED_SHARE = 0.5
 LEAST_DESCRIBED_SHARE = 0.5
@@ -32,8 +32,10 @@ def _is_long(found: Sequence[Found]) -> bool:
     return len(codes) == len(found) >= SEVERAL and long >= LEAST_LONG_SHARE * len(found)
 
 
-def _is_described(found: Found, least: int = LEAST_DESCRIPTION_WORDS) -> bool:
+def _is_described(found: Found, least: int | None = None) -> bool:
     text = found.fields.get("course_description")
+    if least is None:
+        least = 1 if _states_something(found) else LEAST_DESCRIPTION_WORDS
     return isinstance(text, str) and length_in_words(text) >= least
 
 

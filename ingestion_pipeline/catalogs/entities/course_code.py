@@ -46,7 +46,8 @@ _HOURS_OF = re.compile(
     r"(?:hours?|credits?|units?|points?)\b",
     re.IGNORECASE,
 )
-_MARKS = re.compile(r"^[\s*+†‡§#•·►▸▶▼»>\u2013\u2014-]+")
+_PICTURES = "\u2190-\u2bff\U0001f000-\U0001faff\ufe0f\u200d"  # arrows to stars, and emoji
+_MARKS = re.compile(rf"^[\s*+†‡§#•·»>{_PICTURES}\u2013\u2014-]+")
 _KIND = re.compile(  # Module LAWS20011: Law of the Sea
     r"^(?i:course|module|unit|subject|paper|modul|kurs|asignatura|cours)(?i: code)?[:#]? "
     r"(?=[A-Z]{2,9}[ -]?[0-9])"
@@ -61,7 +62,10 @@ _HOURS = re.compile(r"\s*\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # of lecture
 _AT_END = re.compile(r"[\s,:;|*†‡·•\u2013\u2014-]+$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
 _LONE_STOP = re.compile(r"^[^.]*[a-z]{4}\.$")  # of a whole word; Intro to Comp. Sci. has its own
-_TITLE_START = re.compile(r"[\"'\u201c\u2018(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))")
+_TITLE_START = re.compile(
+    rf"[{_PICTURES}\s]*+"
+    r"[\"'\u201c\u2018(¿¡]?(?:[^\W\d_]|[0-9]{1,4}(?:[a-zA-Z]{1,2}\b|-|\b))"
+)
 _TERM = re.compile(r"(?:SP|FL|FA|SU|WI|AU|WN|SS|WS) ?20[0-9]{2}")  # FL2020
 _COUNT = re.compile(r"[0-9]{1,2}\.(?:0{2,4}|250?|50{1,2}|750?)")
 _LETTER = re.compile(r"[^\W\d_]")

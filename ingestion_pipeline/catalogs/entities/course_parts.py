@@ -36,16 +36,19 @@ _NO_COLON = re.compile(
 _INSIDE = re.compile(
     r"(?<=[.;!?)\]])\s+(?="
     r"(?:pre-?\s?(?:requisites?|reqs?\.?)(?:\(s\))?(?:\s*(?:/|and|or|&)\s*co-?requisites?(?:\(s\))?)?"
-    r"|pre?rrequisitos?|requisitos(?: previos)?|pr[ée]alables?|voraussetzungen"
     r"|co-?\s?requisites?(?:\(s\))?|co-?reqs?|antirequisites?|exclusions?|requisites|requirements?|restrictions?"
     r"|(?:typically |usually )?offered|grading(?: basis| system)?|repeat rules|note"
     r"|cross-?listed (?:as|with)|same as|instructors?|lecturers?|taught by)\s*:"
     r"|(?:pre|co)-?requisites?(?:\(s\))?\.?\s+[A-Z0-9(])",
     re.IGNORECASE,
 )
+# Where a sentence ends and a label may begin; `part_named` decides.
+_LABEL_INSIDE = re.compile(
+    rf"(?<=[.;!?)\]])\s(?=([^\W\d_][^:.;!?]{{1,{MAX_LABEL_CHARACTERS - 1}}}):)"
+)
 _NOTHING = re.compile(
-    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no|keine|ning[uú]n[oa]?"
-    r"|aucune?|nessuno|geen|なし|特になし|无|無|없음)\.?",
+    r"(?:none|n/?a|no(?:ne)? (?:prerequisites?|required)|not applicable|-+|no|ning[uú]n[oa]?"
+    r"|keine(?: \w+){0,3}|aucune?|nessuno|geen|なし|特になし|无|無|없음)\.?",
     re.IGNORECASE,
 )
 _SENTENCE_END = re.compile(
@@ -113,7 +116,7 @@ class Parts:
 
     def read(self, line: str) -> None:
         """Take in the next line."""
-        if not line or is_noise(line):
+        if not line or (is_noise(line) and not line.startswith(UNNAMED)):
             return
         part, rest = label_of(line)
         if part in {None, Part.CREDITS} and (leading := leading_credits(line)):
@@ -275,8 +278,19 @@ def _pieces(line: str) -> Iterator[str]:
     """The line, cut where a label stands inside it."""
     fields = [one.strip() for one in line.split(" | ")]
     is_row = len(fields) > 1 and sum(":" in one for one in fields) * 2 >= len(fields)
-    for one in fields if is_row else [line]:
-        yield from (piece.strip() for piece in _INSIDE.split(one))
+    for text in fields if is_row else [line]:
+        for piece in _INSIDE.split(text):
+            yield from _cut_at_prerequisites(piece)
+
+
+def _cut_at_prerequisites(text: str) -> Iterator[str]:
+    """Cut the text before each label for prerequisites, of any language."""
+    start = 0
+    for match in _LABEL_INSIDE.finditer(text):
+        if part_named(match[1].strip()) is Part.PREREQUISITES:
+            yield text[start : match.start()].strip()
+            start = match.end()
+    yield text[start:].strip()
 
 
 def length_in_words(text: str) -> int:

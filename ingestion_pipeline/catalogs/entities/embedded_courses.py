@@ -10,6 +10,7 @@ from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisit
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.record import Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
+from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.embedded import EmbeddedData, Thing
 
 MAX_COURSES = 5_000
@@ -53,4 +54,4 @@ def _text(value: object) -> str | None:
         return next((text for name in names if (text := _text(thing.get(name)))), None)
     if isinstance(value, bool) or value is None:
         return None
-    return " ".join(cleaned_text(str(value)).split()) or None
+    return " ".join(cleaned_text(without_references(str(value))).split()) or None

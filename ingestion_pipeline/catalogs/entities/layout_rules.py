@@ -49,8 +49,26 @@ def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
     _give_titles(courses)
     if courses:
         courses[-1].lines = own_lines([course.lines for course in courses])
-    found = [one for course in courses if (one := _read(course))]
-    return found if is_catalogue(found) else []
+    read = [(course, found) for course in courses if (found := _read(course))]
+    every = [found for _, found in read]
+    return every if is_catalogue(every) else _catalogues_by_form(read)
+
+
+def _catalogues_by_form(read: Sequence[tuple[_Course, Found]]) -> list[Found]:
+    """Return the courses of each form that makes a catalogue by itself.
+
+    A page about one course may list others beside it, which it sets in another way and only names.
+    """
+    forms: dict[object, list[Found]] = {}
+    for course, found in read:
+        forms.setdefault(_form(course.lines[0]), []).append(found)
+    return [found for group in forms.values() if is_catalogue(group) for found in group]
+
+
+def _form(line: Line) -> tuple[str | None, str | None, bool]:
+    """Return how the page sets a line: by which element, of which class, as a heading or not."""
+    node = line.node
+    return (node.tag, node.attrs.get("class"), line.is_heading) if node else (None, None, False)
 
 
 def _split(lines: Sequence[Line]) -> list[_Course]:
@@ -134,7 +152,7 @@ def _opens_list(line: Line) -> bool:
 
 def _begun(line: Line) -> _Course | None:
     """The course that the line begins, with what else the line says; None if it begins none."""
-    if not _FIGURE.search(line.text):
+    if not _FIGURE.search(line.text) or _is_labelled(line):
         return None
     if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
         return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
@@ -149,6 +167,12 @@ def _begun(line: Line) -> _Course | None:
     has_place = line.is_heading or bool(line.lead) or has_credits
     is_one = has_place or _is_short(heading) or not heading.title
     return _Course(line.text, [line], has_title=bool(heading.title)) if is_one else None
+
+
+def _is_labelled(line: Line) -> bool:
+    """Return whether the line is a label with its value, "ECTS: 6", which may look like a code."""
+    part, rest = label_of(labelled_text(line))
+    return part not in {None, Part.UNNAMED} and bool(rest) and not line.is_heading
 
 
 def _names(heading: Heading | None) -> bool:

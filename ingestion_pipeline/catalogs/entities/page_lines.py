@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from ingestion_pipeline.catalogs.entities.words import part_named
 from ingestion_pipeline.reading.cleaning import readable
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_LINES = 200_000
 MAX_TERM_CHARACTERS = 60
+LEAST_NAMED_ROWS = 2  # pairs of elements whose first is a known label, to take all alike for rows
 
 _ASIDE = (
     "nav, header:not(main header), footer, aside, [role=navigation], [role=banner],"
@@ -99,7 +101,24 @@ def content_lines(tree: LexborHTMLParser) -> list[Line]:
 def _terms(tree: LexborHTMLParser) -> Set[int]:
     """Nodes that name what follows them: by their class, or first of a row of two cells."""
     named = {node.mem_id for node in tree.css("[class*='label' i]:not(:has(*))")}
-    return named | {cell.mem_id for row in tree.css("tr") if (cell := _term(row)) is not None}
+    rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
+    return named | {cell.mem_id for cell in chain(rows, _terms_without_table(tree))}
+
+
+def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
+    """Yield the first of each pair of elements that is set as pairs with known labels are."""
+    pairs: dict[object, list[LexborNode]] = {}
+    for row in tree.css("div, li, p"):
+        if (term := _term(row)) is not None:
+            form = (row.tag, row.attrs.get("class"), term.tag, term.attrs.get("class"))
+            pairs.setdefault(form, []).append(term)
+    for terms in pairs.values():
+        if sum(map(_is_label, terms)) >= LEAST_NAMED_ROWS:
+            yield from terms
+
+
+def _is_label(term: LexborNode) -> bool:
+    return part_named(readable(term.text()).strip(" :.*\uff1a")) is not None
 
 
 def _term(row: LexborNode) -> LexborNode | None:

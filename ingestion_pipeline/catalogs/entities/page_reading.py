@@ -9,7 +9,7 @@ from ingestion_pipeline.reading.models import OverBudget
 from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Resource
 
-READER_VERSION = 2  # raise it when rules or the reading of answers change: pages are read again
+READER_VERSION = 3  # raise it when rules or the reading of answers change: pages are read again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

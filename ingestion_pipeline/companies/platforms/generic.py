@@ -173,5 +173,5 @@ def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
         return FieldSelector("", None)
 
 
-JSON = Platform(name="json", version=1, honours_robots=True, configure=configure_json)
-HTML = Platform(name="html", version=1, honours_robots=True, configure=configure_html)
+JSON = Platform(name="json", version=2, honours_robots=True, configure=configure_json)
+HTML = Platform(name="html", version=2, honours_robots=True, configure=configure_html)

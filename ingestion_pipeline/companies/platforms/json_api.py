@@ -180,7 +180,7 @@ def api_platform(
         reader.finish()
         return JsonBoard(place=place, api=api)
 
-    return Platform(name=name, version=1, honours_robots=honours_robots, configure=configure)
+    return Platform(name=name, version=2, honours_robots=honours_robots, configure=configure)
 
 
 def page_of(document: object, key: str, *, total: str | None = None) -> Page | None:

@@ -214,4 +214,4 @@ def configure(url: str, config: Mapping[str, object]) -> JsonLdBoard:
     return board
 
 
-PLATFORM = Platform(name="jsonld", version=1, honours_robots=True, configure=configure)
+PLATFORM = Platform(name="jsonld", version=2, honours_robots=True, configure=configure)

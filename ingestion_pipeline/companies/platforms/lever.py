@@ -94,4 +94,4 @@ def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
     return JsonBoard(place=place, api=API)
 
 
-PLATFORM = Platform(name="lever", version=1, honours_robots=False, configure=configure)
+PLATFORM = Platform(name="lever", version=2, honours_robots=False, configure=configure)

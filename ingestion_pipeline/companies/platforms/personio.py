@@ -144,4 +144,4 @@ def configure(url: str, config: Mapping[str, object]) -> PersonioBoard:
     return PersonioBoard(place=place, language=language)
 
 
-PLATFORM = Platform(name="personio", version=1, honours_robots=False, configure=configure)
+PLATFORM = Platform(name="personio", version=2, honours_robots=False, configure=configure)

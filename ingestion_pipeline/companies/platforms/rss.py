@@ -96,4 +96,4 @@ def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
     )
 
 
-PLATFORM = Platform(name="rss", version=1, honours_robots=True, configure=configure)
+PLATFORM = Platform(name="rss", version=2, honours_robots=True, configure=configure)

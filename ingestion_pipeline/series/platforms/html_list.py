@@ -100,4 +100,4 @@ def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
         return FieldSelector("", None)
 
 
-PLATFORM = Platform(name="html", version=1, rate=None, honours_robots=True, configure=configure)
+PLATFORM = Platform(name="html", version=2, rate=None, honours_robots=True, configure=configure)

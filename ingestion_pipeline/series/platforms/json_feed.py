@@ -44,4 +44,4 @@ def _path(reader: ConfigReader, key: str, text: str) -> JsonPath:
         return JsonPath.of("")
 
 
-PLATFORM = Platform(name="json", version=1, rate=None, honours_robots=True, configure=configure)
+PLATFORM = Platform(name="json", version=2, rate=None, honours_robots=True, configure=configure)

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
+from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.items import Item, ItemPage, ItemReader
 from ingestion_pipeline.reading.links import absolute_links
 from ingestion_pipeline.reading.reading import Problem, Reading
@@ -124,13 +125,13 @@ class ListedFeed:
 
     def _release(self, item: Item, dates: DateReader) -> Release:
         date = item.get("published_at")
-        label, title = item.get("label"), item.get("title")
+        label, title = (without_references(item.get(name) or "") for name in ("label", "title"))
         number = chapter_number(item.get("number"))
         if number is None:
             number = chapter_number(label or title, self.defaults.series_title)
         return Release(
             number=number,
-            title=title or label,
+            title=title or label or None,
             url=item.get("url"),
             language=item.get("language") or self.defaults.language,
             scanlation_group=item.get("scanlation_group") or self.defaults.scanlation_group,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.pages.request import Request
+from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.reading import Problem, Reading
@@ -66,9 +67,10 @@ class RssFeed:
         return Reading(records=releases, problems=problems, is_complete=is_complete)
 
     def _release(self, entry: FeedEntry) -> Release:
+        title = without_references(entry.title) if entry.title else None
         return Release(
-            number=chapter_number(entry.title, self.series_title),
-            title=entry.title,
+            number=chapter_number(title, self.series_title),
+            title=title,
             url=absolute_link(self.url, entry.url),
             language=self.language,
             scanlation_group=self.scanlation_group or entry.author,
@@ -93,4 +95,4 @@ def configure(url: str, config: Mapping[str, object]) -> RssFeed:
     return feed
 
 
-PLATFORM = Platform(name="rss", version=1, rate=None, honours_robots=True, configure=configure)
+PLATFORM = Platform(name="rss", version=2, rate=None, honours_robots=True, configure=configure)

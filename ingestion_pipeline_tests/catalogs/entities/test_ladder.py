@@ -186,3 +186,143 @@ def test_layouts_of_no_vendor_are_read_as_people_read_them(layout: str) -> None:
     assert [tuple(one[name] for name in names) for one in courses(page)] == [
         (f"BIO {n}", f"Plants {n}", DESCRIBED, 3) for n in (101, 102, 103)
     ]
+
+
+PROSE = "This course introduces students to the study of plants and how they grow in gardens."
+DETAIL = f"<h1>BOT 101 Botany</h1><p>3 credits</p><p>{PROSE}</p><p>Prerequisites: BIO 100</p>"
+ROWS = {
+    "table": ("<table>{}</table>", "<tr><td>{}</td><td>{}</td></tr>"),
+    "table with heads": ("<table>{}</table>", "<tr><th>{}</th><td>{}</td></tr>"),
+    "list of terms": ("<dl>{}</dl>", "<dt>{}</dt><dd>{}</dd>"),
+    "pairs of elements": ("<div>{}</div>", "<div class=r><div>{}</div><div>{}</div></div>"),
+    "pairs in a list": ("<ul>{}</ul>", "<li><span>{}</span><span>{}</span></li>"),
+}
+
+
+def a_page(content: str) -> str:
+    return f"<html><body><main>{content}</main></body></html>"
+
+
+def rows(layout: str, *pairs: tuple[str, str]) -> str:
+    around, row = ROWS[layout]
+    return around.format("".join(row.format(*pair) for pair in pairs))
+
+
+@pytest.mark.parametrize("layout", ROWS)
+@pytest.mark.parametrize("value", ["Greenhouse B", "Bring a trowel, boots and a field notebook."])
+def test_the_value_of_an_unknown_label_is_not_added_to_the_field_before(
+    layout: str, value: str
+) -> None:
+    table = rows(
+        layout,
+        ("Course code", "BOT 101"),
+        ("Credits", "3"),
+        ("Prerequisites", "BIO 100"),
+        ("Kit list", value),
+        ("Description", PROSE),
+        ("Safety gear", value),
+    )
+
+    (course,) = courses(a_page(f"<h1>Botany</h1>{table}"))
+
+    assert (course["course_id"], course["course_name"]) == ("BOT 101", "Botany")
+    assert course["course_prerequisites"] == "BIO 100"
+    assert course["course_description"] == PROSE
+    assert course["course_credits_max"] == 3
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        "<h2>Related courses</h2><ul><li>BOT 102 Trees</li><li>BOT 103 Ferns</li></ul>",
+        "<p><b>See also</b></p><ul><li><a>BOT 102 Trees</a></li><li><a>BOT 103 Ferns</a></li></ul>",
+        "<h3>Picked for you</h3><div><h4>BOT 102 Trees</h4><h4>BOT 103 Ferns</h4></div>",
+        "<p>After this</p><p>BOT 102 Trees</p><p>BOT 103 Ferns</p><p>BOT 104 Mosses</p>",
+        "<h2>Verwandte Module</h2><ul><li>BOT 102 Trees</li><li>BOT 103 Ferns</li></ul>",
+    ],
+)
+def test_courses_that_a_page_only_names_do_not_cost_the_one_that_it_describes(others: str) -> None:
+    (course,) = courses(a_page(DETAIL + others))
+
+    assert (course["course_id"], course["course_description"]) == ("BOT 101", PROSE)
+    assert course["course_prerequisites"] == "BIO 100"
+
+
+@pytest.mark.parametrize("words", ["Plants and their lives.", "Independent study for seniors"])
+def test_a_short_description_is_one_where_the_course_states_its_credits(words: str) -> None:
+    (course,) = courses(a_page(f"<h1>BOT 101 Botany</h1><p>3 credits</p><p>{words}</p>"))
+
+    assert course["course_description"] == words
+
+
+@pytest.mark.parametrize("title", ["🌱 Botany", "Botany 🌱", "★ Botany ★", "👩‍🔬 Plants 🌿🌳"])
+@pytest.mark.parametrize("page", ["<h1>BOT 101 {}</h1>", "<h1>BOT 101: {}</h1>"])
+def test_a_picture_in_a_title_does_not_cost_the_record(title: str, page: str) -> None:
+    (course,) = courses(a_page(f"{page.format(title)}<p>3 credits</p><p>{PROSE}</p>"))
+
+    assert course["course_name"].strip("★ ") == title.strip("★ ")
+
+
+@pytest.mark.parametrize("unit", ["ECTS", "LP", "CP"])
+@pytest.mark.parametrize("line", ["<p>{}: 6</p>", "<p><b>{}</b> 6</p>"])
+def test_credits_under_a_label_are_no_course_code(unit: str, line: str) -> None:
+    (course,) = courses(a_page(f"<h1>BOT 101 Botany</h1>{line.format(unit)}<p>{PROSE}</p>"))
+
+    assert (course["course_id"], course["course_credits_max"]) == ("BOT 101", 6)
+
+
+GERMAN = "Die Vorlesung behandelt den Aufbau der Pflanzen und ihre Entwicklung im Garten."
+PREREQUISITES = [
+    *("Voraussetzungen", "Teilnahmevoraussetzungen", "Empfohlene Voraussetzungen"),
+    *("Voraussetzungen für die Teilnahme", "Inhaltliche Voraussetzungen", "Vorkenntnisse"),
+    *("Voraussetzungen (empfohlen)", "Notwendige Vorkenntnisse", "Vorausgesetzte Kenntnisse"),
+    *("Prérequis", "Requisitos previos", "Prerequisiti", "Voorkennis", "Förkunskaper"),
+]
+
+
+@pytest.mark.parametrize("label", PREREQUISITES)
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<table><tr><td>Inhalt</td><td>{GERMAN}</td></tr><tr><td>{{}}</td><td>BIO 100</td></tr>"
+        "<tr><td>Turnus</td><td>jährlich</td></tr></table>",
+        f"<p>{GERMAN}</p><p>{{}}: BIO 100</p>",
+        f"<p>{GERMAN}</p><p><b>{{}}</b> BIO 100</p>",
+        f"<p>{GERMAN} {{}}: BIO 100</p>",
+        f"<h2>Inhalt</h2><p>{GERMAN}</p><h2>{{}}</h2><p>BIO 100</p>",
+    ],
+)
+def test_prerequisites_are_read_in_the_language_of_their_catalogue(page: str, label: str) -> None:
+    content = f"<h1>BOT 101 Botanik</h1><p>6 ECTS</p>{page.format(label)}"
+
+    (course,) = courses(a_page(content))
+
+    assert course["course_prerequisites"] == "BIO 100"
+    assert course["course_description"] == GERMAN
+
+
+def test_what_credits_are_given_for_is_no_prerequisite() -> None:
+    table = rows(
+        "table",
+        ("Leistungspunkte", "6"),
+        ("Inhalt", GERMAN),
+        ("Voraussetzungen für die Teilnahme", "Keine besonderen Vorkenntnisse"),
+        ("Voraussetzungen für die Vergabe von Leistungspunkten", "Klausur"),
+    )
+
+    (course,) = courses(a_page(f"<h1>BOT 101 Botanik</h1>{table}"))
+
+    assert course["course_prerequisites"] is None
+
+
+def test_names_that_an_api_escaped_twice_are_read_as_they_are_meant() -> None:
+    page = {
+        "@type": "Course",
+        "courseCode": "BOT 101",
+        "name": "Trees &amp;amp; Shrubs",
+        "description": PROSE,
+    }
+
+    (record,) = read_records(COURSE, json.dumps([page])).records
+
+    assert record.fields["course_name"] == "Trees & Shrubs"

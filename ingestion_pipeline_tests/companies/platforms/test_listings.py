@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from decimal import Decimal
 
@@ -289,3 +290,46 @@ def test_reading_a_board_twice_gives_the_same_listings() -> None:
     for name, (file, _) in LISTINGS.items():
         once = read(name, body(file)).records
         assert list(read(name, body(file)).records) == list(once), name
+
+
+@pytest.mark.parametrize(
+    ("written", "title"),
+    [
+        ("Sales &amp; Marketing", "Sales & Marketing"),
+        ("Sales &amp;amp; Marketing", "Sales & Marketing"),
+        ("Chef&#39;s Assistant &#x2013; Caf&eacute;", "Chef's Assistant \u2013 Café"),
+        ("R&D Engineer, Q&A; C++", "R&D Engineer, Q&A; C++"),
+        ("🚀 Rocket &amp; Star Engineer", "🚀 Rocket & Star Engineer"),
+    ],
+)
+@pytest.mark.parametrize("name", ["greenhouse", "jsonld", "rss"])
+def test_references_in_a_title_are_resolved_however_often_it_was_escaped(
+    name: str, written: str, title: str
+) -> None:
+    in_xml = written.replace("&", "&amp;")
+    bodies = {
+        "greenhouse": json.dumps({"jobs": [{"id": 1, "title": written, "absolute_url": "/1"}]}),
+        "jsonld": json.dumps({"@type": "JobPosting", "title": written}),
+        "rss": f"<rss><channel><title>Jobs</title><item><title>{in_xml}</title>"
+        "<link>/1</link></item></channel></rss>",
+    }
+
+    (listing,) = read(name, bodies[name].encode()).records
+
+    assert listing.title == title
+
+
+def test_references_in_the_other_names_of_a_listing_are_resolved_too() -> None:
+    listing = Listing(
+        external_id="a&amp;b",
+        title="Pilot",
+        url="https://a.test/?a=1&amp;b=2",
+        location="Trinidad &amp; Tobago",
+        company="Smith &amp; Sons",
+        department="R&amp;D",
+        other_locations=("Bosnia &amp; Herzegovina",),
+    )
+
+    assert (listing.location, listing.company) == ("Trinidad & Tobago", "Smith & Sons")
+    assert (listing.department, listing.other_locations) == ("R&D", ("Bosnia & Herzegovina",))
+    assert (listing.external_id, listing.url) == ("a&amp;b", "https://a.test/?a=1&amp;b=2")

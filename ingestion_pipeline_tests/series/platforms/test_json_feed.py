@@ -140,3 +140,14 @@ def test_everything_wrong_with_a_config_is_said_at_once_without_a_secret() -> No
 def test_a_config_that_names_no_chapter_is_refused(fields: object) -> None:
     with pytest.raises(BadConfig, match="at least one of url, source_chapter_id"):
         configured(fields=fields)
+
+
+@pytest.mark.parametrize("label", ["Chapter&#160;12", "Chapter &amp;#8211; 12"])
+def test_references_in_a_label_are_no_numbers(label: str) -> None:
+    fields = {"label": "label", "source_chapter_id": "id"}
+
+    (release,) = read({"id": 1, "label": label}, fields=fields).records
+
+    assert release.number == Decimal(12)
+    assert release.title is not None
+    assert "&" not in release.title
