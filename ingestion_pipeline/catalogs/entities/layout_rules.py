@@ -49,20 +49,20 @@ def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
     _give_titles(courses)
     if courses:
         courses[-1].lines = own_lines([course.lines for course in courses])
-    read = [(course, found) for course in courses if (found := _read(course))]
-    every = [found for _, found in read]
-    return every if is_catalogue(every) else _catalogues_by_form(read)
+    pairs = [(course, record) for course in courses if (record := _read(course))]
+    records = [record for _, record in pairs]
+    return records if is_catalogue(records) else _catalogues_by_form(pairs)
 
 
-def _catalogues_by_form(read: Sequence[tuple[_Course, Found]]) -> list[Found]:
+def _catalogues_by_form(pairs: Sequence[tuple[_Course, Found]]) -> list[Found]:
     """Return the courses of each form that makes a catalogue by itself.
 
     A page about one course may list others beside it, which it sets in another way and only names.
     """
     forms: dict[object, list[Found]] = {}
-    for course, found in read:
-        forms.setdefault(_form(course.lines[0]), []).append(found)
-    return [found for group in forms.values() if is_catalogue(group) for found in group]
+    for course, record in pairs:
+        forms.setdefault(_form(course.lines[0]), []).append(record)
+    return [record for group in forms.values() if is_catalogue(group) for record in group]
 
 
 def _form(line: Line) -> tuple[str | None, str | None, bool]:

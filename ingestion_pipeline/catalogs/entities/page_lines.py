@@ -122,7 +122,7 @@ def _is_label(term: LexborNode) -> bool:
 
 
 def _term(row: LexborNode) -> LexborNode | None:
-    match list(islice(row.iter(), 3)):
+    match list(islice((node for node in row.iter() if node.is_element_node), 3)):
         case [name, _] if len(name.text().strip()) <= MAX_TERM_CHARACTERS:
             return name
         case _:

@@ -195,6 +195,7 @@ ROWS = {
     "table with heads": ("<table>{}</table>", "<tr><th>{}</th><td>{}</td></tr>"),
     "list of terms": ("<dl>{}</dl>", "<dt>{}</dt><dd>{}</dd>"),
     "pairs of elements": ("<div>{}</div>", "<div class=r><div>{}</div><div>{}</div></div>"),
+    "pairs after remarks": ("<div>{}</div>", "<p><!-- row --><i>{}</i><b>{}</b></p>"),
     "pairs in a list": ("<ul>{}</ul>", "<li><span>{}</span><span>{}</span></li>"),
 }
 
