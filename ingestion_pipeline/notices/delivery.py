@@ -30,7 +30,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.channel import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
-from ingestion_pipeline.notices.message import message_of
+from ingestion_pipeline.notices.message import message_of, unreadable
 from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, memory, plan
 from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
@@ -210,7 +210,33 @@ class Deliverer:
                     case Wait() | Nothing():
                         claims.apply(connection, [_after(task, decided, now)], now=now)
                         return None
-            return to, rows.sealed_as(connection, to.id, begun), now
+            sealed = rows.sealed_as(connection, to.id, begun)
+            if self._set_aside(connection, task, sealed, now=now):
+                sealed = rows.sealed_as(connection, to.id, begun)
+            if not sealed.ids:
+                claims.apply(connection, [self._next(connection, task, now)], now=now)
+                return None
+            return to, sealed, now
+
+    def _set_aside(
+        self, connection: Connection, task: Task, sealed: Sealed, *, now: datetime
+    ) -> bool:
+        """Dead-letter the notices that no message can be made of, and only those."""
+        entries = list(zip(sealed.kinds, sealed.payloads, strict=True))
+        broken = unreadable(entries, text_chapters=self._text_chapters)
+        if not broken:
+            return False
+        reasons = {sealed.ids[at]: reason for at, reason in broken.items()}
+        named = "; ".join(
+            f"notice {sealed.ids[at]} ({sealed.kinds[at]}): {why}" for at, why in broken.items()
+        )
+        error = Permanent(f"no message can be made of {named}", code="bad_notice")
+        rows.set_aside(connection, reasons)
+        payload = {**task.payload, "notices": sorted(reasons)}
+        bury(connection, [Burial(task=replace(task, payload=payload), error=error)], now=now)
+        self._done.failed += len(reasons)
+        log.warning("notices set aside recipient=%s: %s", task.dedupe_key, error.text)
+        return True
 
     def _plan(self, connection: Connection, recipient: str, now: datetime) -> Plan:
         waiting = rows.waiting(connection, recipient)

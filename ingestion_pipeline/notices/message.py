@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
@@ -83,6 +84,31 @@ def message_of(
         "series": _series_facts(series),
     }
     return Message(id=delivery_id, title=title, text=text, body=_json(content))
+
+
+def unreadable(
+    entries: Sequence[tuple[str, Mapping[str, Any]]], *, text_chapters: int
+) -> dict[int, str]:
+    """Return, by position, why no message can be made of a notice; empty if one can of them all."""
+    try:
+        _try(entries, text_chapters)
+    except Exception:
+        return {at: reason for at, entry in enumerate(entries) if (reason := _reason(entry))}
+    return {}
+
+
+def _reason(notice: tuple[str, Mapping[str, Any]]) -> str | None:
+    try:
+        _try([notice], text_chapters=1)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return None
+
+
+def _try(entries: Sequence[tuple[str, Mapping[str, Any]]], text_chapters: int) -> None:
+    message_of("", "", entries, text_chapters=text_chapters)
+    for _, payload in entries:
+        datetime.fromisoformat(payload["detected_at"])
 
 
 def _event_text(payload: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -152,6 +152,17 @@ def mark_failed(connection: Connection, recipient: str, delivery_id: str, error:
         .where(UNSENT, _of(recipient, delivery_id))
         .values(status="failed", error=error[:ERROR_CHARS])
     )
+
+
+def set_aside(connection: Connection, reasons: Mapping[int, str]) -> None:
+    """Mark these notices as failed, each with its reason, and take them out of their message."""
+    lock_notices(connection, notices.c.id.in_(list(reasons)))
+    for id_, reason in reasons.items():
+        connection.execute(
+            update(notices)
+            .where(notices.c.id == id_)
+            .values(status="failed", error=reason[:ERROR_CHARS], delivery_id=None)
+        )
 
 
 def reopen(connection: Connection, recipient: str) -> int:

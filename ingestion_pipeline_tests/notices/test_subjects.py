@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
+from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.message import message_of
 from ingestion_pipeline.notices.subjects import EXTRACTION, JOB_MATCH, RECIPE, write_notice
 from ingestion_pipeline.notices.tasks import is_work_waiting
 from ingestion_pipeline.sources.recipient import Recipient, recipient_of
+from ingestion_pipeline.store.tables import dead_letters, notices, outbox
+from ingestion_pipeline.systems import replay
 from ingestion_pipeline_tests.notices.telling import HOOK, SECRET, Telling
 
 PAYLOAD = {"source_id": "catalog:shop", "title": "Shop is complete", "text": "3 pages", "items": 7}
@@ -89,6 +93,68 @@ def test_chapters_and_events_that_go_together_are_one_message() -> None:
     assert message.title == "Shop is complete, and 1 more"
     assert message.text == "Shop is complete\n3 pages\n\nSolo\n- Chapter 5"
     assert json.loads(message.body)["series"][0]["id"] == "solo"
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        pytest.param({"source_id": "catalog:shop"}, id="no title"),
+        pytest.param({**PAYLOAD, "text": None}, id="no text"),
+        pytest.param({**PAYLOAD, "detected_at": "yesterday"}, id="no time"),
+    ],
+)
+def test_a_notice_that_cannot_be_written_is_a_dead_letter_and_its_neighbours_are_sent(
+    telling: Telling, broken: dict[str, object]
+) -> None:
+    given_operator(telling, "ops", "extraction", "recipe")
+    write(telling)
+    row = {"subject_kind": RECIPE, "subject_id": "75", "created_at": telling.clock.at}
+    with telling.store.begin() as connection:
+        connection.execute(insert(outbox).values(payload=broken, **row))
+    write(telling, "8")
+    telling.clock.advance(minutes=1)
+
+    done = telling.deliver()
+
+    assert (done.messages, done.sent, done.failed) == (1, 2, 1)
+    [asked] = telling.asked("ops")
+    assert [event["kind"] for event in json.loads(asked.body)["events"]] == [EXTRACTION] * 2
+    assert telling.states("ops") == ["sent", "failed", "sent"]
+    [letter] = letters(telling)
+    [bad] = telling.notices(status="failed")
+    assert (letter.task_kind, letter.error_code) == ("deliver", "bad_notice")
+    assert letter.payload["notices"] == [bad.id]
+    assert telling.task("ops").status == "SUCCESS"
+
+
+def test_a_broken_notice_alone_is_set_aside_and_told_under_a_key_of_its_own_once_it_is_mended(
+    telling: Telling,
+) -> None:
+    given_operator(telling, "ops", "extraction", "recipe")
+    write(telling)
+    write(telling, "9", RECIPE)
+    telling.expand()
+    whole = telling.notices()[1].payload
+    with telling.store.begin() as connection:
+        is_bad = notices.c.subject_kind == RECIPE
+        connection.execute(update(notices).where(is_bad).values(payload={}))
+    telling.clock.advance(minutes=1)
+    telling.deliver()
+
+    with telling.store.begin() as connection:
+        connection.execute(update(notices).where(is_bad).values(payload=whole))
+        replay(connection, letters(telling)[0].id, actor="test", now=telling.clock.at)
+    telling.deliver()
+
+    first, second = telling.asked("ops")
+    assert [event["kind"] for event in json.loads(second.body)["events"]] == [RECIPE]
+    assert first.headers["webhook-id"] != second.headers["webhook-id"]
+    assert telling.states("ops") == ["sent", "sent"]
+
+
+def letters(telling: Telling) -> list[Any]:
+    with telling.store.read() as connection:
+        return list(connection.execute(select(dead_letters)))
 
 
 def test_a_notice_without_words_for_people_is_a_mistake(telling: Telling) -> None:

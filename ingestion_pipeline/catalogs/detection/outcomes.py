@@ -19,20 +19,18 @@ from ingestion_pipeline.catalogs.recipes.stored import (
     fingerprint,
     mark,
 )
+from ingestion_pipeline.notices.subjects import RECIPE, write_notice
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import lock_polls, make_due
-from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.locking import lock_rows
-from ingestion_pipeline.store.tables import outbox, recipes
+from ingestion_pipeline.store.tables import recipes
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
 from ingestion_pipeline.work.errors import Resource, WorkError, storable
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
-
-NOTICE = "recipe"  # the kind of subject that recipients hear of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,22 +183,19 @@ def _tell(
     *,
     now: datetime,
 ) -> None:
-    """One outbox row for each end of a detection; `notices` makes messages of them."""
+    """Notify whoever wants recipes of the end of a detection, once."""
+    result = "recipe detected" if status is RecipeStatus.SUCCESS else "no recipe detected"
     payload: dict[str, Any] = {
         "source_id": one.source.id,
+        "title": f"{one.source.id}: {result}",
+        "text": _said(message) or result,
         "name": one.source.name,
         "url": one.source.url,
         "status": status.value,
         "message": _said(message),
     }
-    statement = insert_into(connection, outbox).values(
-        subject_kind=NOTICE,
-        subject_id=f"{one.source.id}:{one.task.id}:{one.task.fence}",
-        payload=payload,
-        created_at=now,
-    )
-    once = statement.on_conflict_do_nothing(index_elements=["subject_kind", "subject_id"])
-    connection.execute(once)
+    subject_id = f"{one.source.id}:{one.task.id}:{one.task.fence}"
+    write_notice(connection, RECIPE, subject_id, payload, now=now)
 
 
 def _said(message: str) -> str:

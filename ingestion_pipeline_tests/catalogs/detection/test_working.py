@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
@@ -17,13 +19,14 @@ from ingestion_pipeline.catalogs.recipes.stored import (
     ensure_detection,
     recipe_facts,
 )
+from ingestion_pipeline.notices.message import message_of
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import dead_letters, extractions, recipes, tasks
+from ingestion_pipeline.store.tables import dead_letters, extractions, outbox, recipes, tasks
 from ingestion_pipeline.systems import declared
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import Permanent
@@ -94,6 +97,33 @@ def test_a_failure_is_told_only_when_it_is_final(shop: Workshop, web: FakeWeb) -
     assert "500" in row.message
     assert told(shop.store) == [("recipe", "ERROR")]
     assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["detect_recipe"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "title", "text"),
+    [
+        pytest.param(None, f"{SHOP}: recipe detected", "DETAIL_LINKS", id="detected"),
+        pytest.param(500, f"{SHOP}: no recipe detected", "500", id="failed"),
+    ],
+)
+def test_the_notice_of_a_detection_says_to_people_what_came_of_it(
+    shop: Workshop, web: FakeWeb, reply: int | None, title: str, text: str
+) -> None:
+    serve(web, sites.numbered())
+    if reply is not None:
+        web.routes["/courses"] = reply
+    given_sources(shop.store, a_found_catalog("/courses"))
+
+    detect(shop, web)
+
+    [row] = [entry for entry in rows(shop.store, outbox) if entry.subject_kind == "recipe"]
+    message = message_of("d", "ops", [("recipe", row.payload)], text_chapters=1)
+    content = json.loads(message.body)
+    assert message.title == title
+    assert text in message.text.removeprefix(title)
+    assert (content["events"][0]["source_id"], content["events"][0]["kind"]) == (SHOP, "recipe")
+    assert content["events"][0]["status"] == ("SUCCESS" if reply is None else "ERROR")
+    assert datetime.fromisoformat(content["events"][0]["detected_at"]) == row.created_at
 
 
 def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
