@@ -23,6 +23,31 @@ _HIRING_START = re.compile(
     re.IGNORECASE,
 )
 _TRAILING = " \t,;|:-\u2013\u2014"
+# What people write into a field that must not stay empty, in small letters and without marks.
+_WORDS_FOR_NOTHING = frozenset(
+    {"unknown", "none", "null", "nil", "nan", "undefined", "n a", "na", "not available"}
+    | {
+        "not applicable",
+        "not specified",
+        "unspecified",
+        "not stated",
+        "not disclosed",
+        "tba",
+        "tbd",
+    }
+    | {"undisclosed", "confidential", "private", "anonymous", "hidden", "various", "other"}
+    | {"unbekannt", "vertraulich", "anonym", "keine angabe", "k a", "inconnu", "confidentiel"}
+    | {"anonyme", "desconocido", "confidencial", "anonimo", "sconosciuto", "riservato", "onbekend"}
+)
+_ANY_COMPANY = re.compile(
+    r"\b(?:company|employer|client|organi[sz]ation|firma|unternehmen|entreprise|empresa|azienda"
+    r"|name|the|our)\b"
+)
+_PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s-\s")
+_WORK_MODES = re.compile(
+    r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b"
+)
+_LONGEST_CODE = 3  # letters of OR, DE or USA; longer parts of a place are names
 # What job boards add to say through whom a reader came; canonical_url keeps some of them, since on
 # other sites each of them selects a page.
 _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "lever-origin"})
@@ -42,6 +67,37 @@ def clean_company_name(name: str) -> str:
         if shorter == cleaned:
             return cleaned
         cleaned = shorter
+
+
+def is_word_for_nothing(text: str | None) -> bool:
+    """Return whether the text states nothing: no letter, "N/A", "Unknown", "Confidential"."""
+    words = _words(text or "")
+    return not words or words in _WORDS_FOR_NOTHING
+
+
+def stated_company(name: str | None) -> str | None:
+    """Return the company's name; None for "Unknown", "Confidential Company", "Our client", "-"."""
+    words = " ".join(_ANY_COMPANY.sub(" ", _words(name or "")[:200]).split())
+    return None if is_word_for_nothing(words) else name
+
+
+def is_same_place(first: str | None, second: str | None) -> bool:
+    """Return whether two locations may be one place; one that names no place may be any.
+
+    One place contains the parts of the other ("Berlin" and "Berlin, Germany"), or has the same town
+    where one says by a code what the other says by a name ("Berlin, DE").
+    """
+    here, there = _place_parts(first), _place_parts(second)
+    if not here or not there or set(here) <= set(there) or set(there) <= set(here):
+        return True
+    if here[0] != there[0] or len(here) == 1 or len(there) == 1:
+        return " ".join(here) == " ".join(there)
+    return (len(here[1]) <= _LONGEST_CODE) != (len(there[1]) <= _LONGEST_CODE)
+
+
+def _place_parts(location: str | None) -> list[str]:
+    plain = _WORK_MODES.sub(" ", _folded((location or "")[:500]))
+    return [words for part in _PLACE_PARTS.split(plain) if (words := _words(part))]
 
 
 def company_slug(name: str) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import cast
+from urllib.parse import urlsplit
 
 from ingestion_pipeline.reading.decode import clean_text, without_references
 from ingestion_pipeline.reading.embedded import Thing, types_of
@@ -46,9 +47,31 @@ BankOrCreditUnion AutomotiveBusiness HVACBusiness GeneralContractor TattooParlor
 TRADE_TYPES = tuple(_TRADES.split())
 ORGANIZATION_TYPES = (*GENERAL_TYPES, *TRADE_TYPES)
 
+# Where others write about an organization: an address there is no website of its own.
+_PROFILES = """
+linkedin.com facebook.com twitter.com x.com instagram.com youtube.com github.com gitlab.com
+crunchbase.com glassdoor.com indeed.com wikipedia.org wikidata.org tiktok.com pinterest.com
+medium.com xing.com vimeo.com threads.net bsky.app mastodon.social kununu.com yelp.com
+trustpilot.com t.me telegram.me whatsapp.com wa.me google.com g.page apps.apple.com
+producthunt.com angel.co wellfound.com f6s.com dribbble.com behance.net reddit.com discord.gg
+discord.com slideshare.net vk.com weibo.com bloomberg.com dnb.com opencorporates.com g2.com
+capterra.com clutch.co stackoverflow.com huggingface.co pitchbook.com zoominfo.com comparably.com
+"""
+_PROFILE_HOSTS = frozenset(_PROFILES.split())
+
 _WORD_STARTS = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _YEAR = re.compile(r"(?<![0-9])(1[6-9][0-9]{2}|20[0-9]{2})(?![0-9])")
 _ADDRESS = ("addressLocality", "addressRegion", "addressCountry")
+
+
+def is_profile(url: str) -> bool:
+    """Return whether the address is a page about an organization on a network or a directory."""
+    try:
+        host = (urlsplit(url).hostname or "").lower()
+    except ValueError:
+        return False
+    labels = host.split(".")
+    return any(".".join(labels[start:]) in _PROFILE_HOSTS for start in range(len(labels)))
 
 
 def stated_name(thing: Thing) -> str | None:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.analysis.fact import SeenPage
-from ingestion_pipeline.companies.analysis.site import Role, is_same_site, role_of
+from ingestion_pipeline.companies.analysis.site import (
+    LEAST_NAME,
+    Role,
+    is_same_site,
+    plain_name,
+    site_label,
+)
 from ingestion_pipeline.companies.platforms import PLATFORMS
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.sources.platforms import Platform, recognize_platform
@@ -23,7 +28,7 @@ _JOB_WORDS = re.compile(
     r"|empleos?|emplois?|recrutement)(?![a-z])",
     re.IGNORECASE,
 )
-_UNLIKE = re.compile(r"[^a-z0-9]")
+_BEFORE_NAME = re.compile(r"^(?:get|join|try|the|weare|hello|team|use|with|my)(?=[a-z0-9]{4})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,10 +57,10 @@ def boards_in(
 ) -> list[FoundBoard]:
     """The company's boards, the surest first: recognised ones, then its own careers pages.
 
-    A board counts if a page for applicants leads to it or has it inside, or if its token is the
-    company's own name: other pages name the boards of customers and partners.
+    A board is the company's if its own careers page leads to it, one of its pages embeds it, or the
+    board's token is the company's name: other pages link to the boards of customers and partners.
     """
-    known = {_plain(name) for name in (*names, _label(home)) if _plain(name)}
+    known = {plain_name(name) for name in (*names, site_label(home)) if plain_name(name)}
     found: dict[tuple[str, str], FoundBoard] = {}
     ordered = sorted(pages, key=lambda page: page.role is not Role.CAREERS)
     for page in ordered:
@@ -67,14 +72,11 @@ def boards_in(
 
 
 def _recognised(page: SeenPage, known: set[str]) -> Iterator[FoundBoard]:
-    for url, is_inside, text in _addresses(page):
+    for url, is_embedded in _addresses(page):
         platform = recognize_platform(url)
         if platform is None or platform.name in _NO_BOARDS or platform.name == RSS:
             continue
-        is_for_applicants = (
-            page.role is Role.CAREERS or is_inside or role_of("", text) is Role.CAREERS
-        )
-        if is_for_applicants or _is_named(platform, known):
+        if page.role is Role.CAREERS or is_embedded or _is_named(platform, known):
             yield _board(platform, url, page)
     if page.role is Role.CAREERS:
         for url in (*page.feeds, *(one.url for one in page.anchors)):
@@ -83,10 +85,11 @@ def _recognised(page: SeenPage, known: set[str]) -> Iterator[FoundBoard]:
                 yield _board(platform, url, page)
 
 
-def _addresses(page: SeenPage) -> Iterator[tuple[str, bool, str]]:
-    """Every address on the page: whether the page has it inside, and the words of its link."""
-    yield from ((url, True, "") for url in page.addresses)
-    yield from ((one.url, False, one.text) for one in page.anchors)
+def _addresses(page: SeenPage) -> Iterator[tuple[str, bool]]:
+    """Yield every address on the page, and whether the page embeds it."""
+    yield from ((url, True) for url in page.embedded_urls)
+    yield from ((url, False) for url in page.script_urls)
+    yield from ((anchor.url, False) for anchor in page.anchors)
 
 
 def _board(platform: Platform, url: str, page: SeenPage) -> FoundBoard:
@@ -123,25 +126,18 @@ def _without_halves(boards: list[FoundBoard]) -> list[FoundBoard]:
 
 
 def _is_named(platform: Platform, known: set[str]) -> bool:
-    """Whether the token is the company's name, or begins with it, or the name with the token."""
-    token = _plain(platform.token or "")
-    least = 4  # "go" begins too many names
+    """Whether the token is the company's name, or begins with it, or the name with the token.
+
+    Words such as "get" before the name do not count: `getacme` is Acme's.
+    """
+    whole = plain_name(platform.token or "")
     return any(
         token == name
-        or (len(name) >= least and token.startswith(name))
-        or (len(token) >= least and name.startswith(token))
+        or (len(name) >= LEAST_NAME and token.startswith(name))
+        or (len(token) >= LEAST_NAME and name.startswith(token))
+        for token in {whole, _BEFORE_NAME.sub("", whole)}
         for name in known
     )
-
-
-def _plain(text: str) -> str:
-    return _UNLIKE.sub("", text.casefold())
-
-
-def _label(home: str) -> str:
-    """`acme` for https://www.acme.co.uk/."""
-    host = (urlsplit(home).hostname or "").removeprefix("www.")
-    return host.partition(".")[0]
 
 
 def _canonical(url: str) -> str:

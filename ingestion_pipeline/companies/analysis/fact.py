@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.companies.analysis.site import Role
+from ingestion_pipeline.companies.names import is_word_for_nothing
 from ingestion_pipeline.reading.embedded import EmbeddedData
 from ingestion_pipeline.reading.grounding import BY_SOURCE, Grounding, ground
 
@@ -19,10 +20,6 @@ TEXT_FIELDS = ("about", "culture", "mission", "size", "headquarters", "industry"
 FIELDS = (*TEXT_FIELDS, "founded")
 MOST_CHARACTERS = {"about": 4_000, "culture": 4_000, "mission": 1_000}
 MOST_OTHERWISE = 200
-WORDS_FOR_NOTHING = frozenset(
-    {"unknown", "none", "null", "n/a", "na", "tbd", "--", "-", "?", "not-specified", "undefined"}
-    | {"unbekannt"}
-)
 
 
 class Rung(StrEnum):
@@ -36,7 +33,10 @@ class Rung(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenPage:
-    """A page of the company as it was seen; `text` is what a visitor reads, a line per block."""
+    """A page of the company as it was seen; `text` is what a visitor reads, a line per block.
+
+    `embedded_urls` are of frames, scripts and forms; `script_urls` are what inline scripts mention.
+    """
 
     url: str
     role: Role
@@ -44,7 +44,8 @@ class SeenPage:
     headed: tuple[tuple[str, str], ...]
     embedded: EmbeddedData
     anchors: tuple[Anchor, ...]
-    addresses: tuple[str, ...]
+    embedded_urls: tuple[str, ...]
+    script_urls: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
     title: str | None = None
 
@@ -104,7 +105,7 @@ def clean_value(field: str, value: str) -> str | None:
     """The value in one piece and of bounded length; None for a blank or a word for nothing."""
     lines = [" ".join(line.split()) for line in value.split("\n")]
     text = "\n".join(line for line in lines if line)
-    if text.casefold().strip(" .").replace(" ", "-") in WORDS_FOR_NOTHING or not text:
+    if is_word_for_nothing(text):
         return None
     most = MOST_CHARACTERS.get(field, MOST_OTHERWISE)
     if len(text) <= most:

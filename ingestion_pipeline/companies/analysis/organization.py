@@ -6,13 +6,15 @@ from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.analysis.fact import Fact, Rung, SeenPage, stated
-from ingestion_pipeline.companies.analysis.site import Role, is_same_site
+from ingestion_pipeline.companies.analysis.site import Role, is_called_like, is_same_site
+from ingestion_pipeline.companies.names import stated_company
 from ingestion_pipeline.companies.platforms.fields import one_line
 from ingestion_pipeline.reading.embedded import Thing
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.reading.organization_things import (
     ORGANIZATION_TYPES,
     founding_year,
+    is_profile,
     listed,
     stated_description,
     stated_head_count,
@@ -27,11 +29,18 @@ LEAST_DESCRIPTION = 40  # characters; a shorter one is a slogan
 
 
 def organizations(page: SeenPage, home: str) -> list[Thing]:
-    """The organizations that the page speaks of as its own, the one with this website first."""
-    found = [one for one in page.embedded.things(*ORGANIZATION_TYPES) if _name(one)]
-    own = [one for one in found if _is_own(one, home)]
-    strange = {id(one) for one in found if _has_site(one) and not _is_own(one, home)}
-    return own or [one for one in found if id(one) not in strange][:1]
+    """Return the organizations that the page speaks of as its own.
+
+    They are those whose address is the home page, else another page of this site; without any, the
+    first that names no site of its own elsewhere. An organization with a page here and a site
+    elsewhere is a partner, unless it is called like this site.
+    """
+    named = [thing for thing in page.embedded.things(*ORGANIZATION_TYPES) if _name(thing)]
+    at_home = [thing for thing in named if any(_is_home(site, home) for site in _sites(thing))]
+    strange = {id(thing) for thing in named if _has_other_site(thing, home)}
+    others = [thing for thing in named if id(thing) not in strange]
+    here = [thing for thing in others if any(is_same_site(site, home) for site in _sites(thing))]
+    return at_home or here or others[:1]
 
 
 def company_name(pages: list[SeenPage], home: str) -> tuple[str, str] | None:
@@ -41,9 +50,8 @@ def company_name(pages: list[SeenPage], home: str) -> tuple[str, str] | None:
             if name := _name(one):
                 return name, page.url
     for page in pages:
-        if name := one_line(
-            page.embedded.meta_content("og:site_name", "application-name"), most=120
-        ):
+        said = page.embedded.meta_content("og:site_name", "application-name")
+        if name := stated_company(one_line(said, most=120)):
             return name, page.url
     return None
 
@@ -86,21 +94,32 @@ def _values(one: Thing) -> Iterator[tuple[str, str | int]]:
 
 
 def _name(one: Thing) -> str | None:
-    said = stated_name(one) or stated_legal_name(one)
-    return said[:120] if said else None
+    name = stated_company(stated_name(one)) or stated_company(stated_legal_name(one))
+    return name[:120] if name else None
 
 
-def _has_site(one: Thing) -> bool:
-    return any(_is_address(value) for value in _sites(one))
+def _has_other_site(thing: Thing, home: str) -> bool:
+    """Return whether it has a site that is neither this one nor a profile on a network."""
+    sites = _sites(thing)
+    if sites and not any(is_same_site(site, home) for site in sites):
+        return True
+    if is_called_like(_name(thing) or "", home):
+        return False
+    same_as = [value for value in listed(thing.get("sameAs")) if isinstance(value, str)]
+    return any(
+        _is_address(site) and not is_same_site(site, home) and not is_profile(site)
+        for site in same_as
+    )
 
 
-def _is_own(one: Thing, home: str) -> bool:
-    return any(_is_address(value) and is_same_site(value, home) for value in _sites(one))
+def _is_home(site: str, home: str) -> bool:
+    path = urlsplit(site).path.strip("/")
+    return is_same_site(site, home) and path in {"", urlsplit(home).path.strip("/")}
 
 
-def _sites(one: Thing) -> list[str]:
-    values = [*listed(one.get("url")), *listed(one.get("@id"))]
-    return [value for value in values if isinstance(value, str)]
+def _sites(thing: Thing) -> list[str]:
+    values = [*listed(thing.get("url")), *listed(thing.get("@id"))]
+    return [value for value in values if isinstance(value, str) and _is_address(value)]
 
 
 def _is_address(value: str) -> bool:

@@ -41,25 +41,32 @@ def see_page(html: str, *, url: str, role: Role) -> SeenPage:
         title=title_of(tree),
         embedded=embedded_of(tree),
         anchors=tuple(anchors_of(tree, url)),
-        addresses=tuple(_addresses(tree, url)),
+        embedded_urls=tuple(_embedded_urls(tree, url)),
+        script_urls=tuple(_script_urls(tree)),
         feeds=tuple(one.url for one in feeds_of(tree, url)),
         text=visible_page(html, url=url).text,
         headed=tuple(_headed(to_markdown(html, url=url))),
     )
 
 
-def _addresses(tree: LexborHTMLParser, url: str) -> Iterator[str]:
-    """What the page embeds, and what its scripts name: boards are often put in by a script."""
+def _embedded_urls(tree: LexborHTMLParser, url: str) -> list[str]:
+    """Return what the page embeds, each address once."""
     base = base_of(tree, url)
-    found: dict[str, None] = {}
+    urls: dict[str, None] = {}
     for node in tree.css(_SOURCES):
         stated = next(filter(None, map(node.attrs.get, ("src", "data-src", "data", "action"))), "")
         if address := linked_page(base, stated):
-            found[address] = None
+            urls[address] = None
+    return list(urls)[:MAX_ADDRESSES]
+
+
+def _script_urls(tree: LexborHTMLParser) -> list[str]:
+    """Return what inline scripts mention: boards are often put in by a script."""
+    urls: dict[str, None] = {}
     for script in tree.css("script:not([src])"):
-        for one in _IN_SCRIPTS.finditer(script.text()[:MAX_SCRIPT_CHARACTERS]):
-            found[one[0].replace("\\/", "/")] = None
-    yield from list(found)[:MAX_ADDRESSES]
+        for match in _IN_SCRIPTS.finditer(script.text()[:MAX_SCRIPT_CHARACTERS]):
+            urls[match[0].replace("\\/", "/")] = None
+    return list(urls)[:MAX_ADDRESSES]
 
 
 def _headed(markdown: str) -> Iterator[tuple[str, str]]:

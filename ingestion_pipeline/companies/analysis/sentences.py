@@ -34,10 +34,13 @@ _SIZES = (
         re.IGNORECASE,
     ),
 )
+# A word of a name has no dot, so that a name ends with its sentence; "D.C." and "St." have theirs.
+_WORD = r"(?:(?:St|Ft|Mt)\. )?[A-Z\u00c0-\u00de][\w'\u2019-]*+"
 _PLACE = (
-    r"((?:(?:St|Ft|Mt)\. |(?:the )?[A-Z\u00c0-\u00de])[\w.'\u2019\u00c0-\u024f-]*"
-    r"(?:[ ](?:[A-Z\u00c0-\u00de][\w.'\u2019-]*|of|de|la|am|an der|upon|do|del))*"
-    r"(?:,[ ][A-Z\u00c0-\u00de][\w.'\u2019-]*(?:[ ][A-Z\u00c0-\u00de][\w.'\u2019-]*)*){0,2})"
+    rf"((?:the )?{_WORD}(?:[ ](?:{_WORD}|of|de|la|am|an der|upon|do|del)(?![\w'\u2019-]))*+"
+    # behind a comma "Acme builds" is the next thing that is said
+    rf"(?:,[ ](?:(?:[A-Z]\.){{2,4}}|{_WORD}(?:[ ]{_WORD})*+)"
+    r"(?![ ](?!(?:and|with|where|but|or|since|is|are|has|have|und|mit)\b)[a-z])){0,2})"
 )
 _SEATS = (
     re.compile(
@@ -136,7 +139,7 @@ def _found(page: SeenPage) -> Iterator[tuple[str, str | int]]:
     for rule in _SIZES:
         yield from (("size", size) for one in rule.finditer(text) if (size := _size(one)))
     for rule in _SEATS:
-        yield from (("headquarters", one[1].rstrip(".")) for one in rule.finditer(text))
+        yield from (("headquarters", match[1]) for match in rule.finditer(text))
     if (industry := _INDUSTRY.search(text)) is not None:
         yield "industry", industry[1]
     if (founded := _FOUNDED.search(text)) is not None:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_ANCHORS = 3_000
 MAX_TEXT = 60  # of a link that names a page; a longer one is a sentence
 MAX_SEGMENTS = 4  # deeper pages are about something else
+LEAST_NAME = 4  # letters; "go" begins too many names
 
 
 class Role(StrEnum):
@@ -79,6 +80,7 @@ _LIFE_AT = re.compile(r"life-at-[a-z0-9-]+|working-at-[a-z0-9-]+")
 _WORK_AT = re.compile(r"(?:careers|jobs|work)-(?:at|bei|with)-[a-z0-9-]+|[a-z0-9]+-careers")
 _ENDING = re.compile(r"\.(?:html?|php|aspx?|jsp)$")
 _MARKS = re.compile(r"[^a-z0-9]+")
+_UNLIKE = re.compile(r"[^a-z0-9]")
 _FOLDED = str.maketrans("üöäßéèêàâçñóíáúãõøå", "uoaseeeaacnoiauaooa")
 # The addresses that are tried where a site names none, the usual first.
 GUESSES: dict[Role, tuple[str, ...]] = {
@@ -117,6 +119,23 @@ def is_same_site(url: str, home: str) -> bool:
     """Whether the page is on the company's own host, or on one under it."""
     host, own = _host(url), _host(home).removeprefix("www.")
     return bool(own) and (host == own or host.endswith(f".{own}"))
+
+
+def site_label(home: str) -> str:
+    """Return `acme` for https://www.acme.co.uk/."""
+    return _host(home).removeprefix("www.").partition(".")[0]
+
+
+def is_called_like(name: str, home: str) -> bool:
+    """Return whether the name and the site's own begin alike: "Acme Robotics" at acme.test."""
+    called, label = plain_name(name), plain_name(site_label(home))
+    least = min(len(called), len(label))
+    return least >= LEAST_NAME and called[:least] == label[:least]
+
+
+def plain_name(text: str) -> str:
+    """Return letters and digits alone, in small letters."""
+    return _UNLIKE.sub("", text.casefold())
 
 
 def named_pages(

@@ -10,6 +10,8 @@ from sqlalchemy import Connection
 from ingestion_pipeline.companies.boards import rows
 from ingestion_pipeline.companies.boards.posting import Posting
 from ingestion_pipeline.companies.boards.rows import Candidate
+from ingestion_pipeline.companies.listing import Listing
+from ingestion_pipeline.companies.names import is_same_place
 
 
 @dataclass(slots=True)
@@ -22,12 +24,10 @@ class Home:
     links: dict[tuple[str, str], bool] = field(default_factory=dict[tuple[str, str], bool])
 
     @property
-    def location(self) -> str:
-        """Where the job is, for comparing."""
-        found = self.candidate.location if self.candidate else None
-        if self.posting is not None:
-            found = self.posting.listing.location
-        return (found or "").strip().casefold()
+    def locations(self) -> list[str]:
+        """Where the job is."""
+        stated = self.posting.listing if self.posting is not None else self.candidate
+        return _locations(stated) if stated is not None else []
 
 
 @dataclass(slots=True, kw_only=True)
@@ -55,7 +55,10 @@ class Recognition:
         return None if found is None or self._is_listed(found, source_id) else found
 
     def _same_words(self, source_id: str, posting: Posting) -> Home | None:
-        """Only another board's: on one, a job for two cities is two postings of equal words."""
+        """Only another board's: on one, a job for two cities is two postings of equal words.
+
+        Nor where both boards state a place, and not the same.
+        """
         if not posting.is_telling:
             return None
         homes = [
@@ -63,9 +66,10 @@ class Recognition:
             for home in self.by_words.get(posting.fingerprint, [])
             if all(linked != source_id for linked, _ in home.links)
         ]
-        place = (posting.listing.location or "").strip().casefold()
-        same_place = [home for home in homes if home.location == place]
-        return next(iter([*same_place, *homes]), None)
+        here = _locations(posting.listing)
+        places = [home for home in homes if _is_same_place(here, home.locations)]
+        exact = [home for home in places if here and home.locations[:1] == here[:1]]
+        return next(iter([*exact, *places]), None)
 
     def _is_listed(self, home: Home, source_id: str) -> bool:
         keys = self.listed.get(source_id, set[str]())
@@ -80,6 +84,16 @@ class Recognition:
         if posting.is_telling:
             self.by_words.setdefault(posting.fingerprint, []).append(home)
         return home
+
+
+def _locations(stated: Listing | Candidate) -> list[str]:
+    return [place for place in (stated.location, *(stated.other_locations or ())) if place]
+
+
+def _is_same_place(here: Sequence[str], there: Sequence[str]) -> bool:
+    if not here or not there:
+        return True
+    return any(is_same_place(one_place, other) for one_place in here for other in there)
 
 
 def recognition(

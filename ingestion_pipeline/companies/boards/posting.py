@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.names import fingerprint, url_key
+from ingestion_pipeline.companies.names import fingerprint, stated_company, url_key
 from ingestion_pipeline.companies.salary import salary_as_dict
 from ingestion_pipeline.sources import Source
 
@@ -78,7 +78,7 @@ class Posting:
 
 def posting_of(listing: Listing, source: Source) -> Posting:
     """The listing under its keys; a company that it does not name is its board's."""
-    company = listing.company or source.company_id
+    company = stated_company(listing.company) or source.company_id
     words = fingerprint(listing.title, company, listing.description)
     address = url_key(listing.url) if listing.url else None
     stated = {"t": listing.title, "u": listing.url, "d": listing.description, "l": listing.location}

@@ -80,6 +80,7 @@ class Candidate:
     url_key: str | None
     fingerprint: str
     location: str | None
+    other_locations: Sequence[str] | None = None
 
 
 def candidates(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.companies.matching.asking import ModelScorer
-from ingestion_pipeline.companies.matching.company_rows import website_of
+from ingestion_pipeline.companies.matching.company_rows import company_id_of, website_of
 from ingestion_pipeline.companies.matching.judging import Rules, Stage, next_stage
 from ingestion_pipeline.companies.matching.profile import NoProfile
 from ingestion_pipeline.companies.matching.results import WAITS_FOR_COMPANY
@@ -94,7 +94,7 @@ class Analyst:
     def _company_wait(self, work: ListingWork, now: datetime) -> Resource | None:
         """A listing waits for its company's data a few times, if somebody is to bring them."""
         settings = self._rules.settings.match
-        is_new = work.company_status is None and work.company_id is None
+        is_new = work.company_status is None and work.company_id is None and company_id_of(work)
         is_coming = work.company_status in UNANALYSED or is_new
         if (
             not is_coming

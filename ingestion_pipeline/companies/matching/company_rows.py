@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, or_, select
 
 from ingestion_pipeline.companies.matching.work import ListingWork
-from ingestion_pipeline.companies.names import clean_company_name, company_slug
+from ingestion_pipeline.companies.names import clean_company_name, company_slug, stated_company
 from ingestion_pipeline.companies.records import website_key
 from ingestion_pipeline.companies.states import COMPANY, CompanyStatus
 from ingestion_pipeline.settings import Work
@@ -42,8 +42,8 @@ def company_id_of(work: ListingWork) -> str | None:
     """As its board's source names the company, else by the name on the listing; None if neither."""
     if work.company_id or work.source_company_id:
         return work.company_id or work.source_company_id
-    name = work.listing.company or ""
-    return company_slug(name) if name.strip() else None
+    name = stated_company(work.listing.company)
+    return company_slug(name) if name else None
 
 
 def website_of(work: ListingWork) -> str | None:
@@ -106,11 +106,12 @@ def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[st
 
 
 def _row(work: ListingWork, company_id: str, now: datetime) -> dict[str, Any]:
-    website = website_of(work)
-    name = work.listing.company
+    speaks = _speaks_for(work, company_id)
+    website = website_of(work) if speaks else None
+    name = stated_company(work.listing.company) if speaks else None
     return {
         "id": company_id,
-        "name": clean_company_name(name) if name and name.strip() else None,
+        "name": clean_company_name(name) if name else None,
         "website": website,
         "website_key": None if website is None else website_key(website),
         "status": CompanyStatus.PENDING.value,
@@ -120,6 +121,16 @@ def _row(work: ListingWork, company_id: str, now: datetime) -> dict[str, Any]:
         "created_at": now,
         "updated_at": now,
     }
+
+
+def _speaks_for(work: ListingWork, company_id: str) -> bool:
+    """Return whether name and website of the listing are those of the company it is filed under.
+
+    A company's board may list a partner's jobs, whose name and site are not the company's.
+    """
+    name = stated_company(work.listing.company)
+    slug = company_slug(name) if name else company_id
+    return f"{slug}-".startswith(f"{company_id}-") or f"{company_id}-".startswith(f"{slug}-")
 
 
 def spawn_analyses(
@@ -162,7 +173,8 @@ def _is_unanalysed(work: ListingWork, found: Identified) -> bool:
     company_id, website = found.ids.get(work.id), website_of(work)
     if company_id is None or company_id not in found.unanalysed or website is None:
         return False
-    return found.unanalysed[company_id] in {None, website_key(website)}
+    key = found.unanalysed[company_id]
+    return _speaks_for(work, company_id) if key is None else key == website_key(website)
 
 
 def _under_way(connection: Connection, company_ids: Collection[str]) -> set[str]:

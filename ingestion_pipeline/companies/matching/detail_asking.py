@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from ingestion_pipeline.companies.names import stated_company
 from ingestion_pipeline.companies.salary import salary_as_dict, salary_in
 from ingestion_pipeline.reading.grounding import ground
 from ingestion_pipeline.reading.models import (
@@ -63,10 +64,11 @@ class DetailAsker:
 
 def proved_columns(answer: Mapping[str, Any], text: str) -> dict[str, Any]:
     """What of an answer stands in the text."""
-    found: dict[str, Any] = {"description": _cut(answer, text)}
-    for name, column in (("company", "company_name"), ("location", "location")):
-        if answer[name] and ground(answer[name], text).is_proof:
-            found[column] = answer[name]
+    stated = {"company_name": stated_company(answer["company"]), "location": answer["location"]}
+    found: dict[str, Any] = {
+        column: value for column, value in stated.items() if value and ground(value, text).is_proof
+    }
+    found["description"] = _cut(answer, text)
     if answer["salary"] and ground(answer["salary"], text).is_proof:
         salary = salary_in(answer["salary"])
         found |= {"salary": dict(salary_as_dict(salary))} if salary else {}

@@ -15,6 +15,7 @@ from ingestion_pipeline.companies.listing import Listing, Remote, listing_as_dic
 from ingestion_pipeline.companies.matching.detail_asking import DetailAsker
 from ingestion_pipeline.companies.matching.rows import SCRAPED_COLUMNS
 from ingestion_pipeline.companies.matching.work import ListingWork
+from ingestion_pipeline.companies.names import stated_company
 from ingestion_pipeline.companies.platforms import jsonld, platform
 from ingestion_pipeline.pages.page import NewPage, PageVisit
 from ingestion_pipeline.reading.decode import decode
@@ -106,7 +107,7 @@ def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> L
 
 
 def _columns(listing: Listing) -> dict[str, Any]:
-    stated = {**listing_as_dict(listing), "company_name": listing.company}
+    stated = {**listing_as_dict(listing), "company_name": stated_company(listing.company)}
     stated |= {"posted_at": listing.posted_at, "valid_until": listing.valid_until}
     return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
 

@@ -28,6 +28,7 @@ from ingestion_pipeline.reading.embedded import read_embedded, things_in, types_
 from ingestion_pipeline.reading.items import MAX_PROBLEMS
 from ingestion_pipeline.reading.lenient_json import BadJson, read_json
 from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.organization_things import is_profile
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.work.errors import Permanent, Transient
@@ -174,10 +175,11 @@ def _remote(item: Fields, location: str | None) -> Remote | None:
 
 
 def _website(item: Fields, url: str) -> str | None:
-    """The hiring company's own site: `url` before `sameAs`, which may be a page about it."""
+    """The hiring company's own site: `url` before `sameAs`; a profile on a network is none."""
     found = _listed(item, "hiringOrganization")
     stated = (_said(one, name) for one in found for name in ("url", "sameAs"))
-    return next((site for one in stated if (site := absolute_link(url, one))), None)
+    sites = (absolute_link(url, one) for one in stated)
+    return next((site for site in sites if site and not is_profile(site)), None)
 
 
 def _salary(item: Fields) -> Salary | None:

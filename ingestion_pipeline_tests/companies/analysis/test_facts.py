@@ -47,6 +47,13 @@ def with_data(**organization: Any) -> Findings:
         ("Acme is headquartered in Portland, Oregon.", "headquarters", "Portland, Oregon"),
         ("We are based in New York City.", "headquarters", "New York City"),
         ("Headquarters: Graz, Austria", "headquarters", "Graz, Austria"),
+        ("Acme is headquartered in Portland, Oregon. Our team is small.", "headquarters", "Portland, Oregon"),  # noqa: E501
+        ("We are based in Berlin. Founders wanted a garden.", "headquarters", "Berlin"),
+        ("Headquarters: Washington, D.C. Our doors are open.", "headquarters", "Washington, D.C."),
+        ("Headquartered in St. Louis, Missouri! We hire.", "headquarters", "St. Louis, Missouri"),
+        ("Headquartered in Portland, Oregon, Acme builds machines.", "headquarters", "Portland, Oregon"),  # noqa: E501
+        ("We are headquartered in Graz, Austria with offices in Oslo.", "headquarters", "Graz, Austria"),  # noqa: E501
+        ("Our head office: Stratford-upon-Avon, England. Visit us.", "headquarters", "Stratford-upon-Avon, England"),  # noqa: E501
         ("Industry: Logistics software", "industry", "Logistics software"),
         ("We are on a mission to make parcels happy.", "mission", "We are on a mission to make parcels happy."),  # noqa: E501
     ],
@@ -102,6 +109,51 @@ def test_the_data_of_another_organization_are_not_ours() -> None:
     found = with_data(url="https://partner.test/", foundingDate="1950", name="Partner")
 
     assert (found.name, found.value("founded")) == (None, None)
+
+
+PARTNER = {"@type": "Organization", "name": "Globex", "sameAs": "https://globex.test/"}
+
+
+def named_by(*things: dict[str, Any], head: str = "", path: str = "") -> str | None:
+    """Return the name that a home page with these things for machines gives the company."""
+    script = f'<script type="application/ld+json">{json.dumps(things)}</script>'
+    home = page("<h1>Welcome</h1>", role=Role.HOME, head=head + script, path=path)
+    return find([home], website=HOME).name
+
+
+@pytest.mark.parametrize(
+    "partner",
+    [
+        PARTNER,
+        PARTNER | {"url": f"{HOME}partners/globex"},
+        PARTNER | {"sameAs": ["https://www.linkedin.com/company/globex", "https://globex.test/"]},
+        {"@type": "JobPosting", "title": "Welder", "hiringOrganization": PARTNER},
+    ],
+)
+def test_a_partner_with_a_site_of_its_own_does_not_name_the_company(
+    partner: dict[str, Any],
+) -> None:
+    own = {"@type": "Organization", "name": "Acme Robotics"}
+
+    assert named_by(partner) is None
+    assert named_by(partner, head='<meta property="og:site_name" content="Acme">') == "Acme"
+    assert named_by(partner, own) == "Acme Robotics"
+
+
+def test_profiles_elsewhere_do_not_make_the_company_a_partner() -> None:
+    profiles = ["https://www.linkedin.com/company/acme", "https://x.com/acme"]
+    own = {"@type": "Organization", "name": "Acme Robotics"}
+
+    assert named_by(own | {"sameAs": profiles}) == "Acme Robotics"
+    assert named_by(own | {"sameAs": "https://directory.test/acme"}) == "Acme Robotics"
+    called = own | {"name": "Robotics of Graz"}
+    assert named_by(called | {"sameAs": profiles}) == "Robotics of Graz"
+    assert named_by(called | {"sameAs": "https://r.test/", "url": HOME}) == "Robotics of Graz"
+
+
+@pytest.mark.parametrize("word", ["Unknown", "N/A", "Confidential"])
+def test_a_word_for_nothing_does_not_name_the_company(word: str) -> None:
+    assert named_by({"@type": "Organization", "name": word, "url": HOME}) is None
 
 
 def test_microdata_are_read_like_json_ld() -> None:
@@ -176,6 +228,24 @@ def test_the_board_of_a_customer_is_not_ours() -> None:
     assert boards_of('<a href="https://jobs.lever.co/acme">us</a>', Role.HOME) == [
         ("lever", "acme")
     ]
+
+
+@pytest.mark.parametrize("words", ["hiring", "We're hiring", "Careers", "Jobs"])
+def test_a_link_on_the_home_page_makes_no_board_ours_that_is_not_called_like_us(words: str) -> None:
+    link = '<p>Globex is <a href="https://jobs.lever.co/{}">{}</a></p>'
+
+    assert boards_of(link.format("globex", words), Role.HOME) == []
+    for token in ("acme", "acme-inc", "getacme"):
+        assert boards_of(link.format(token, words), Role.HOME) == [("lever", token)]
+    assert boards_of(link.format("globex", words)) == [("lever", "globex")]
+
+
+def test_a_board_that_a_script_of_the_home_page_mentions_is_not_ours() -> None:
+    address = "https://boards.greenhouse.io/globex"
+
+    assert boards_of(f'<script>story("{address}/jobs/1")</script>', Role.HOME) == []
+    frame = '<iframe src="https://boards.greenhouse.io/embed/job_board?for=globex"></iframe>'
+    assert boards_of(frame, Role.HOME) == [("greenhouse", "globex")]
 
 
 def test_a_feed_of_jobs_is_a_board_and_a_blog_is_none() -> None:

@@ -155,6 +155,61 @@ def test_two_boards_that_deliver_one_posting_at_once_make_one_listing(
     assert len(boards.job_tasks()) == 20
 
 
+def listings_of_two(boards: Boards, first: dict[str, Any], second: dict[str, Any]) -> int:
+    """Return how many listings one text makes that two boards state with these places."""
+    given_two(boards)
+    settings, now = boards.shop.settings, boards.clock.at
+    copy = a_listing(1, external_id="x", url="https://other.test/1", **second)
+    both = [
+        boards.board_listing(ACME, [a_listing(1, **first)]),
+        boards.board_listing(OTHER, [copy]),
+    ]
+    for board in both:
+        with boards.store.begin() as connection:
+            ingest_boards(connection, [board], now=now, settings=settings)
+    return len(boards.listings())
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Berlin", "Paris"),
+        ("Berlin, Germany", "Munich, Germany"),
+        ("Portland, OR", "Portland, ME"),
+        ("Portland, Oregon", "Portland, Maine"),
+        ("Remote - Berlin", "Remote - Paris"),
+        ("New York", "York"),
+    ],
+)
+def test_one_text_in_two_places_is_two_listings(boards: Boards, first: str, second: str) -> None:
+    assert listings_of_two(boards, {"location": first}, {"location": second}) == 2
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Berlin", "berlin, Germany"),
+        ("Berlin, DE", "Berlin, Germany"),
+        ("Hybrid - Berlin", "Berlin (Germany)"),
+        ("Berlin", None),
+        ("Remote", "Berlin"),
+    ],
+)
+def test_one_place_in_other_words_is_one_listing(
+    boards: Boards, first: str, second: str | None
+) -> None:
+    assert listings_of_two(boards, {"location": first}, {"location": second}) == 1
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_place_among_the_other_places_of_a_listing_is_its_place(boards: Boards) -> None:
+    several = {"location": "Berlin", "other_locations": ("Paris",)}
+
+    assert listings_of_two(boards, several, {"location": "Paris"}) == 1
+
+
 def test_one_board_ingested_by_four_at_once_is_ingested_once(boards: Boards) -> None:
     boards.given()
     start = threading.Barrier(4)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.companies.states import COMPANY, JOB
@@ -60,6 +63,31 @@ def test_a_listing_without_a_company_has_none(some: Listings) -> None:
 
     assert (counts.matched, some.row(job_listings, id_).company_id) == (1, None)
     assert some.rows(companies) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Unknown", "N/A", "n.a.", "Confidential", "Confidential Company", "-", "???", "TBD"],
+)
+def test_a_word_for_nothing_is_no_company(some: Listings, name: str) -> None:
+    id_ = some.add(company_name=name, company_website="https://unknown.test/")
+
+    some.run()
+
+    assert some.row(job_listings, id_).company_id is None
+    assert (some.rows(companies), analyses(some)) == ([], [])
+
+
+def test_a_partners_job_on_the_companys_board_does_not_name_the_company(some: Listings) -> None:
+    some.board("job_board:other", url="http://other.test/", company="acme")
+    listed: dict[str, Any] = {"source_id": "job_board:other", "company_website": SITE}
+
+    some.add(url="http://other.test/1", company_name="Northwind GmbH", **listed)
+    some.run()
+
+    [acme] = some.rows(companies)
+    assert (acme.id, acme.name, acme.website) == ("acme", None, None)
+    assert analyses(some) == []
 
 
 def test_a_listing_waits_for_its_company_three_times_and_then_goes_on(some: Listings) -> None:
@@ -154,15 +182,12 @@ def test_a_thin_company_whose_board_led_to_the_job_is_not_analysed_in_circles(
 
 def test_the_site_of_another_company_is_not_the_boards_own(some: Listings) -> None:
     some.board("job_board:other", url="http://other.test/", company="acme")
-    some.add(url="http://other.test/1", source_id="job_board:other", company_website=SITE)
+    listed: dict[str, Any] = {"source_id": "job_board:other", "company_name": "Acme GmbH"}
+    some.add(url="http://other.test/1", company_website=SITE, **listed)
     some.run()
     with some.shop.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.kind == COMPANY).values(status="SKIPPED"))
-    some.add(
-        url="http://other.test/2",
-        source_id="job_board:other",
-        company_website="https://southwind.test/",
-    )
+    some.add(url="http://other.test/2", company_website="https://southwind.test/", **listed)
 
     some.run()
 
