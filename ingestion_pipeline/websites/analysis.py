@@ -1,31 +1,38 @@
 """Phase 3: every prompt to every provider, what came of it, and how visible the business is.
 
 Asked is only what no provider has answered before: what a retry finds done it does not pay again.
-Each answer is handed over as it comes, to be kept whatever becomes of the rest.
+Each answer is stored in the transaction that settles its cost, whatever becomes of the rest; how it
+speaks of the business is found out afterwards.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any, TypeVar
+
+from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Provider, Settings, Website
+from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
 from ingestion_pipeline.websites.outcomes import AskedPrompt, PhaseFailed
-from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply
+from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, added
 from ingestion_pipeline.websites.providers import asked_about
 from ingestion_pipeline.websites.scoring import GivenAnswer, Ranking, mentions_in, ranking_of
 from ingestion_pipeline.websites.sentiment import sentiment_of
 from ingestion_pipeline.websites.states import AnswerStatus
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
 
+T = TypeVar("T")
+BUDGET_CODES = frozenset({"model_budget", "model_reserved"})
 Pair = tuple[int, str]  # the prompt's number, and the provider
 
 
@@ -65,8 +72,8 @@ class Analysed:
 
 AnalysisOutcome = Analysed | PhaseFailed
 
-# Keeps answers; raises if the work is no longer ours.
-Keep = Callable[[Sequence[ProviderAnswer]], Awaitable[None]]
+# Stores an answer in this transaction; raises if the work is no longer ours.
+Keep = Callable[[Connection, ProviderAnswer], None]
 Tell = Callable[[int, int], Awaitable[None]]  # providers that are done, of how many
 
 
@@ -84,6 +91,7 @@ class AnalysisWork:
 class AnalysisTools:
     """Who is asked, and by which settings; `model` judges sentiment, None where there is none."""
 
+    store: Store
     pool: ProviderPool
     settings: Settings
     model: ModelClient | None = None
@@ -108,8 +116,9 @@ async def analyse(
         message = "no provider configured: set website.providers, or OPENAI_API_KEY"
         return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
     done = {one.pair: one for one in work.known if one.status is AnswerStatus.ANSWERED}
-    asked = await _Asking(work, tools, asked_of, keep, tell).ask_all(done)
-    answers = [*done.values(), *(answer for answer, _ in asked)]
+    asking = _Asking(work, tools, asked_of, keep, tell)
+    asked = await asking.ask_all(done)
+    answers = [*await asking.judge_all(done.values()), *(answer for answer, _ in asked)]
     if not any(one.status is AnswerStatus.ANSWERED for one in answers):
         return PhaseFailed(error=_none_answered([reply for _, reply in asked], now))
     return await asyncio.to_thread(_analysed, work.business, answers, tools.settings.website)
@@ -133,6 +142,12 @@ class _Asking:
         self._tell = tell
         self._names = work.business.names
         self._left: Counter[str] = Counter()
+        # What failures of an attempt before have cost: an answer that comes at last includes it.
+        self._paid = {
+            answer.pair: answer.cost_usd
+            for answer in work.known
+            if answer.status is AnswerStatus.FAILED
+        }
 
     async def ask_all(
         self, done: Mapping[Pair, ProviderAnswer]
@@ -145,35 +160,43 @@ class _Asking:
             if (number, provider.name) not in done
         ]
         self._left = Counter(provider.name for provider, _, _ in missing)
-        try:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._ask(*one)) for one in missing]
-        except BaseExceptionGroup as failed:
-            raise failed.exceptions[0] from None  # the others were cancelled for it
-        return [task.result() for task in tasks]
+        return await _all(self._ask(*question) for question in missing)
+
+    async def judge_all(self, answers: Iterable[ProviderAnswer]) -> list[ProviderAnswer]:
+        """The answers with their sentiment: of those whose worker died before it was known."""
+        return await _all(self._felt(answer) for answer in answers)
 
     async def _ask(
         self, provider: Provider, number: int, prompt: AskedPrompt
     ) -> tuple[ProviderAnswer, Reply]:
-        reply = await self._tools.pool.ask(
-            provider.name, prompt.text, source_id=self._work.source_id
-        )
-        answer = ProviderAnswer(
+        failed = ProviderAnswer(
             prompt_index=number,
             prompt=prompt.text,
             provider=provider.name,
             model=provider.model,
             status=AnswerStatus.FAILED,
             is_direct=prompt.is_direct,
+            cost_usd=self._paid.get((number, provider.name)),
+        )
+
+        def store_reply(connection: Connection, reply: Replied) -> None:
+            self._keep(connection, _answered(failed, reply))
+
+        reply = await self._tools.pool.ask(
+            provider.name, prompt.text, source_id=self._work.source_id, store_reply=store_reply
         )
         match reply:
             case Replied():
-                answer = await self._felt(_answered(answer, reply))
+                answer = await self._felt(_answered(failed, reply))
             case NoReply():
-                answer = replace(answer, error=f"{reply.code}: {reply.message}")
-        await self._keep([answer])
+                answer = _unanswered(failed, reply)
+                await asyncio.to_thread(self._keep_failure, answer)
         await self._count(provider.name)
         return answer, reply
+
+    def _keep_failure(self, answer: ProviderAnswer) -> None:
+        with self._tools.store.begin() as connection:
+            self._keep(connection, answer)
 
     async def _count(self, provider: str) -> None:
         self._left[provider] -= 1
@@ -186,7 +209,11 @@ class _Asking:
         """The answer with how it speaks of the business, where a model can tell."""
         text, language = answer.answer or "", self._work.business.language
         model = self._tools.model
-        if model is None or not find_mentions(text, self._names, language=language):
+        if (
+            model is None
+            or answer.sentiment
+            or not find_mentions(text, self._names, language=language)
+        ):
             return answer
         felt = await sentiment_of(
             text, self._names, model, source_id=self._work.source_id, language=language
@@ -194,15 +221,36 @@ class _Asking:
         return replace(answer, sentiment=felt)
 
 
-def _answered(answer: ProviderAnswer, reply: Replied) -> ProviderAnswer:
+async def _all(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """The results in order; the first error is raised when the others have been cancelled."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(one) for one in work]
+    except BaseExceptionGroup as failed:
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
+
+
+def _answered(failed: ProviderAnswer, reply: Replied) -> ProviderAnswer:
     return replace(
-        answer,
+        failed,
         status=AnswerStatus.ANSWERED,
         answer=reply.text,
         model_version=reply.model_version,
         input_tokens=reply.usage.input_tokens,
         output_tokens=reply.usage.output_tokens,
-        cost_usd=reply.cost_usd,
+        cost_usd=added(failed.cost_usd, reply.cost_usd),
+    )
+
+
+def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
+    usage = reply.usage
+    return replace(
+        failed,
+        error=f"{reply.code}: {reply.message}",
+        input_tokens=None if usage is None else usage.input_tokens,
+        output_tokens=None if usage is None else usage.output_tokens,
+        cost_usd=added(failed.cost_usd, reply.cost_usd),
     )
 
 
@@ -215,7 +263,6 @@ def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: W
             provider=one.provider,
             text=one.answer or "",
             is_direct=one.is_direct,
-            cost_usd=one.cost_usd,
             sentiment=one.sentiment,
         )
         for one in answered
@@ -229,7 +276,7 @@ def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: W
         threshold=settings.fuzzy_threshold,
     )
     return Analysed(
-        ranking=ranking_of(given, found, own.name),
+        ranking=ranking_of(given, found, own.name, cost_usd=_cost(rows)),
         answers=tuple(rows),
         mentions={
             one.pair: {name: places[number] for name, places in found.items()}
@@ -247,6 +294,12 @@ def _competitors(business: Business) -> list[Names]:
     return [Names.of(name) for name in different.values() if name]
 
 
+def _cost(answers: Sequence[ProviderAnswer]) -> Decimal | None:
+    """What all replies took, refused and empty ones included; None if no price is known."""
+    costs = [answer.cost_usd for answer in answers if answer.cost_usd is not None]
+    return sum(costs, Decimal(0)) if costs else None
+
+
 def _failures(answers: Sequence[ProviderAnswer]) -> Mapping[str, str]:
     """By provider, how many prompts it left unanswered and the first reason."""
     failed: dict[str, list[str]] = {}
@@ -261,9 +314,9 @@ def _none_answered(replies: Sequence[Reply], now: datetime) -> WorkError:
     failed = [reply for reply in replies if isinstance(reply, NoReply)]
     reasons = "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in failed))
     message = f"no provider answered: {reasons}"
-    budgets = [one.wait for one in failed if one.code == "model_budget" and one.wait]
+    budgets = [one.wait for one in failed if one.code in BUDGET_CODES and one.wait]
     if failed and len(budgets) == len(failed):
-        return Resource(message, until=now + min(budgets), code="model_budget")
+        return Resource(message, until=now + min(budgets), code=failed[0].code)
     passing = [one for one in failed if not one.is_lasting]
     if not passing:
         return Permanent(message, code="providers_refused")

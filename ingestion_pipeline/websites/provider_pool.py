@@ -10,33 +10,40 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
+
+from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.models import wire
 from ingestion_pipeline.reading.models.budgets import Billing
 from ingestion_pipeline.reading.models.formats import AnswerFormat, known_format, remember_format
-from ingestion_pipeline.reading.models.ledger import Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.models.ledger import Ledger, NewCall
 from ingestion_pipeline.reading.models.outcomes import OverBudget, Usage
 from ingestion_pipeline.reading.models.prices import cost_usd, estimated_usage
 from ingestion_pipeline.reading.models.server import Deadline, Patience
-from ingestion_pipeline.reading.models.wire import Bad, Busy, Denied, Exchange, Said, Unsupported
+from ingestion_pipeline.reading.models.wire import Bad, Busy, Denied, Said, Unsupported
 from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.websites.providers import provider_key
+from ingestion_pipeline.work.claims import LostClaim
 from ingestion_pipeline.work.errors import Resource
 
 if TYPE_CHECKING:
     import openai
 
+_NotSaid = Busy | Bad | Denied | Unsupported
+
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
 CLOSING_SECONDS = 0.2  # kept back from the deadline, to write down how it ended
+LEAST_SECONDS = 0.05  # for a request that has waited for its turn
 DENIED_SECONDS = 60.0  # a key is not mended sooner
 
 
@@ -54,15 +61,22 @@ class Replied:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoReply:
-    """Why a provider said nothing: `is_lasting` if an operator has to act, `wait` if it says so."""
+    """Why a provider said nothing: `is_lasting` if an operator has to act, `wait` if it says so.
+
+    A refusal or an empty reply has its cost, too.
+    """
 
     code: str
     message: str
+    usage: Usage | None = None
+    cost_usd: Decimal | None = None
     is_lasting: bool = False
     wait: timedelta | None = None
 
 
 Reply = Replied | NoReply
+# Stores a reply in the transaction that settles its cost; raises if the work is no longer ours.
+StoreReply = Callable[[Connection, Replied], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +85,24 @@ class _Pause:
 
     until: float  # by the monotonic clock
     why: NoReply
+
+
+@dataclass(slots=True, kw_only=True)
+class _Asking:
+    """One question to one provider; `paid_usd` grows with each attempt that is charged."""
+
+    prompt: str
+    source_id: str | None
+    until: Deadline
+    store_reply: StoreReply | None
+    paid_usd: Decimal | None = None
+
+    @property
+    def seconds_left(self) -> float:
+        return max(self.until.seconds_left - CLOSING_SECONDS, LEAST_SECONDS)
+
+    def pay(self, cost: Decimal | None) -> None:
+        self.paid_usd = added(self.paid_usd, cost)
 
 
 class ProviderPool:
@@ -91,9 +123,19 @@ class ProviderPool:
     ) -> None:
         await asyncio.gather(*(member.close() for member in self._members.values()))
 
-    async def ask(self, provider: str, prompt: str, *, source_id: str | None = None) -> Reply:
-        """What that provider answers, within its deadline; only a lost database is raised."""
-        return await self._members[provider].ask(prompt, source_id)
+    async def ask(
+        self,
+        provider: str,
+        prompt: str,
+        *,
+        source_id: str | None = None,
+        store_reply: StoreReply | None = None,
+    ) -> Reply:
+        """Return what that provider answers within its deadline; it is stored when it is paid.
+
+        Raised is only what `store_reply` raises, and a lost database.
+        """
+        return await self._members[provider].ask(prompt, source_id, store_reply)
 
 
 class _Member:
@@ -115,11 +157,17 @@ class _Member:
             await self._client.close()
             self._client = None
 
-    async def ask(self, prompt: str, source_id: str | None) -> Reply:
+    async def ask(
+        self, prompt: str, source_id: str | None, store_reply: StoreReply | None
+    ) -> Reply:
         async with self._turns:
             if self._pause is not None and time.monotonic() < self._pause.until:
                 return self._pause.why
-            reply = await self._asked(prompt, source_id)
+            until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
+            asking = _Asking(
+                prompt=prompt, source_id=source_id, until=until, store_reply=store_reply
+            )
+            reply = await self._asked(asking)
             self._pause = self._pause_after(reply)
             return reply
 
@@ -129,60 +177,74 @@ class _Member:
             return None
         seconds = DENIED_SECONDS if reply.is_lasting else 0.0
         seconds = reply.wait.total_seconds() if reply.wait is not None else seconds
-        return _Pause(time.monotonic() + seconds, reply) if seconds else None
+        if not seconds:
+            return None
+        unpaid = replace(reply, usage=None, cost_usd=None)  # who is not asked pays nothing
+        return _Pause(time.monotonic() + seconds, unpaid)
 
-    async def _asked(self, prompt: str, source_id: str | None) -> Reply:
-        until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
-        patience = Patience(self._settings, until)
+    async def _asked(self, asking: _Asking) -> Reply:
+        patience = Patience(self._settings, asking.until)
         asked = await self._way()
         while True:
             try:
-                came, booked = await self._call(prompt, source_id, asked, until)
+                came = await self._call(asking, asked)
             except Resource as error:
                 wait = error.until - self._store.now()
-                return NoReply(code=error.code, message=error.text, wait=wait)
+                paid = asking.paid_usd
+                return NoReply(code=error.code, message=error.text, wait=wait, cost_usd=paid)
             match came:
-                case Said():
-                    return self._said(came, booked)
+                case Replied() | NoReply():
+                    return came
                 case Busy():
                     if await patience.wait(came):
                         continue
-                    return self._busy(came)
+                    wait = came.wait if came.is_shared else None
+                    return replace(self._no(came, asking), wait=wait)
                 case Unsupported() if asked is AnswerFormat.RESPONSES:
                     asked = await self._learn(came.message)
                 case Denied():
-                    return self._no(came, is_lasting=True)
+                    return replace(self._no(came, asking), is_lasting=True)
                 case _:
-                    return self._no(came)
+                    return self._no(came, asking)
 
-    async def _call(
-        self, prompt: str, source_id: str | None, asked: AnswerFormat, until: Deadline
-    ) -> tuple[Exchange, _Booked]:
-        """One request: booked, sent, settled."""
+    async def _call(self, asking: _Asking, asked: AnswerFormat) -> Reply | _NotSaid:
+        """Reserve, send and settle one request."""
         limits = self._settings.website
-        seconds = max(until.seconds_left - CLOSING_SECONDS, 0.05)
-        call = self._new_call(prompt, source_id, asked)
-        reserved = await asyncio.to_thread(self._ledger.reserve, call)
+        call = self._new_call(asking, asked)
+        reserved = await self._ledger.reserve_in_turn(call, seconds=asking.seconds_left)
         if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
             raise TypeError("a provider's call is billed to no extraction")
         began = time.monotonic()
-        came = await wire.exchange(
-            self._open(),
-            asked,
-            _request(asked, self._provider.model, prompt, limits.answer_tokens),
-            seconds,
-            max_bytes=limits.answer_bytes,
-        )
+        async with self._ledger.settling_if_cancelled(reserved):
+            came = await wire.exchange(
+                self._open(),
+                asked,
+                _request(asked, self._provider.model, asking.prompt, limits.answer_tokens),
+                asking.seconds_left,
+                max_bytes=limits.answer_bytes,
+            )
         latency_ms = round((time.monotonic() - began) * 1000)
-        return came, await asyncio.to_thread(self._book, reserved, came, latency_ms)
+        if not isinstance(came, Said):
+            is_charged = isinstance(came, Busy | Bad) and came.may_be_charged
+            fail = partial(self._ledger.fail, may_be_charged=is_charged, latency_ms=latency_ms)
+            asking.pay(await asyncio.to_thread(fail, reserved, came.code))
+            return came
+        usage = came.usage or _guessed(reserved.estimate, came.text)
+        asking.pay(None if reserved.price is None else cost_usd(usage, reserved.price))
+        reply = self._reply(came, usage, latency_ms, asking.paid_usd)
+        settle = partial(
+            self._ledger.settle, reserved, usage, _verdict(came), latency_ms=latency_ms
+        )
+        await asyncio.to_thread(_settle, settle, reply, asking.store_reply)
+        return reply
 
-    def _new_call(self, prompt: str, source_id: str | None, asked: AnswerFormat) -> NewCall:
-        provider = self._provider
+    def _new_call(self, asking: _Asking, asked: AnswerFormat) -> NewCall:
+        provider, prompt = self._provider, asking.prompt
         parts = (provider.name, provider.model, prompt)
         return NewCall(
             billing=Billing(
                 call_site=CALL_SITE,
-                source_id=source_id,
+                source_id=asking.source_id,
                 provider=provider.name,
                 provider_budget_usd=provider.budget_usd,
             ),
@@ -197,38 +259,24 @@ class _Member:
             ),
         )
 
-    def _book(self, reserved: Reserved, came: Exchange, latency_ms: int) -> _Booked:
-        if not isinstance(came, Said):
-            is_charged = isinstance(came, Busy | Bad) and came.may_be_charged
-            self._ledger.fail(reserved, came.code, may_be_charged=is_charged, latency_ms=latency_ms)
-            return _Booked(usage=Usage(), cost_usd=None, latency_ms=latency_ms)
-        usage = came.usage or _guessed(reserved.estimate, came.text)
-        self._ledger.settle(reserved, usage, _verdict(came), latency_ms=latency_ms)
-        cost = None if reserved.price is None else cost_usd(usage, reserved.price)
-        return _Booked(usage=usage, cost_usd=cost, latency_ms=latency_ms)
-
-    def _said(self, said: Said, booked: _Booked) -> Reply:
+    def _reply(self, said: Said, usage: Usage, latency_ms: int, cost: Decimal | None) -> Reply:
         """An answer that was cut off at its end is one: what comes first counts most."""
         verdict = _verdict(said)
         if verdict not in {"answered", "cut_off"}:
-            shown = said.refusal or "it has no words"
-            return NoReply(code=verdict, message=f"{self._base_url}: {shown}")
+            message = f"{self._base_url}: {said.refusal or 'it has no words'}"
+            return NoReply(code=verdict, message=message, usage=usage, cost_usd=cost)
         return Replied(
             text=said.text,
             model=self._provider.model,
             model_version=said.model,
-            usage=booked.usage,
-            cost_usd=booked.cost_usd,
-            latency_ms=booked.latency_ms,
+            usage=usage,
+            cost_usd=cost,
+            latency_ms=latency_ms,
         )
 
-    def _busy(self, trouble: Busy) -> NoReply:
-        wait = trouble.wait if trouble.is_shared else None
-        return replace(self._no(trouble), wait=wait)
-
-    def _no(self, came: Busy | Bad | Denied | Unsupported, *, is_lasting: bool = False) -> NoReply:
+    def _no(self, came: _NotSaid, asking: _Asking) -> NoReply:
         message = f"{self._base_url}: {came.message}"
-        return NoReply(code=came.code, message=message, is_lasting=is_lasting)
+        return NoReply(code=came.code, message=message, cost_usd=asking.paid_usd)
 
     def _open(self) -> openai.AsyncOpenAI:
         if self._client is None:
@@ -264,13 +312,25 @@ class _Member:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Booked:
-    """What a call took."""
+def added(paid: Decimal | None, cost: Decimal | None) -> Decimal | None:
+    """Add two costs; None is one that is not known."""
+    return cost if paid is None else paid + (cost or 0)
 
-    usage: Usage
-    cost_usd: Decimal | None
-    latency_ms: int
+
+def _settle(settle: Callable[..., None], reply: Reply, store_reply: StoreReply | None) -> None:
+    """Store the reply with its cost; the cost alone, if the reply may not be stored."""
+    if store_reply is None or not isinstance(reply, Replied):
+        settle()
+        return
+
+    def store_answer(connection: Connection) -> None:
+        store_reply(connection, reply)
+
+    try:
+        settle(store_answer=store_answer)
+    except LostClaim:
+        settle()
+        raise
 
 
 def _request(asked: AnswerFormat, model: str, prompt: str, tokens: int) -> Mapping[str, Any]:

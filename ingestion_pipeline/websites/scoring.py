@@ -26,7 +26,6 @@ class GivenAnswer:
     provider: str
     text: str
     is_direct: bool = False
-    cost_usd: Decimal | None = None
     sentiment: str | None = None
 
 
@@ -124,19 +123,22 @@ def visibility_of(found: Sequence[tuple[GivenAnswer, Mentions]]) -> Visibility:
 
 
 def ranking_of(
-    answers: Sequence[GivenAnswer], found: Mapping[str, Sequence[Mentions]], own: str
+    answers: Sequence[GivenAnswer],
+    found: Mapping[str, Sequence[Mentions]],
+    own: str,
+    *,
+    cost_usd: Decimal | None = None,
 ) -> Ranking:
     """The whole analysis in numbers, from what `mentions_in` found; all but `own` compete."""
     paired = {name: list(zip(answers, places, strict=True)) for name, places in found.items()}
     ours = paired[own]
     providers = list(dict.fromkeys(answer.provider for answer in answers))
-    costs = [answer.cost_usd for answer in answers if answer.cost_usd is not None]
     felt = [answer.sentiment for answer in answers if answer.sentiment is not None]
     return Ranking(
         overall=visibility_of(ours),
         by_provider={name: visibility_of(_by(name, ours)) for name in providers},
         competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
-        cost_usd=sum(costs, Decimal(0)) if costs else None,
+        cost_usd=cost_usd,
         sentiments={one: felt.count(one) for one in dict.fromkeys(felt)},
         rivals={
             provider: {

@@ -205,9 +205,8 @@ def _phase_tasks(connection: Connection, *those: ColumnElement[bool]) -> dict[st
 
 def _costs(connection: Connection, source_id: str) -> list[Decimal | None]:
     """Of each call that was charged, as far as its price is known."""
-    query = select(model_calls.c.cost_usd).where(
-        model_calls.c.source_id == source_id, model_calls.c.status == SETTLED
-    )
+    is_charged = (model_calls.c.status == SETTLED) | (model_calls.c.cost_usd > 0)
+    query = select(model_calls.c.cost_usd).where(model_calls.c.source_id == source_id, is_charged)
     return list(connection.execute(query).scalars())
 
 

@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from sqlalchemy import Connection
+
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.demo.model_server import Say, Script
 from ingestion_pipeline.settings import Settings, load_settings
@@ -87,7 +89,7 @@ def analysed(
     *,
     prompts: Sequence[AskedPrompt] = PROMPTS,
     known: Sequence[ProviderAnswer] = (),
-    keep: Callable[[Sequence[ProviderAnswer]], None] | None = None,
+    keep: Callable[[ProviderAnswer], None] | None = None,
     told: list[tuple[int, int]] | None = None,
     with_model: bool = False,
     business: Business = ACME,
@@ -95,9 +97,9 @@ def analysed(
     """One analysis, as a run would do it."""
     from ingestion_pipeline.reading.models import ModelClient
 
-    async def kept(answers: Sequence[ProviderAnswer]) -> None:
+    def kept(_: Connection, answer: ProviderAnswer) -> None:
         if keep is not None:
-            keep(answers)
+            keep(answer)
 
     async def tell(done: int, of: int) -> None:
         if told is not None:
@@ -111,7 +113,9 @@ def analysed(
             ProviderPool(store, settings, configured_providers(settings)) as pool,
             ModelClient(store, settings) as model,
         ):
-            tools = AnalysisTools(pool=pool, settings=settings, model=model if with_model else None)
+            tools = AnalysisTools(
+                store=store, pool=pool, settings=settings, model=model if with_model else None
+            )
             return await analyse(work, tools, now=NOON, keep=kept, tell=tell)
 
     return asyncio.run(analysing())

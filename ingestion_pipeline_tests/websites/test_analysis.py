@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -15,6 +14,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
 from ingestion_pipeline.websites.outcomes import PhaseFailed
 from ingestion_pipeline.websites.states import AnswerStatus
+from ingestion_pipeline.work.claims import LostClaim
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.reading.models.asking import ledger
@@ -39,7 +39,7 @@ def test_every_prompt_is_asked_of_every_provider(store: Store, settings: Setting
         ScriptedModel(says("Globex.")) as two,
     ):
         led = led_to(settings, {"one": one.base_url, "two": two.base_url})
-        found = complete(analysed(store, led, keep=kept.extend, told=told))
+        found = complete(analysed(store, led, keep=kept.append, told=told))
 
     assert len(one.asked) == len(two.asked) == 3
     assert sorted(answer.pair for answer in kept) == sorted(found.mentions)
@@ -92,6 +92,36 @@ def test_a_provider_that_fails_now_and_then_is_counted_by_what_it_answered(
     assert found.ranking.by_provider["one"].answers == 2
     assert found.ranking.overall.visibility == 1.0
     assert found.failures["one"].startswith("1 unanswered")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Say(refusal="I would rather not say."),
+        Say(text=""),
+        Garble(body=b""),
+        Garble(body=b"<html>"),
+    ],
+    ids=["refused", "empty", "no body", "no protocol"],
+)
+def test_the_cost_includes_replies_that_say_nothing(
+    store: Store, settings: Settings, reply: Said
+) -> None:
+    kept: list[ProviderAnswer] = []
+
+    def now_and_then(asked: Asked) -> Said:
+        return reply if "cheap" in asked.told else Say(text="Acme.")
+
+    with ScriptedModel(now_and_then) as server:
+        led = led_to(settings, {"one": server.base_url})
+        first = complete(analysed(store, led, keep=kept.append))
+    with ScriptedModel(says("Acme.")) as server:
+        again = complete(analysed(store, led_to(settings, {"one": server.base_url}), known=kept))
+
+    failed = next(answer for answer in kept if answer.status is AnswerStatus.FAILED)
+    assert failed.cost_usd
+    assert first.ranking.cost_usd == sum(row.cost_usd for row in ledger(store)[:-1])
+    assert again.ranking.cost_usd == sum(row.cost_usd for row in ledger(store))
 
 
 def test_only_what_is_missing_is_asked_again(store: Store, settings: Settings) -> None:
@@ -167,17 +197,13 @@ def test_without_a_provider_the_phase_waits_for_one(store: Store, settings: Sett
     assert "no provider configured" in outcome.error.text
 
 
-class _Lost(Exception):
-    """The work is another's."""
-
-
 def test_who_may_no_longer_write_asks_no_more(store: Store, settings: Settings) -> None:
-    def refuse(_: Sequence[ProviderAnswer]) -> None:
-        raise _Lost
+    def refuse(_: ProviderAnswer) -> None:
+        raise LostClaim
 
     with ScriptedModel(says("Acme.")) as server:
         led = led_to(settings, {"one": server.base_url})
-        with pytest.raises(_Lost):
+        with pytest.raises(LostClaim):
             analysed(store, led, keep=refuse)
 
 

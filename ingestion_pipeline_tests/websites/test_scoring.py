@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -88,13 +87,6 @@ def test_nobody_is_found_inside_anothers_name() -> None:
     found = mentions_in(answers, ACME, [Names.of("Acme Brothers")], threshold=88)
 
     assert [bool(found[name][0]) for name in ("Acme", "Acme Brothers")] == [False, True]
-
-
-def test_costs_are_added_where_they_are_known() -> None:
-    known = [an_answer("a", 0, cost_usd=Decimal("0.1")), an_answer("b", 1)]
-
-    assert ranked(known).cost_usd == Decimal("0.1")
-    assert ranked(known[1:]).cost_usd is None
 
 
 def test_no_answers_are_no_visibility() -> None:

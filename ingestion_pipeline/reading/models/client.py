@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import Self, assert_never
 from weakref import WeakValueDictionary
 
+from sqlalchemy import Connection
+
 from ingestion_pipeline.reading.models import wire
 from ingestion_pipeline.reading.models.budgets import Billing
 from ingestion_pipeline.reading.models.evidence import without_strange_urls
@@ -54,6 +56,7 @@ from ingestion_pipeline.work.errors import Resource, Transient
 
 ASKED_TIMES = 2  # of one model: once, and once more with what was wrong
 CLOSING_SECONDS = 0.2  # kept back from the deadline, to write down how it ended
+LEAST_SECONDS = 0.05  # for a request that has waited for its reserve
 
 
 class Rung(StrEnum):
@@ -137,7 +140,6 @@ class ModelClient:
             outcome = await self._request(asking, talk)
             match outcome:
                 case Answered():
-                    await asyncio.to_thread(self._keep, asking, outcome)
                     return _checked(outcome, asking.question, tries)
                 case OverBudget():
                     return outcome
@@ -185,7 +187,7 @@ class ModelClient:
     async def _call(
         self, asking: _Asking, talk: Conversation, asked: AnswerFormat
     ) -> Answered | NoAnswer | OverBudget | Busy | Unsupported | Bad | Denied:
-        """One request: booked, sent, settled. Cancelled on the way, its reserve stays counted."""
+        """Reserve, send and settle one request; its answer is stored with its cost."""
         seconds = asking.until.seconds_left - CLOSING_SECONDS
         if seconds <= 0:
             raise Transient("no time is left to ask a model", code="model_timeout")
@@ -197,14 +199,15 @@ class ModelClient:
             max_output_tokens=self._max_output(question),
             kept_apart_by=asking.billing.source_id,
         )
-        reserved = await asyncio.to_thread(
-            self._ledger.reserve, self._new_call(asking, talk, asked)
-        )
+        call = self._new_call(asking, talk, asked)
+        reserved = await self._ledger.reserve_in_turn(call, seconds=seconds)
         if isinstance(reserved, OverBudget):
             return reserved
         began = time.monotonic()
         request |= {"model": asking.model}
-        came = await wire.exchange(self._server.client(), asked, request, seconds)
+        seconds = max(asking.until.seconds_left - CLOSING_SECONDS, LEAST_SECONDS)
+        async with self._ledger.settling_if_cancelled(reserved):
+            came = await wire.exchange(self._server.client(), asked, request, seconds)
         latency_ms = round((time.monotonic() - began) * 1000)
         return await asyncio.to_thread(self._book, asking, asked, reserved, came, latency_ms)
 
@@ -222,7 +225,14 @@ class ModelClient:
             return came
         usage = came.usage or _guessed(reserved.estimate, came)
         outcome = judged(came, asking.question, asking.model, asked, usage)
-        self._ledger.settle(reserved, usage, outcome.code, latency_ms=latency_ms)
+
+        def store_answer(connection: Connection) -> None:
+            if isinstance(outcome, Answered):
+                self._keep(connection, asking, outcome)
+
+        self._ledger.settle(
+            reserved, usage, outcome.code, latency_ms=latency_ms, store_answer=store_answer
+        )
         return outcome
 
     def _turn(self, key: str) -> asyncio.Lock:
@@ -262,16 +272,15 @@ class ModelClient:
                 return _checked(kept, question, ())
         return None
 
-    def _keep(self, asking: _Asking, outcome: Answered) -> None:
-        with self._store.begin() as connection:
-            keep_answer(
-                connection,
-                asking.question.cache_key(asking.model),
-                outcome.data,
-                model=asking.model,
-                prompt_version=asking.question.prompt.label,
-                now=self._store.clock.now(connection),
-            )
+    def _keep(self, connection: Connection, asking: _Asking, outcome: Answered) -> None:
+        keep_answer(
+            connection,
+            asking.question.cache_key(asking.model),
+            outcome.data,
+            model=asking.model,
+            prompt_version=asking.question.prompt.label,
+            now=self._store.clock.now(connection),
+        )
 
     def _model(self, rung: Rung) -> str:
         match rung:

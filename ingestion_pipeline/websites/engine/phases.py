@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import dataclass
+
+from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.leased_hosts import Visited
 from ingestion_pipeline.pages.page import NewPage, PageVisit
@@ -125,8 +126,8 @@ class PhaseWork:
         return visit
 
     async def _analysed(self, item: ClaimedPhase) -> AnalysisOutcome:
-        async def keep(answers: Sequence[ProviderAnswer]) -> None:
-            await asyncio.to_thread(self._keep, item, answers)
+        def keep(connection: Connection, answer: ProviderAnswer) -> None:
+            self._keep(connection, item, answer)
 
         async def tell(done: int, providers: int) -> None:
             await asyncio.to_thread(self._tell, item, done, providers)
@@ -138,17 +139,18 @@ class PhaseWork:
             source_id=item.source.id,
         )
         tools = AnalysisTools(
-            pool=self._tools.pool, settings=self._shop.settings, model=self._tools.model
+            store=self._shop.store,
+            pool=self._tools.pool,
+            settings=self._shop.settings,
+            model=self._tools.model,
         )
         return await analyse(work, tools, now=self._tools.clock.now(), keep=keep, tell=tell)
 
-    def _keep(self, item: ClaimedPhase, answers: Sequence[ProviderAnswer]) -> None:
-        with self._shop.store.begin() as connection:
-            now = self._shop.store.clock.now(connection)
-            if not claims.held(connection, [(item.task.id, item.task.fence)]):
-                raise LostClaim(f"task {item.task.id} is another worker's now; nothing is kept")
-            run_id = self._shop.run_id
-            keep_answers(connection, item.analysis_id, answers, now=now, run_id=run_id)
+    def _keep(self, connection: Connection, item: ClaimedPhase, answer: ProviderAnswer) -> None:
+        if not claims.held(connection, [(item.task.id, item.task.fence)]):
+            raise LostClaim(f"task {item.task.id} is another worker's now; nothing is kept")
+        now, run_id = self._shop.store.clock.now(connection), self._shop.run_id
+        keep_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
 
     def _tell(self, item: ClaimedPhase, done: int, providers: int) -> None:
         with self._shop.store.begin() as connection:

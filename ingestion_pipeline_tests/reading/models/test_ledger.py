@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
@@ -14,9 +15,17 @@ from ingestion_pipeline.reading.models import (
     Billing,
     ModelClient,
     OverBudget,
+    PageText,
+    Usage,
     prices,
 )
-from ingestion_pipeline.reading.models.ledger import Ledger, costs
+from ingestion_pipeline.reading.models.ledger import (
+    FIRST_OUTPUT_TOKENS,
+    InFlight,
+    Ledger,
+    Reserved,
+    costs,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work.errors import Resource
@@ -63,7 +72,7 @@ def test_a_call_is_booked_before_it_is_sent_and_settled_by_what_was_used(
     assert (row.cached_input_tokens, row.created_at) == (40, clock.at)
 
 
-def test_a_crash_between_call_and_settlement_leaves_the_reserve_counted(
+def test_a_call_that_is_cancelled_is_settled_at_once_at_its_expected_cost(
     store: Store, settings: Settings
 ) -> None:
     came, release = threading.Event(), threading.Event()
@@ -84,9 +93,9 @@ def test_a_crash_between_call_and_settlement_leaves_the_reserve_counted(
         release.set()
 
     row = ledger(store)[0]
-    assert (row.status, row.cost_usd) == ("reserved", None)
-    assert row.reserved_usd > 0
-    assert held(store)[MONTH] == row.reserved_usd
+    assert (row.status, row.outcome) == ("failed", "cancelled")
+    assert row.cost_usd == row.reserved_usd > 0
+    assert held(store)[MONTH] == row.cost_usd
 
 
 def test_an_extraction_over_its_budget_is_told_apart_and_nothing_is_sent(
@@ -150,10 +159,90 @@ def test_five_calls_of_a_fifth_each_fit_a_budget_exactly(store: Store, settings:
     )
     book = Ledger(store, there)
 
-    outcomes = [book.reserve(a_call(output_tokens=1_000_000)) for _ in range(11)]
+    for _ in range(10):
+        reserved = book.reserve(a_call(output_tokens=1_000_000))
+        assert isinstance(reserved, Reserved)
+        book.settle(reserved, Usage(output_tokens=1_000_000), "answered", latency_ms=1)
 
-    assert [isinstance(one, OverBudget) for one in outcomes] == [False] * 10 + [True]
+    assert isinstance(book.reserve(a_call(output_tokens=1_000_000)), OverBudget)
     assert held(store)[EXTRACTION] == Decimal(1)
+
+
+def test_a_budget_is_spent_by_what_calls_take_and_not_by_what_they_may_take(
+    store: Store, settings: Settings
+) -> None:
+    """Thirty calls at a time of a budget of twenty cents that take three cents together."""
+    question = a_question(max_output_tokens=8_192)  # 1.6 cents each if it were used
+
+    async def ask_all(base_url: str) -> list[object]:
+        there = leading_to(base_url, settings, INGESTION_MODEL_BUDGET_USD="0.20")
+        async with ModelClient(store, there) as client:
+            pages = [replace(question, page=PageText(text=f"Page {n}")) for n in range(30)]
+            return await asyncio.gather(*(client.ask(page, BILLING) for page in pages))
+
+    with ScriptedModel(in_turn(says({**GOOD, "url": None, "title": "A" * 2_000}))) as model:
+        answers = asyncio.run(ask_all(model.base_url))
+
+    assert {type(answer) for answer in answers} == {Answered}
+    assert sum(row.cost_usd for row in ledger(store)) < Decimal("0.20")
+
+
+def test_a_call_waits_while_reserves_in_flight_fill_the_budget(
+    store: Store, settings: Settings
+) -> None:
+    first_came, may_answer = threading.Event(), threading.Event()
+
+    def script(_: Asked) -> Reply:
+        if not first_came.is_set():
+            first_came.set()
+            may_answer.wait(30)
+        return says()
+
+    async def ask_both(base_url: str) -> list[object]:
+        # One call of 285 tokens and 100 expected ones fits, two do not.
+        there = leading_to(base_url, settings, INGESTION_MODEL_BUDGET_USD="0.0009")
+        async with ModelClient(store, there) as client, asyncio.TaskGroup() as group:
+            first = group.create_task(client.ask(a_question(), BILLING))
+            await asyncio.to_thread(first_came.wait, 30)
+            second = group.create_task(client.ask(a_question("Another page"), BILLING))
+            other = Ledger(store, there)
+            assert isinstance(
+                await asyncio.to_thread(other.reserve, a_call(output_tokens=300)), InFlight
+            )
+            assert len(model.asked) == 1
+            may_answer.set()
+        return [first.result(), second.result()]
+
+    with ScriptedModel(script) as model:
+        answers = asyncio.run(ask_both(model.base_url))
+
+    assert [type(answer) for answer in answers] == [Answered, Answered]
+
+
+def test_what_a_killed_worker_reserved_is_waited_for_no_longer_than_a_call_takes(
+    store: Store, settings: Settings, clock: FixedClock
+) -> None:
+    there = leading_to("http://127.0.0.1:1/v1", settings, INGESTION_MODEL_BUDGET_MONTH_USD="0.0003")
+    book = Ledger(store, there)
+    assert isinstance(book.reserve(a_call(output_tokens=100)), Reserved)
+
+    assert isinstance(book.reserve(a_call(output_tokens=100)), InFlight)
+    clock.at += timedelta(minutes=10)
+    with pytest.raises(Resource, match="this month is used up"):
+        book.reserve(a_call(output_tokens=100))
+
+
+def test_what_answers_took_is_expected_of_the_next(store: Store, settings: Settings) -> None:
+    book = Ledger(store, leading_to("", settings))
+    reserves: list[Decimal] = []
+    for _ in range(3):
+        reserved = book.reserve(a_call(output_tokens=8_000))
+        assert isinstance(reserved, Reserved)
+        reserves.append(reserved.amount)
+        book.settle(reserved, Usage(output_tokens=3_000), "answered", latency_ms=1)
+
+    assert reserves[0] == FIRST_OUTPUT_TOKENS * Decimal("2e-6")
+    assert reserves[1] == reserves[2] == 3_000 * Decimal("2e-6")
 
 
 def test_a_failed_call_costs_nothing_where_the_server_refused_it(

@@ -158,6 +158,37 @@ def test_a_minute_of_kills_loses_and_doubles_nothing(
         )
 
 
+def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    prompts = ["Who bakes?", "Who bakes best?", "Who bakes rye?"]
+    is_asked, may_answer = threading.Event(), threading.Event()
+
+    def sentiment(_: Asked) -> Said:
+        is_asked.set()
+        may_answer.wait(60)
+        return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
+
+    with (
+        ScriptedModel(lambda _: Say(text="Acme is the best baker.")) as provider,
+        ScriptedModel(sentiment) as model,
+    ):
+        job = a_job(database_url, tmp_path, web, provider.base_url, openai_base_url=model.base_url)
+        begun(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
+        worker = Child(work_job, job)
+        try:
+            assert is_asked.wait(120)
+            wait_until(lambda: len(rows(store, website_answers)) == len(prompts))
+        finally:
+            worker.kill()
+            may_answer.set()
+        end_leases(store)
+        assert Child(work_job, job).result() == 1
+
+    assert sorted(asked.told for asked in provider.asked) == sorted(prompts)
+    assert analysis(store).analysis["sentiments"] == {"positive": len(prompts)}
+
+
 def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
