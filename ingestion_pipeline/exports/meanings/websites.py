@@ -45,7 +45,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "prompts": "different questions that were put to providers",
         "by_provider": "the same figures as JSON by provider",
         "competitors": "how often and how early rivals are mentioned, as JSON",
-        "cost_usd": "US dollars that the answers of the day took; null: no price is known",
+        "cost_usd": "US dollars of all its replies, refused and empty ones too; null: no price",
         "source_id": "the website that was analysed; null: the analysis was cleared away",
         "config_version": "version of the source's configuration, counted from 1; null: the"
         " analysis was cleared away, or is older than versions",
