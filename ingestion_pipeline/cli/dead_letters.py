@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -162,6 +163,7 @@ def show(*, letter_id: int, body: bool, as_json: bool) -> None:
 
 def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) -> None:
     from ingestion_pipeline.pages.content import ContentStore
+    from ingestion_pipeline.reading.decode import decode
     from ingestion_pipeline.work.errors import WorkError
 
     if not kept:
@@ -171,7 +173,10 @@ def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) 
         served = ContentStore(settings.home / "content").get(kept[0]["body_hash"])
     except WorkError as error:
         raise Failed(f"snapshot {kept[0]['id']} cannot be read: {error}") from error
-    click.echo(served, nl=False)
+    if sys.stdout.isatty():
+        say(decode(served, kept[0]["content_type"]))  # a page may hold commands for terminals
+    else:
+        click.echo(served, nl=False)
 
 
 @dead_letters.command()

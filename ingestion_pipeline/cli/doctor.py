@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ingestion_pipeline.store import Store
 
 
+CHECKED_OBJECTS = 2_000  # of the content store, the newest: what a crash cuts off is among them
+
+
 @click.command()
 @click.option("--offline", is_flag=True, help="Ask no server but the database.")
 @json_option
@@ -70,6 +73,7 @@ def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[Check]:
     yield checks.folder(settings.sources, can_read=files is not None)
     yield checks.files(files or [])
     yield _browser(settings)
+    yield _content(settings.home)
     if settings.has_model and not offline:
         yield reach.model_server(settings)
     yield from _database(settings, variables, files or [])
@@ -104,6 +108,13 @@ def _browser(settings: Settings) -> Check:
         return checks.browser(f"{browser_version(program)}, {program}")
     except NoBrowser as error:
         return checks.browser(str(error).removesuffix(f": {CURE}"), cure=CURE)
+
+
+def _content(home: Path) -> Check:
+    from ingestion_pipeline.pages.content import ContentStore
+
+    damaged, checked = ContentStore(home / "content").damaged(at_most=CHECKED_OBJECTS)
+    return checks.content(damaged, checked)
 
 
 def _rendered(settings: Settings, found: Sequence[Source]) -> Check:

@@ -219,6 +219,19 @@ def dead_letters(count: int) -> Check:
     return warning("dead letters", f"{count} open", cure)
 
 
+def content(damaged: Sequence[str], checked: int) -> Check:
+    """Report objects of the content store that cannot be read."""
+    if not damaged:
+        return ok("content store", f"the newest {checked} objects are whole")
+    cure = (
+        "check the disk; pages are fetched again when they are next read, what was stored of older"
+        " ones comes back from a backup alone"
+    )
+    return warning(
+        "content store", f"{len(damaged)} of {checked} objects are damaged: {_named(damaged)}", cure
+    )
+
+
 def clock(database: datetime, process: datetime) -> Check:
     """Whether this machine and the database agree on the time."""
     difference = abs(database - process)

@@ -177,11 +177,12 @@ def _path(out: Path | None, folder: Path, wanted: Wanted, form: Format) -> Path:
 
 def made(folder: Path) -> Path:
     """The folder, which is there now."""
+    from ingestion_pipeline.exports.writing import private_folder
+
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        return private_folder(folder)
     except OSError as error:
         raise Refused(f"cannot make the folder {folder}: {error.strerror}; use --out") from error
-    return folder
 
 
 def _facts(exported: Exported, name: str) -> dict[str, object]:

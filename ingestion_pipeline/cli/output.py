@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,13 +15,11 @@ from typing import IO, Any, TextIO, TypeVar, cast
 import click
 
 from ingestion_pipeline.cli.table import Column, table_lines
+from ingestion_pipeline.terminal import harmless, harmless_json
 
 Item = TypeVar("Item")
 
 WIDTH = 100  # a table is never wider, unless the terminal is
-
-# A stranger's text may hold terminal commands; a newline and a tab are harmless.
-_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Refused(click.ClickException):
@@ -59,7 +56,7 @@ def say(text: str, *, is_error: bool = False) -> None:
 
 def say_json(value: object) -> None:
     """The value as JSON, whatever the terminal can show."""
-    text = _json(value)
+    text = harmless_json(_json(value))
     try:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -157,11 +154,6 @@ def _span(seconds: float) -> str:
 def counted(count: int, noun: str) -> str:
     """`1 page`, `2 pages`."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-def harmless(text: str) -> str:
-    """The text without anything a terminal would obey."""
-    return text if text.isprintable() else _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def shortened(text: str, length: int) -> str:

@@ -35,6 +35,7 @@ _LISTED = {"job_matches": "`ingest matches list`", "job_listings": "`ingest list
 _DERIVED = "the body words it otherwise: it was put together or converted"
 _NO_DATE = "normalised: no text near the record, read as a date, gives it"
 _NOT_FOUND = "the stored body does not state it"
+_NO_BODY = "no stored body of it can be read"
 
 
 class BadRow(ValueError):
@@ -270,15 +271,17 @@ def _told_by_body(
     stated = {key: value for key, value in values.items() if value is not None}
     chosen = traced.snapshot_ids[0] if traced.snapshot_ids else None
     places: dict[str, Place | None] = dict.fromkeys(stated)
+    has_body = False
     for snapshot_id in traced.snapshot_ids:  # a listing may have pages: the one that says most
         body = _body(content, snapshot_row(connection, snapshot_id))
+        has_body = has_body or body is not None
         found = locate(body, anchors, stated, now=traced.fetched_at) if body is not None else {}
         if _count(found) > _count(places):
             chosen, places = snapshot_id, found
         if _count(places) == len(stated):
             break
     fields = [
-        _field(key, value, places[key], _why(value, any(places.values())))
+        _field(key, value, places[key], _why(value, any(places.values())) if has_body else _NO_BODY)
         for key, value in stated.items()
     ]
     hops = hops_of(connection, content, traced, chosen)
@@ -306,15 +309,13 @@ def _told(place: Place) -> dict[str, Any]:
 
 
 def _body(content: ContentStore, row: RowMapping | None) -> Body | None:
-    if row is None or not row["body_hash"] or not content.has(row["body_hash"]):
-        return None
-    return body_of(content.get(row["body_hash"]), row["content_type"])
+    stored = content.find(row["body_hash"]) if row and row["body_hash"] else None
+    return None if row is None or stored is None else body_of(stored, row["content_type"])
 
 
 def _text(content: ContentStore, row: RowMapping | None, name: str) -> str | None:
-    if row is None or not row[name] or not content.has(row[name]):
-        return None
-    return content.get(row[name]).decode()
+    stored = content.find(row[name]) if row and row[name] else None
+    return None if stored is None else stored.decode()
 
 
 def _moment(text: str | None) -> datetime | None:

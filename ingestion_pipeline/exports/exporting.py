@@ -15,7 +15,7 @@ from ingestion_pipeline.exports.formats import Format, write
 from ingestion_pipeline.exports.items import item_columns, item_rows
 from ingestion_pipeline.exports.names import ITEMS, Wanted
 from ingestion_pipeline.exports.tables import table_columns, table_rows
-from ingestion_pipeline.exports.writing import replacing
+from ingestion_pipeline.exports.writing import private_folder, replacing
 from ingestion_pipeline.store import Store
 
 BATCH_ROWS = 5_000  # 15 MB of courses with their evidence; a Parquet row group
@@ -107,7 +107,7 @@ def export_published(
     `entities` is the folder of schema files of one's own. Nothing published is no
     file, and no error: a source that was named and has none is one.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    private_folder(folder)
     with store.read() as connection:
         found = _published(connection, source_ids)
     exported: list[Exported] = []

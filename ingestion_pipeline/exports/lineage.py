@@ -18,6 +18,8 @@ from ingestion_pipeline.store import tables
 
 BEFORE = "written before lineage was kept; its next change will tell"
 CLEARED = "cleared away by retention"
+MISSING = "its body is not in the content store any more"
+DAMAGED = "its body in the content store is damaged: the next fetch of the page stores it again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,21 +137,26 @@ def _snapshot(content: ContentStore, traced: Traced, row: RowMapping | None) -> 
     if row is None:
         said = CLEARED if traced.snapshot_ids else BEFORE
         return Hop(name="snapshot", is_known=False, said=said)
-    is_there = content.has(row["body_hash"]) if row["body_hash"] else False
     facts = {"id": row["id"], "url": row["url"], "content_hash": row["content_hash"]}
     facts |= {"bytes": row["size_bytes"], "type": row["content_type"]}
-    said = f"snapshot {row['id']}" if is_there else "its body is not in the content store any more"
-    return Hop(name="snapshot", is_known=is_there, said=said, facts=facts)
+    return _stored_hop("snapshot", content, row, facts)
 
 
 def detail_hop(content: ContentStore, row: RowMapping | None) -> Hop:
     """The record's own page, which was read besides the list."""
     if row is None:
         return Hop(name="detail page", is_known=False, said=CLEARED)
-    is_there = content.has(row["body_hash"]) if row["body_hash"] else False
     facts = {"id": row["id"], "url": row["url"], "at": row["fetched_at"], "run": row["run_id"]}
-    said = f"snapshot {row['id']}" if is_there else "its body is not in the content store any more"
-    return Hop(name="detail page", is_known=is_there, said=said, facts=facts)
+    return _stored_hop("detail page", content, row, facts)
+
+
+def _stored_hop(name: str, content: ContentStore, row: RowMapping, facts: Mapping[str, Any]) -> Hop:
+    """Return the hop of a snapshot; it says whether its body is stored, and whole."""
+    body_hash = row["body_hash"]
+    if body_hash and content.find(body_hash) is not None:
+        return Hop(name=name, is_known=True, said=f"snapshot {row['id']}", facts=facts)
+    is_damaged = bool(body_hash) and content.has(body_hash)
+    return Hop(name=name, is_known=False, said=DAMAGED if is_damaged else MISSING, facts=facts)
 
 
 def _fetch(row: RowMapping | None) -> Hop:

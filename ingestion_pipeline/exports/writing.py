@@ -22,6 +22,7 @@ def replacing(target: Path) -> Generator[Path]:
     """
     _remove_abandoned(target)
     part = target.with_name(f".{target.name}.{uuid4().hex}.part")
+    part.touch(mode=0o600, exist_ok=False)  # as the database: for its owner alone
     try:
         yield part
         sync_each([str(part)])
@@ -29,6 +30,14 @@ def replacing(target: Path) -> Generator[Path]:
         sync_each([str(target.parent)])
     finally:
         part.unlink(missing_ok=True)
+
+
+def private_folder(folder: Path) -> Path:
+    """Return the folder, created for its owner alone, with all above it, where it was not there."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
+    return folder
 
 
 def _remove_abandoned(target: Path) -> None:

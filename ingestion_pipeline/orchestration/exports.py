@@ -12,6 +12,7 @@ from ingestion_pipeline.exports.exporting import Exported, export_published
 from ingestion_pipeline.exports.formats import Format
 from ingestion_pipeline.exports.names import ITEMS, Wanted
 from ingestion_pipeline.exports.tables import TABLES
+from ingestion_pipeline.exports.writing import private_folder
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
@@ -61,8 +62,8 @@ def write_datasets(
 
 def _written(shop: Workshop, config: Export, form: Format) -> Iterator[Exported]:
     """Table after table, then the datasets; a table without rows gives no file."""
-    folder, entities = shop.settings.home / "exports", entity_folder(shop.settings)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = private_folder(shop.settings.home / "exports")
+    entities = entity_folder(shop.settings)
     everything = [*TABLES, ITEMS] if not config.sources else [ITEMS]
     for name in config.names or everything:
         if name == ITEMS and not config.since_last:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import heapq
 import os
 import re
 import time
@@ -123,6 +124,30 @@ class ContentStore:
                 return
         if name not in found:
             raise _moved_aside(Path(path))
+
+    def find(self, content_hash: str) -> bytes | None:
+        """Return the body, None where it is missing or damaged; nothing is moved aside."""
+        try:
+            stored = _read(self._path(content_hash))
+        except OSError:
+            return None
+        bodies = bodies_in(stored, [content_hash])
+        return next((body for body in bodies if _named(body)[0] == content_hash), None)
+
+    def damaged(self, *, at_most: int) -> tuple[list[str], int]:
+        """Return the damaged objects among the newest `at_most`, and how many those were.
+
+        Those that were read before, and moved aside, count as well.
+        """
+        newest: list[tuple[float, str]] = []
+        for path in self._root.glob("[0-9a-f][0-9a-f]/*"):
+            with suppress(FileNotFoundError):  # a sweep was quicker
+                newest.append((path.lstat().st_mtime, path.parent.name + path.name))
+        names = [name for _, name in heapq.nlargest(at_most, newest)]
+        return [name for name in names if not self._is_whole(name)], len(names)
+
+    def _is_whole(self, name: str) -> bool:
+        return _NAME.fullmatch(name) is not None and self.find(name) is not None
 
     def has(self, content_hash: str) -> bool:
         """Whether there is such an object, damaged or not: nothing is read."""

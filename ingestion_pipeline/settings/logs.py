@@ -16,6 +16,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any
 
+from ingestion_pipeline.terminal import harmless_json
+
 OURS = "ingestion_pipeline"
 FRAMES = 8
 _around: ContextVar[Mapping[str, str]] = ContextVar("around", default=MappingProxyType({}))
@@ -55,7 +57,7 @@ class JsonLines(logging.Formatter):
                 f"{frame.filename}:{frame.lineno} {frame.name}"
                 for frame in traceback.extract_tb(record.exc_info[2])[-FRAMES:]
             ]
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return harmless_json(json.dumps(line, ensure_ascii=False, default=str))
 
 
 class _Own(logging.StreamHandler[Any]):

@@ -7,9 +7,10 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import datetime
 from typing import Any, TypeVar
+from uuid import uuid4
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
@@ -31,6 +32,10 @@ IDLE_SECONDS = 1.0  # a connection that has rested longer may have been closed m
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
+
+
+class TruncatedDatabase(ValueError):
+    """The database file is there and holds nothing; the message says what to do."""
 
 
 class Store:
@@ -98,6 +103,8 @@ def open_store(url: str, *, clock: Clock | None = None, migrate: bool = False) -
 def found_schema(url: str) -> str | None:
     """The schema that the database is at, None for an empty one; nothing is created or changed."""
     engine = create_engine(url, hide_parameters=True, poolclass=NullPool)
+    if engine.dialect.name == "sqlite":
+        _refuse_truncated(engine.url.database or "")
     with engine.connect() as connection:
         return schema.current(connection)
 
@@ -195,8 +202,45 @@ def _prepare_file(database: str | None) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)  # noqa: PTH103
     # Only a file that is not there yet: to close a second handle of a database that this process
     # has open would drop its locks (POSIX), and another process would tidy its log away.
-    with suppress(FileExistsError):
-        os.close(os.open(database, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    if not os.path.exists(database):  # noqa: PTH110
+        _create_file(database)
+    _refuse_truncated(database)
+
+
+def _create_file(database: str) -> None:
+    """Create an empty database of one page, unless another process is quicker.
+
+    It gets its name when it is whole: a file without a byte is never one that is being created.
+    """
+    temporary = f"{database}.{uuid4().hex}.new"
+    _write_empty_database(temporary)
+    try:
+        os.link(temporary, database)  # a rename would replace what another process has made
+    except FileExistsError:
+        pass
+    except OSError:  # a file system that gives a file but one name
+        with suppress(FileExistsError):
+            _write_empty_database(database)
+    finally:
+        os.unlink(temporary)  # noqa: PTH108
+
+
+def _write_empty_database(path: str) -> None:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("PRAGMA user_version = 1")  # else there would be no page to write
+        content = connection.serialize()
+    handle = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+
+
+def _refuse_truncated(database: str) -> None:
+    if os.path.exists(database) and os.path.getsize(database) == 0:  # noqa: PTH110, PTH202
+        raise TruncatedDatabase(
+            f"{database} is there and has 0 bytes, which no database of ours has: it was emptied,"
+            " or something else created it. Restore it from a backup; to begin anew, remove it"
+            " together with the files beside it that end in -wal and -shm"
+        )
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _: Any) -> None:  # noqa: ANN401

@@ -10,6 +10,7 @@ from sqlalchemy import insert, text, update
 
 from ingestion_pipeline.cli import doctor_checks as checks
 from ingestion_pipeline.cli.demo_declared import demo_files
+from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import found_schema
@@ -57,13 +58,39 @@ def test_a_database_that_is_not_there_yet_is_not_made(ingest: Ingest, tmp_path: 
     assert not (tmp_path / "new").exists()
 
 
-def test_an_empty_file_stays_empty(ingest: Ingest, tmp_path: Path) -> None:
+def test_an_emptied_database_file_fails_and_stays_as_it_is(ingest: Ingest, tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
 
     exit_code, found = examined(ingest, INGESTION_DATABASE_URL=f"sqlite:///{tmp_path / 'empty'}")
 
-    assert (exit_code, found["database"]["state"]) == (0, "warning")
+    assert (exit_code, found["database"]["state"]) == (1, "failed")
+    assert "backup" in found["database"]["found"]
     assert (tmp_path / "empty").read_bytes() == b""
+
+
+@pytest.mark.parametrize("size", [0, 7, -5])
+def test_damaged_objects_of_the_content_store_are_counted_and_left_where_they_are(
+    ingest: Ingest, home: Path, size: int
+) -> None:
+    content = ContentStore(home / "content")
+    names = [content.put(f"page {number} ".encode() * 50) for number in range(3)]
+    path = home / "content" / names[0][:2] / names[0][2:]
+    path.write_bytes(path.read_bytes()[:size])
+
+    _, found = examined(ingest)
+
+    assert found["content store"]["state"] == "warning"
+    assert found["content store"]["found"].startswith("1 of 3 objects are damaged")
+    assert names[0] in found["content store"]["found"]
+    assert content.has(names[0])
+
+
+def test_a_whole_content_store_is_in_order(ingest: Ingest, home: Path) -> None:
+    ContentStore(home / "content").put_together([[b"a page", b"its text"]])
+
+    _, found = examined(ingest)
+
+    assert found["content store"]["state"] == "ok"
 
 
 @pytest.mark.postgres

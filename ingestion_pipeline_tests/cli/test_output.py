@@ -9,9 +9,11 @@ import pytest
 
 from ingestion_pipeline.cli.output import (
     Column,
+    Refused,
     cell,
     distance,
     harmless,
+    say,
     say_facts,
     say_json,
     say_table,
@@ -73,6 +75,33 @@ def test_a_cell_is_for_people(value: object, expected: str) -> None:
 
 def test_control_characters_do_not_reach_the_terminal() -> None:
     assert harmless("a\x1b]0;x\x07\x9bb\nc\td") == "a�]0;x��b\nc\td"
+
+
+BIDI = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
+HIDDEN = "\u00ad\u200b\u2028\u2029\u2060\ufeff\ufffb\U000e0041"
+
+
+@pytest.mark.parametrize("character", BIDI + HIDDEN + "\x1b\x7f\x9b")
+def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
+    character: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = f"invoice{character}fdp.exe"
+
+    say(text)
+    say_table([Column("title")], [[text]])
+    say_facts({"title": text})
+    say_json({"title": text})
+    Refused(text).show()
+
+    printed = capsys.readouterr()
+    assert character not in printed.out + printed.err
+    assert printed.out.count("\N{REPLACEMENT CHARACTER}") == 3
+    assert json.loads(printed.out[printed.out.index("{") :]) == {"title": text}
+
+
+@pytest.mark.parametrize("text", ["👩\u200d🔬 Chemist", "\u0645\u06cc\u200c\u062e", "❤\ufe0f"])
+def test_what_scripts_and_emoji_are_written_with_is_shown(text: str) -> None:
+    assert harmless(text) == text
 
 
 def test_a_shortened_text_is_one_line() -> None:

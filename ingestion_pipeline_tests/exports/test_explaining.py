@@ -13,7 +13,7 @@ from sqlalchemy import delete, insert, update
 
 import ingestion_pipeline
 from ingestion_pipeline.exports.explaining import BadRow, UnknownRow, explain_row
-from ingestion_pipeline.exports.lineage import BEFORE, CLEARED, Lineage
+from ingestion_pipeline.exports.lineage import BEFORE, CLEARED, DAMAGED, Lineage
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -179,7 +179,20 @@ def test_a_snapshot_that_was_cleared_away_is_called_that(polled: Workshop) -> No
     chain = the_chain(polled, f"chapters:{first.id}")
 
     assert hops(chain)["snapshot"].said == CLEARED
-    assert {one.why for one in chain.fields} == {"the stored body does not state it"}
+    assert {one.why for one in chain.fields} == {"no stored body of it can be read"}
+
+
+def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: Workshop) -> None:
+    for path in (polled.settings.home / "content").glob("??/*"):
+        path.write_bytes(path.read_bytes()[:-7])
+
+    for table in (chapters, job_listings):
+        (first, *_) = rows(polled.store, table)
+        chain = the_chain(polled, f"{table.name}:{first.id}")
+
+        assert (hops(chain)["snapshot"].is_known, hops(chain)["snapshot"].said) == (False, DAMAGED)
+        assert hops(chain)["run"].is_known
+        assert {field.why for field in chain.fields} == {"no stored body of it can be read"}
 
 
 @pytest.mark.parametrize("name", ["", "chapters", "chapters:x", "series:solo", "x" * 10_000])

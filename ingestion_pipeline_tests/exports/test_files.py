@@ -178,6 +178,20 @@ def test_a_bad_place_is_named(store: Store, tmp_path: Path) -> None:
         export(store, COURSES, Format.CSV, tmp_path / "none" / "x.csv")
 
 
+@pytest.mark.parametrize("form", Format)
+def test_exports_are_for_their_owner_alone(store: Store, tmp_path: Path, form: Format) -> None:
+    a_dataset(store, [a_course()])
+    folder = tmp_path / "exports" / "daily"
+    before = os.umask(0o022)
+    try:
+        (exported,) = export_published(store, folder, form)
+    finally:
+        os.umask(before)
+
+    assert exported.path.stat().st_mode & 0o777 == 0o600
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700, 0o700]
+
+
 def test_two_wishes_never_share_a_file() -> None:
     wishes = [
         Wanted(name="course"),
