@@ -146,9 +146,7 @@ def _facts(report: WebsiteReport, now: datetime) -> dict[str, object]:
         facts |= _info(last.info or (report.complete.info if report.complete else {}))
     facts["next"] = distance(report.next_check_at, now)
     unknown = f", {report.unpriced} of them at no known price" if report.unpriced else ""
-    facts["cost"] = (
-        f"{report.cost_usd:.4f} USD for {report.calls} calls that were charged{unknown}"
-    )
+    facts["cost"] = f"{report.cost_usd:.4f} USD for {report.calls} calls that were charged{unknown}"
     return facts
 
 

@@ -24,7 +24,7 @@ from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import LostClaim
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import WALL_CODES
+from ingestion_pipeline.work.errors import FORBIDDEN, WALL_CODES
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
@@ -114,7 +114,10 @@ def _not_done(
             return released(one.task, one.error, not_before=not_before), Written(word="given_back")
         case GiveUp():
             _give_up(connection, one, now=now, settings=settings, random=random)
-            return failed(one.task, one.error), Written(word="failed")
+            move = failed(one.task, one.error)
+            if one.error.code == FORBIDDEN:
+                return replace(move, status=TaskStatus.SKIPPED), Written(word="forbidden")
+            return move, Written(word="failed")
 
 
 def _wait(connection: Connection, one: NotDone, *, now: datetime) -> None:
@@ -126,7 +129,9 @@ def _wait(connection: Connection, one: NotDone, *, now: datetime) -> None:
 def _give_up(
     connection: Connection, one: NotDone, *, now: datetime, settings: Settings, random: Random
 ) -> None:
-    bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
+    is_forbidden = one.error.code == FORBIDDEN  # by robots.txt: no dead letter, no strike
+    if not is_forbidden:
+        bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
     if one.task.kind != COMPANY:
         said = {"note": f"its discovery failed ({one.error.code}): {one.error.text[:300]}"}
         company_id = one.task.payload.get("company_id")
@@ -142,6 +147,7 @@ def _give_up(
         source_id=source_id,
         outcome=f"{one.error.code}: {one.error.text}",
         error_class=one.error.error_class.value,
+        is_strike=not is_forbidden,
         wall=f"behind a {one.error.code.replace('_', ' ')}: {one.error.text}" if is_wall else None,
     )
     crawls.fail(connection, walk, now=now, settings=settings, random=random)

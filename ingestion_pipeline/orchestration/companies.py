@@ -23,7 +23,7 @@ from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources import Kind, crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
 
@@ -90,7 +90,10 @@ def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) ->
     known = admit(context, shop, keys, only=Kind.COMPANY)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
+        polls = crawls.claim_polls(connection, keys, now=now, settings=shop.settings)
         said = begin(connection, list(known.values()), now=now, is_asked=True)
+        begun = [(polls[key], known[key], said[key]) for key in sorted(polls)]
+        crawls.begin(connection, begun, now=now, settings=shop.settings, random=shop.random)
     for key, word in said.items():
         context.log.info("%s: %s", key, word)
 

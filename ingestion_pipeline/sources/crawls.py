@@ -6,11 +6,12 @@ one strike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any
+from uuid import uuid4
 
 from sqlalchemy import Connection, case, func, null, update
 
@@ -73,6 +74,25 @@ def begin(
         )
         moves.append(rearmed(task, not_before=next_check_at, priority=standing.priority))
     claims.apply(connection, moves, now=now)
+
+
+def claim_polls(
+    connection: Connection, source_ids: Collection[str], *, now: datetime, settings: Settings
+) -> dict[str, Task]:
+    """Claim the polls of these sources, due or not, for whoever begins by hand what they begin.
+
+    Handed to `begin` in the same transaction, so that the next poll is an interval away. A poll
+    that is running, or of a disabled source, is left out.
+    """
+    polls = claims.claim(
+        connection,
+        claims.Wanted(kind=POLL, source_ids=source_ids),
+        owner=str(uuid4()),
+        now=now,
+        lease=timedelta(seconds=settings.work.lease_seconds),
+        limit=max(len(source_ids), 1),
+    )
+    return {task.source_id: task for task in polls if task.source_id is not None}
 
 
 def complete(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 from ingestion_pipeline.reading.models import (
@@ -84,19 +83,17 @@ async def prompts_for(
 
 def chosen(business: Business, said: Sequence[str], *, count: int) -> tuple[AskedPrompt, ...]:
     """`count` prompts: of the model's what is fit, templates for the rest, the direct one last."""
-    kept = _Different()
-    names = business.names
-    found: list[AskedPrompt] = []
-    offered = [(text, PromptedBy.MODEL) for text in said]
-    offered += [(text, PromptedBy.TEMPLATES) for text in templated(business)]
-    for text, by in offered:
-        prompt = " ".join(text.split())
-        is_room = len(found) < count - 1
-        if is_room and is_fit(prompt, names) and kept.take(prompt):
-            found.append(AskedPrompt(text=prompt, is_direct=False, by=by))
+    offered = dict.fromkeys(map(_tidy, said), PromptedBy.MODEL)
+    for text in map(_tidy, templated(business)):
+        offered.setdefault(text, PromptedBy.TEMPLATES)
+    fit = [text for text in offered if is_fit(text, business.names)]
+    asked = [
+        AskedPrompt(text=text, is_direct=False, by=offered[text])
+        for text in unique_prompts(fit)[: max(count - 1, 0)]
+    ]
     _, templates = templates_for(business.language)
     direct = templates.direct.format(name=business.name)
-    return (*found, AskedPrompt(text=direct, is_direct=True, by=PromptedBy.TEMPLATES))
+    return (*asked, AskedPrompt(text=direct, is_direct=True, by=PromptedBy.TEMPLATES))
 
 
 def templated(business: Business) -> Iterator[str]:
@@ -134,36 +131,29 @@ def is_fit(prompt: str, names: Names) -> bool:
 
 
 def unique_prompts(prompts: Iterable[str]) -> list[str]:
-    """Each prompt once: the same words in another dress, or nearly the same, are the same."""
-    kept = _Different()
-    tidy = (" ".join(one.split()) for one in prompts)
-    return [one for one in tidy if one and kept.take(one)]
+    """Each generated prompt once: the same words in another dress, or nearly the same, are one."""
+    from rapidfuzz import fuzz
 
-
-@dataclass(slots=True)
-class _Different:
-    """Prompts that are told apart."""
-
-    _known: list[str]
-
-    def __init__(self) -> None:
-        self._known = []
-
-    def take(self, prompt: str) -> bool:
-        """Whether it is a new one; then it is known from now on."""
-        from rapidfuzz import fuzz
-
+    unique: dict[str, str] = {}
+    for prompt in map(_tidy, prompts):
         form = _SIGNS.sub(" ", folded_name(prompt)).strip()
-        if not form or any(fuzz.ratio(form, one) >= SAME for one in self._known):
-            return False
-        self._known.append(form)
-        return True
+        if form and all(fuzz.ratio(form, other) < SAME for other in unique):
+            unique[form] = prompt
+    return list(unique.values())
 
 
 def _own(own: Sequence[str], names: Names) -> Iterator[AskedPrompt]:
-    for text in unique_prompts(own):
+    """Every prompt of the operator; "men" and "women", 5 and 50 are different questions."""
+    different: dict[str, str] = {}
+    for text in map(_tidy, own):
+        different.setdefault(text.casefold().rstrip(" .?!"), text)
+    for text in different.values():
         is_direct = bool(find_mentions(text, names))
         yield AskedPrompt(text=text, is_direct=is_direct, by=PromptedBy.OPERATOR)
+
+
+def _tidy(text: str) -> str:
+    return " ".join(text.split())
 
 
 async def _asked(

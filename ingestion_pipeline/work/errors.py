@@ -21,6 +21,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 
 # What stands between us and a page and is never evaded: a source behind one is disabled at once.
 BOT_WALL = "bot_wall"
+FORBIDDEN = "blocked_by_robots"  # nobody's fault, and no retry helps
 WALL_CODES = frozenset({BOT_WALL, "login_wall"})
 
 _PACKAGE = Path(__file__).parent.parent

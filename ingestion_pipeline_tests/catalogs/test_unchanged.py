@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.crawling import ask_for, crawl_until_done
 from ingestion_pipeline.pages import Fetched
 from ingestion_pipeline.pages.crawled import CrawlCounts
 from ingestion_pipeline.pages.rendering import Rendered, Rendering
@@ -21,7 +21,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, snapshots
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, conclude, crawl_all
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
-from ingestion_pipeline_tests.pollers import a_fetcher, given_sources, rows
+from ingestion_pipeline_tests.pollers import a_fetcher, fetch, given_sources, rows, source_row
 
 CLICKS = {
     "page_type": "DETAIL_LINKS",
@@ -96,6 +96,19 @@ def test_a_list_that_leads_elsewhere_under_the_same_words_is_followed_now_and_la
 
         assert sorted(web.paths) == ["/", "/c/1", "/c/7"]
     assert len([row for row in rows(store, snapshots) if row.url == "http://a.test/"]) == 1
+
+
+def test_an_extraction_on_demand_counts_as_the_poll(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    web.routes |= {"/": a_list("/c/1"), "/c/1": a_page(text="1")}
+    given_sources(store, a_catalog())
+    ask_for(shop, [SHOP])
+    crawl_all(shop, web.port)
+    fetch(shop, web)
+
+    assert len(rows(store, extractions)) == 1
+    assert source_row(store, SHOP).next_check_at > store.now()
 
 
 def test_what_only_clicks_found_is_followed_again_where_the_page_is_unchanged(

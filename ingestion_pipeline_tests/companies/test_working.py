@@ -246,6 +246,20 @@ def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(shop: Workshop, we
     assert failed == {"http://acme.test/team/careers": "blocked_by_robots"}
 
 
+def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
+    given_acme(shop, web)
+
+    assert work(shop, web.port) == {"forbidden": 1}
+
+    source = source_row(shop.store, ACME)
+    assert (source.failure_count, source.strike_count) == (0, 0)
+    assert "robots.txt" in source.last_outcome
+    assert rows(shop.store, dead_letters) == []
+
+
 def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(
     shop: Workshop, web: FakeWeb
 ) -> None:

@@ -82,6 +82,7 @@ def test_one_company_is_analysed_by_hand(
 
     assert set(told(first, "companies")) == set(told(second, "companies")) == {ACME}
     assert [row["id"] for row in house.rows("companies")] == ["acme"]
+    assert house.source(ACME).last_checked_at is not None  # they count as polls
 
 
 def test_a_company_that_cannot_be_reached_fails_the_run_of_one(

@@ -83,6 +83,23 @@ def test_own_prompts_are_asked_as_they_are_each_once() -> None:
     assert {one.by for one in found.prompts} == {PromptedBy.OPERATOR}
 
 
+def test_own_prompts_that_are_nearly_the_same_are_all_asked() -> None:
+    own = [
+        "Which shop sells good running shoes for men?",
+        "Which shop sells good running shoes for women?",
+        "Who is the best accountant in Berlin?",
+        "Who is the best accountant in Bern?",
+        "Which software suits a company of 5 people?",
+        "Which software suits a company of 50 people?",
+        "Who teaches C?",
+        "Who teaches C++?",
+        "Wer verkauft Boden?",
+        "Wer verkauft Böden?",
+    ]
+
+    assert [prompt.text for prompt in prompted(own=own).prompts] == own
+
+
 def test_of_a_models_prompts_only_what_is_fit_is_taken() -> None:
     said = [
         "Which accounting software suits a bakery?",

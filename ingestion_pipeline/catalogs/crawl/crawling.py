@@ -24,7 +24,7 @@ from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.sources import Kind, Source, SourceStatus
+from ingestion_pipeline.sources import Kind, Source, SourceStatus, crawls
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import FRONTIER, sources, tasks
@@ -120,7 +120,7 @@ class NoCatalog(ValueError):
 
 
 def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
-    """Each source is crawled now, due or not; its extraction, in a word for people.
+    """Each source is crawled now, due or not, which counts as its poll; in a word for people.
 
     Pages that wait for a retry or a pause are due as well; what their host asked for still holds.
     """
@@ -130,8 +130,11 @@ def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
         for missing in set(source_ids) - known.keys():
             raise UnknownSource(missing)
         _refuse_others(known.values())
+        polls = crawls.claim_polls(connection, source_ids, now=now, settings=shop.settings)
         said = start_extractions(connection, list(known.values()), now=now)
         _make_due(connection, source_ids, now=now)
+        begun = [(polls[key], known[key], said[key]) for key in sorted(polls)]
+        crawls.begin(connection, begun, now=now, settings=shop.settings, random=shop.random)
     return said
 
 

@@ -34,6 +34,7 @@ from ingestion_pipeline.reading.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
 from ingestion_pipeline.work.errors import (
+    FORBIDDEN,
     WALL_CODES,
     Permanent,
     Resource,
@@ -44,7 +45,6 @@ from ingestion_pipeline.work.progress import set_progress
 from ingestion_pipeline.work.task import Task
 
 FETCHED = "fetched"  # the stage of a task while its pages come in
-FORBIDDEN = "blocked_by_robots"
 MAX_SITEMAP_PAGES = 200
 
 

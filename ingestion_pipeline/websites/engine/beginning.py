@@ -10,7 +10,7 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, Source
+from ingestion_pipeline.sources import Kind, Source, crawls
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import ACTIVE, FRONTIER, UNFINISHED, tasks, website_analyses
@@ -147,7 +147,7 @@ def _enqueue_first(
 
 
 def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
-    """Each source is analysed now, due or not; in a word for people.
+    """Each source is analysed now, due or not, which counts as its poll; in a word for people.
 
     Raises:
         Resource: there is no room; nothing was begun.
@@ -158,6 +158,7 @@ def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
         for missing in set(source_ids) - known.keys():
             raise UnknownSource(missing)
         _refuse_others(known.values())
+        polls = crawls.claim_polls(connection, source_ids, now=now, settings=shop.settings)
         said = begin(connection, list(known.values()), now=now, settings=shop.settings)
         make_due(connection, source_ids, now=now)
         words: dict[str, str] = {}
@@ -165,6 +166,8 @@ def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
             if isinstance(word, Resource):
                 raise word
             words[source_id] = word
+        begun = [(polls[key], known[key], words[key]) for key in sorted(polls)]
+        crawls.begin(connection, begun, now=now, settings=shop.settings, random=shop.random)
     return words
 
 

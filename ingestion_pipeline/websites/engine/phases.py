@@ -46,9 +46,7 @@ from ingestion_pipeline.websites.states import (
 )
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import LostClaim
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient
-
-FORBIDDEN = "blocked_by_robots"
+from ingestion_pipeline.work.errors import FORBIDDEN, Permanent, Resource, Transient
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

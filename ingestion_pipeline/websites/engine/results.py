@@ -50,7 +50,7 @@ from ingestion_pipeline.websites.states import (
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import LostClaim
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import WALL_CODES, WorkError, storable
+from ingestion_pipeline.work.errors import FORBIDDEN, WALL_CODES, WorkError, storable
 from ingestion_pipeline.work.queue import Spawning, continue_all
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import (
@@ -271,7 +271,7 @@ def _not_done(
             written = Written(word="given_back", again_at=not_before)
         case GiveUp():
             _give_up(connection, one, now=now, settings=settings, random=random)
-            move, written = failed(one.task, one.error), Written(word="failed")
+            move, written = _given_up(one)
     claims.apply(connection, [replace(move, stage=None)], now=now)  # its worker has not died
     return written
 
@@ -287,19 +287,31 @@ def _wait(connection: Connection, one: PhaseNotDone, message: str, *, now: datet
 def _give_up(
     connection: Connection, one: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
 ) -> None:
-    """The analysis has failed, with the reason; its source bears a strike if its site is why."""
+    """The analysis has failed, with the reason; its source bears a strike if its site is why.
+
+    What robots.txt forbids is no failure of anybody: no dead letter, no strike.
+    """
     item, error = one.item, one.error
     why = f"{item.phase.queue}: {error.text}"
     _fail(connection, item.analysis_id, why, now=now, phase=item.phase)
-    bury(connection, [Burial(task=one.task, error=error, stack=one.stack)], now=now)
+    is_forbidden = error.code == FORBIDDEN
+    if not is_forbidden:
+        bury(connection, [Burial(task=one.task, error=error, stack=one.stack)], now=now)
     walk = FailedWalk(
         source_id=item.source.id,
         outcome=f"{item.phase.queue} failed ({error.code}): {error.text}",
         error_class=error.error_class.value,
-        is_strike=item.task.kind == WEBSITE_INFO,
+        is_strike=item.task.kind == WEBSITE_INFO and not is_forbidden,
         wall=_wall(error),
     )
     crawls.fail(connection, walk, now=now, settings=settings, random=random)
+
+
+def _given_up(one: PhaseNotDone) -> tuple[Move, Written]:
+    move = failed(one.task, one.error)
+    if one.error.code == FORBIDDEN:
+        return replace(move, status=TaskStatus.SKIPPED), Written(word="forbidden")
+    return move, Written(word="failed")
 
 
 def _wall(error: WorkError) -> str | None:

@@ -12,11 +12,11 @@ from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, Scrip
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.store.tables import dead_letters, website_answers
+from ingestion_pipeline.store.tables import dead_letters, website_analyses, website_answers
 from ingestion_pipeline.systems import replay
 from ingestion_pipeline.websites.engine.working import website_slice
 from ingestion_pipeline.work.worker import Worker
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
     a_fetcher,
@@ -58,6 +58,29 @@ def test_the_third_failure_is_terminal_at_once_and_says_why(shop: Workshop, web:
     assert (letter.task_kind, letter.attempts) == ("website_info", 3)
     source = source_row(shop.store, "website:acme")
     assert (source.failure_count, "500" in source.last_outcome) == (1, True)
+
+
+def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
+    given_sources(shop.store, a_website())
+    for _ in range(6):  # one strike more would open the breaker
+        poll(shop, web)
+        assert work(shop, web.port) == {"forbidden": 1}
+        clock.advance(days=40)
+
+    assert web.requests == rows(shop.store, dead_letters) == []
+    source = source_row(shop.store, "website:acme")
+    assert (source.failure_count, source.strike_count, source.status) == (0, 0, "active")
+    assert "robots.txt" in source.last_outcome
+    found = rows(shop.store, website_analyses)[-1]
+    assert (found.status, "robots.txt" in found.failure) == ("failed", True)
+
+    web.routes["/robots.txt"] = 404
+    poll(shop, web)
+    work(shop, web.port)
+    assert rows(shop.store, website_analyses)[-1].status == "completed"
 
 
 def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(

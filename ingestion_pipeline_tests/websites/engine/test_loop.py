@@ -154,6 +154,29 @@ def test_one_website_is_analysed_on_demand_and_the_others_wait(
     assert found == {"website:acme": "completed", "website:other": "not-started"}
 
 
+def test_an_analysis_on_demand_counts_as_the_poll(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+) -> None:
+    given_sources(shop.store, a_website(tier=Tier.HOT))
+    ask_for(shop, ["website:acme"])
+    work(shop, web.port, ["website:acme"])
+    begin_first(shop)
+    poll(shop, web)
+    work(shop, web.port)
+
+    assert statuses(shop.store) == {"completed": 1}
+    assert len(provider.asked) == 2
+    source = source_row(shop.store, "website:acme")
+    assert source.last_checked_at is not None
+
+    clock.advance(hours=20)  # the next poll of a day is near: a second analysis counts as it
+    ask_for(shop, ["website:acme"])
+    work(shop, web.port)
+    clock.advance(hours=12)
+    poll(shop, web)
+    assert statuses(shop.store) == {"completed": 2}
+
+
 def test_only_a_website_is_analysed(shop: Workshop) -> None:
     given_sources(shop.store, a_definition())
     with pytest.raises(NoWebsite, match="only websites are analysed"):
