@@ -48,6 +48,11 @@ class DatasetStatus(StrEnum):
     INCOMPLETE = "incomplete"
 
 
+# Why a page that the shown dataset has records of is in ERROR although it was read: it states none.
+RECORDS_MISSING = "records_missing"  # and looks unlike its siblings
+RECORDS_MISSING_ONCE = "records_missing_once"  # and looks like them: the next crawl decides
+MISSING_CODES = (RECORDS_MISSING, RECORDS_MISSING_ONCE)
+
 EXTRACT_PAGE = "extract_page"  # the task that reads a downloaded page
 
 OPEN_PAGES = [one.value for one in PageStatus if one.is_open]

@@ -79,6 +79,11 @@ def _quarantined_datasets(shop: Workshop) -> list[Finding]:
         return held_back.quarantined(connection)
 
 
+def _missing_records(shop: Workshop) -> list[Finding]:
+    with shop.store.read() as connection:
+        return held_back.missing(connection)
+
+
 def _unfinished(shop: Workshop) -> list[Finding]:
     with shop.store.read() as connection:
         return listing.unfinished(connection)
@@ -188,6 +193,10 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
     dg.AssetCheckKey(DATASETS, "not_quarantined"): (
         _quarantined_datasets,
         "No catalogue's newest dataset is held back: empty, far smaller, or with a lost field.",
+    ),
+    dg.AssetCheckKey(DATASETS, "no_records_missing"): (
+        _missing_records,
+        "No catalogue's last extraction kept records of pages that stated them and now state none.",
     ),
     dg.AssetCheckKey(DATASETS, "extractions_complete"): (
         _unfinished,

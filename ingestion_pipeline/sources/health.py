@@ -62,8 +62,9 @@ THEIR_PAUSES = frozenset({"rate_limited", "robots_unavailable"})
 class Facts:
     """What is known of a source; `held_by` is the code of what holds its poll back, if anything.
 
-    `held_back` says which dataset of it is not believed, and why; `shown_at` is when one was last
-    published, by its extraction or by an operator.
+    `held_back` says which dataset of it is not believed, and why; `missing` that its last crawl
+    went without pages that stated records; `shown_at` is when a dataset was last published, by its
+    extraction or by an operator.
     """
 
     id: str
@@ -83,6 +84,7 @@ class Facts:
     lease_until: datetime | None
     held_by: str | None
     held_back: str | None = None
+    missing: str | None = None
     shown_at: datetime | None = None
 
 
@@ -179,11 +181,13 @@ def _is_decided(facts: Facts, told: Told) -> bool:
 
 
 def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
-    """Why nothing new is shown of it, though no poll has failed; None if something may be."""
+    """Why not all that is shown of it is new, though no poll has failed; None if it may be."""
     if facts.last_outcome is not None and facts.last_outcome.startswith(QUARANTINED):
         return facts.last_outcome
     if facts.held_back is not None:
         return f"{QUARANTINED}: {facts.held_back}; the last good data stays"
+    if facts.missing is not None:
+        return facts.missing
     if _is_starved(facts, age, now):
         return f"held back by its server ({facts.held_by}) for too long"
     return None

@@ -13,6 +13,8 @@ from ingestion_pipeline.catalogs.operating.held_back import (
     held_back,
     held_reason,
     last_shown_at,
+    missing_reason,
+    with_missing_pages,
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import (
@@ -65,6 +67,7 @@ def notable(connection: Connection, settings: Settings, *, now: datetime) -> lis
         sources.c.failure_count > 0,
         sources.c.last_outcome.startswith(QUARANTINED),
         sources.c.id.in_(held_back("source_id")),
+        sources.c.id.in_(select(with_missing_pages().subquery("incomplete").c.source_id)),
         sources.c.status != SourceStatus.ACTIVE.value,
         tasks.c.error_class == ErrorClass.RESOURCE.value,
         source_health.c.state != State.WELL.value,
@@ -103,6 +106,7 @@ _OF_A_SOURCE = (
 def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
     poll, told = tasks.c, source_health.c
     held = held_back("source_id", "version", "extraction_id", "findings").subquery("held")
+    incomplete = with_missing_pages().subquery("incomplete")
     shown_at = case((told.state != State.WELL.value, last_shown_at(sources.c.id)))
     return (
         select(
@@ -120,10 +124,13 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
             held.c.extraction_id.label("of"),
             held.c.findings,
             shown_at.label("shown_at"),
+            incomplete.c.extraction_id.label("incomplete"),
+            incomplete.c.missing,
         )
         .outerjoin(tasks, and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL))
         .outerjoin(source_health, source_health.c.source_id == sources.c.id)
         .outerjoin(held, held.c.source_id == sources.c.id)
+        .outerjoin(incomplete, incomplete.c.source_id == sources.c.id)
         .where(*those)
     )
 
@@ -147,6 +154,7 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
         lease_until=row.lease_until,
         held_by=row.error_code if row.error_class == ErrorClass.RESOURCE.value else None,
         held_back=None if row.held is None else held_reason(row.held, row.of, row.findings),
+        missing=None if row.missing is None else missing_reason(row.incomplete, row.missing),
         shown_at=row.shown_at,
     )
 

@@ -88,6 +88,7 @@ def test_a_catalogue_in_a_file_is_polled_then_crawled_by_the_job_that_the_sensor
         "contract": True,
         # its dataset was told of as well, and a check that is older than its asset counts for none
         "extractions_complete": True,
+        "no_records_missing": True,
         "not_quarantined": True,
         "values_proved": True,
     }

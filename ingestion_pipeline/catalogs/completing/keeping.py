@@ -4,6 +4,7 @@
 |---|---|
 | is as it was | are the new one's (`carried_from`, written when it was fetched) |
 | failed, to be fetched or to be read | are kept: nobody has seen that they are gone |
+| states none, and stated some | are kept: it has failed (see `readings.missing_records`) |
 | was not found, and a list above it failed | are kept: whoever did not see the list knows nothing |
 | answered 404 or 410, or no list names it | are gone |
 
@@ -33,7 +34,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from ingestion_pipeline.catalogs.states import PageStatus
+from ingestion_pipeline.catalogs.states import MISSING_CODES, PageStatus
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import crawl_steps, data_items, extractions, pages
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
@@ -47,6 +48,10 @@ UNLISTED = {
 # As another extraction's page has it; one that points at itself was merely not read again.
 UNCHANGED = and_(pages.c.status != PageStatus.ERROR.value, pages.c.carried_from != pages.c.id)
 KEPT = and_(pages.c.status == PageStatus.ERROR.value, pages.c.carried_from.is_not(None))
+MISSING = and_(
+    pages.c.status == PageStatus.ERROR.value,
+    pages.c.failure["code"].as_string().in_(MISSING_CODES),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, case, func, select, update
 
-from ingestion_pipeline.catalogs.completing.keeping import KEPT, UNCHANGED
+from ingestion_pipeline.catalogs.completing.keeping import KEPT, MISSING, UNCHANGED
 from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
@@ -32,7 +32,8 @@ class Progress:
     """Of one extraction; a page that is being visited counts as waiting, for it may wait again.
 
     Told apart, a page that is tried in vain for ever would look like a change each time. So many
-    items are `kept` of the time before, since their pages failed.
+    items are `kept` of the time before, since their pages failed; so many pages are `missing`:
+    they stated records, and state none.
     """
 
     steps: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
@@ -40,6 +41,7 @@ class Progress:
     rungs: dict[str, int] = field(default_factory=dict[str, int])
     carried: int = 0
     kept: int = 0
+    missing: int = 0
     costs: Sequence[CostLine] = ()
     saved: int = 0
 
@@ -66,6 +68,7 @@ class Progress:
             "rungs": self.rungs,
             "carried": self.carried,
             "kept": self.kept,
+            "missing": self.missing,
             "cost": _cost(self.costs, self.saved),
         }
 
@@ -114,6 +117,7 @@ def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[in
         one.items += int(row.items or 0)
         one.carried += row.carried
         one.kept += int(row.kept or 0)
+        one.missing += row.missing
         if row.rung is not None:
             one.rungs[row.rung] = one.rungs.get(row.rung, 0) + row.pages
     for id_, lines in costs_of(connection, ids).items():
@@ -136,6 +140,7 @@ def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
             func.sum(pages.c.item_count).label("items"),
             func.count().filter(UNCHANGED).label("carried"),
             func.sum(pages.c.item_count).filter(KEPT).label("kept"),
+            func.count().filter(MISSING).label("missing"),
         )
         .where(pages.c.extraction_id.in_(ids))
         .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.rung)

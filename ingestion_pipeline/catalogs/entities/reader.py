@@ -67,7 +67,7 @@ async def read_page(
     if client is None or not settings.has_model:
         could_tell = kind.name == COURSE or selectors is not None
         if not ruled.records and not could_tell:
-            raise _no_model(kind, settings, now)
+            raise no_model(kind, settings, now)
         note = f"no model configured; rules have the last word: {ruled.reason}"
         return await page_reader.finished(ruled.records, notes=[note])
     return await page_reader.read(Asker(client=client, billing=billing, settings=settings, now=now))
@@ -87,10 +87,11 @@ def _by_rules(
     return reader, None if ruled.reason else reader.finish(ruled.records)
 
 
-def _no_model(kind: EntityType, settings: Settings, now: datetime) -> Resource:
+def no_model(kind: EntityType, settings: Settings, now: datetime) -> Resource:
+    """Return the reason of a page that waits for a model."""
     return Resource(
-        f"no model configured: rules see no {kind.name} on the page, and it may have one all the"
-        " same; set OPENAI_API_KEY or OPENAI_BASE_URL",
+        f"no model configured: rules cannot tell every {kind.name} of the page;"
+        " set OPENAI_API_KEY or OPENAI_BASE_URL",
         until=now + timedelta(seconds=settings.models.unconfigured_wait_seconds),
         code="no_model",
     )

@@ -44,6 +44,9 @@ class Rung(StrEnum):
     STRONG_MODEL = "strong_model"
 
 
+MODEL_RUNGS = frozenset({Rung.CHEAP_MODEL.value, Rung.STRONG_MODEL.value})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
     """What a rule found of an entity, unchecked; `quotes` prove the fields that are derived."""

@@ -22,6 +22,7 @@ from ingestion_pipeline.catalogs.operating.requeueing import Requeued, requeue
 from ingestion_pipeline.catalogs.readings.work import CONTENT_MISSING
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    MISSING_CODES,
     DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
@@ -232,9 +233,10 @@ def _lost_items(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
 def _reset(connection: Connection, row: Row[Any], chosen: Any) -> int:  # noqa: ANN401
     """The chosen pages wait: to be read if that was what failed, else to be visited.
 
-    What is no longer stored is visited again; of a rerun nothing ever is.
+    What is no longer stored, or states no record any more, is visited again; of a rerun nothing is.
     """
-    is_gone = func.coalesce(pages.c.failure["code"].as_string(), "") == CONTENT_MISSING
+    code = func.coalesce(pages.c.failure["code"].as_string(), "")
+    is_gone = code.in_([CONTENT_MISSING, *MISSING_CODES])
     is_rerun = row.kind == ExtractionKind.RERUN.value
     may_be_read = _was_read() if is_rerun else and_(_was_read(), ~is_gone)
     cleared = {

@@ -1,4 +1,7 @@
-"""Sources whose newest dataset the quality gates hold back: one rule for checks and for health."""
+"""Sources whose data is not what it should be: one rule for checks and for health.
+
+Their newest dataset is held back by the quality gates, or shows records of the time before.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from sqlalchemy import (
     select,
 )
 
-from ingestion_pipeline.catalogs.states import DatasetStatus
+from ingestion_pipeline.catalogs.states import DatasetStatus, ExtractionKind
 from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.store.tables import datasets
+from ingestion_pipeline.store.tables import datasets, extractions
 
 PUBLISHED, QUARANTINED = DatasetStatus.PUBLISHED.value, DatasetStatus.QUARANTINED.value
 
@@ -60,6 +63,40 @@ def held_back(*columns: str) -> Select[Any]:
     return select(*(datasets.c[name] for name in columns)).where(
         datasets.c.status == QUARANTINED, ~is_over
     )
+
+
+def missing(connection: Connection) -> list[Finding]:
+    """Each source whose last extraction went without pages that stated records, and how many."""
+    query = with_missing_pages().order_by(extractions.c.source_id)
+    return [
+        Finding(subject=row.source_id, message=missing_reason(row.extraction_id, row.missing))
+        for row in connection.execute(query)
+    ]
+
+
+def missing_reason(extraction_id: int, count: int) -> str:
+    """Say how many pages an extraction went without, and what shows them."""
+    return (
+        f"{count} pages that should state records gave none, and what was known of them is kept;"
+        f" `ingest extractions pages {extraction_id} --status ERROR` shows them"
+    )
+
+
+def with_missing_pages() -> Select[Any]:
+    """Select the last ended extraction of each source, if pages are missing from it.
+
+    While a new one is under way the last one counts; a rerun says nothing about the source.
+    """
+    other = extractions.alias("other")
+    last = select(func.max(other.c.id)).where(
+        other.c.source_id == extractions.c.source_id,
+        other.c.finished_at.is_not(None),
+        other.c.kind != ExtractionKind.RERUN.value,
+    )
+    count = extractions.c.summary["missing"].as_integer()
+    return select(
+        extractions.c.source_id, extractions.c.id.label("extraction_id"), count.label("missing")
+    ).where(count > 0, extractions.c.id == last.scalar_subquery())
 
 
 def last_shown_at(source_id: ColumnElement[str]) -> ScalarSelect[datetime]:

@@ -7,7 +7,7 @@ from datetime import datetime
 from sqlalchemy import Connection, RowMapping, func, null, select, update
 
 from ingestion_pipeline.catalogs.operating.control import Unfit, UnknownExtraction, retry_page
-from ingestion_pipeline.catalogs.states import CRAWLING_STATES, PageStatus
+from ingestion_pipeline.catalogs.states import CRAWLING_STATES, MISSING_CODES, PageStatus
 from ingestion_pipeline.store.tables import extractions, pages, tasks
 from ingestion_pipeline.work.dead_letters import revive_task
 
@@ -31,7 +31,8 @@ def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now:
     payload = letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked: it does not end meanwhile.
-    if connection.execute(query.with_for_update()).scalar() not in CRAWLING_STATES:
+    is_over = connection.execute(query.with_for_update()).scalar() not in CRAWLING_STATES
+    if is_over or letter["error_code"] in MISSING_CODES:  # which to read again would not help
         return _reopened(connection, letter, now)
     outcome = revive_task(connection, letter, now)
     if outcome == "queued":

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Row, Select, and_, exists, select
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
 from ingestion_pipeline.catalogs.entities.ladder import has_rules
 from ingestion_pipeline.catalogs.entities.predicting import Prediction, cost_with_models
-from ingestion_pipeline.catalogs.entities.record import Rung
+from ingestion_pipeline.catalogs.entities.record import MODEL_RUNGS
 from ingestion_pipeline.catalogs.entities.rule_reading import rule_reading
 from ingestion_pipeline.catalogs.operating.control import UnknownExtraction
 from ingestion_pipeline.catalogs.operating.rerunning import count_stored, is_stored, nothing_stored
@@ -37,7 +37,6 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.work.errors import WorkError
 
 TRIED = 100  # pages that rules are tried on; of more, by their share
-MODEL_RUNGS = frozenset({Rung.CHEAP_MODEL.value, Rung.STRONG_MODEL.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

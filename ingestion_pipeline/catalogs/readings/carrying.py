@@ -8,14 +8,15 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, String, and_, literal, select, update
+from sqlalchemy import Connection, String, and_, literal, or_, select, update
 
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.record import MODEL_RUNGS
 from ingestion_pipeline.catalogs.readings.restricting import content_selectors
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import datasets, pages
+from ingestion_pipeline.store.tables import datasets, extractions, pages
 from ingestion_pipeline.store.types import Id, UtcDateTime
 
 _READ = [PageStatus.SUCCESS.value, PageStatus.EXTRACTED_NO_DATA.value]
@@ -51,7 +52,8 @@ def carry_over(
 ) -> set[int]:
     """Of these pages those that need not be read: by content, key and reader they are known.
 
-    One statement, and none for an extraction without a published dataset before it.
+    Without a model, what one has read stays as well, unless the source was configured anew: nobody
+    could read it again. One statement, and none for an extraction without a published dataset.
     """
     rows = [
         (one.id, one.base_dataset_id, name)
@@ -63,17 +65,24 @@ def carry_over(
     columns = {"extraction_id": Id, "dataset_id": Id, "name": String(64)}
     given = row_source(connection, columns, rows, "given")
     new, old = pages.alias("new"), pages.alias("old")
+    after, before = extractions.alias("after"), extractions.alias("before")
+    is_known = old.c.read_as == given.c.name
+    if not settings.has_model:
+        is_same_config = after.c.config_version.is_not_distinct_from(before.c.config_version)
+        is_known = or_(is_known, and_(old.c.rung.in_(MODEL_RUNGS), is_same_config))
     found = (
         select(new.c.id.label("page_id"), old.c.id.label("carried_from"))
         .add_columns(*(old.c[name].label(f"old_{name}") for name in _TAKEN))
         .join_from(given, datasets, datasets.c.id == given.c.dataset_id)
+        .join(before, before.c.id == datasets.c.extraction_id)
+        .join(after, after.c.id == given.c.extraction_id)
         .join(new, new.c.extraction_id == given.c.extraction_id)
         .join(old, and_(old.c.extraction_id == datasets.c.extraction_id, old.c.key == new.c.key))
         .where(
             new.c.id.in_(list(downloaded)),
             new.c.status == PageStatus.DOWNLOADED.value,
             old.c.snapshot_id == new.c.snapshot_id,
-            old.c.read_as == given.c.name,
+            is_known,
             old.c.status.in_(_READ),
         )
         .cte("found")

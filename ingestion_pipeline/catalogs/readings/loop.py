@@ -17,6 +17,12 @@ from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawl.worth_following import links_on
 from ingestion_pipeline.catalogs.entities.declared import Declared, declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
+from ingestion_pipeline.catalogs.entities.reader import no_model
+from ingestion_pipeline.catalogs.readings.missing_records import (
+    EarlierRecords,
+    load_earlier,
+    missing_records,
+)
 from ingestion_pipeline.catalogs.readings.reader import Reader
 from ingestion_pipeline.catalogs.readings.restricting import in_the_whole
 from ingestion_pipeline.catalogs.readings.results import write_readings
@@ -28,8 +34,10 @@ from ingestion_pipeline.catalogs.readings.work import (
     ReadOver,
     ReadResult,
     ReadWork,
+    forms_of,
     gone,
     open_readings,
+    stored_content,
 )
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
@@ -185,6 +193,8 @@ class ReadingSlice:
         try:
             wanted = self._wanted(work)
             outcome = await self._read(work, wanted)
+            if isinstance(outcome, PageReading):
+                await self._check_earlier_records(work, wanted, outcome)
         except Exception as error:
             stack = traceback.format_exc(limit=-20)
             return ReadFailed(work=work, error=_lasting(work, classify(error)), stack=stack)
@@ -223,6 +233,33 @@ class ReadingSlice:
         links = outcome.explored if wanted.kind.explores else ()
         found = await at_the_desk(links_on, page, links, known_as=work.url)
         return replace(outcome, explored=found)
+
+    async def _check_earlier_records(
+        self, work: ReadWork, wanted: Declared, reading: PageReading
+    ) -> None:
+        """Raise if the reading would take records away that nobody has seen to be gone.
+
+        Raises:
+            Resource: a model read the page before, rules leave it open, and no model is configured.
+            Permanent: the page stated records, and states none any more.
+        """
+        settings = self._shop.settings
+        is_open = bool(reading.reason) and not settings.has_model
+        if reading.records and not is_open:
+            return
+        earlier = await asyncio.to_thread(self._earlier_records, work, wanted)
+        if is_open and earlier.by_model:
+            raise no_model(wanted.kind, settings, self._clock.now())
+        if not reading.records and earlier.count:
+            store = self._shop.content
+            page = await at_the_desk(stored_content, store, url=work.url, **forms_of(work))
+            failure = await at_the_desk(missing_records, page, earlier)
+            if failure is not None:
+                raise failure
+
+    def _earlier_records(self, work: ReadWork, wanted: Declared) -> EarlierRecords:
+        with self._shop.store.read() as connection:
+            return load_earlier(connection, work, wanted.kind, self._shop.content)
 
     def _content(self, work: ReadWork) -> PageContent:
         with our_own_disk():

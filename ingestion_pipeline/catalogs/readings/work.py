@@ -44,7 +44,9 @@ class ReadWork:
     extraction_id: int
     entity_type: str
     config: Mapping[str, Any]
+    base_dataset_id: int | None
     url: str
+    key: str
     step: str
     was_read: bool
     snapshot_id: int | None
@@ -142,8 +144,10 @@ _COLUMNS = (
     pages.c.id,
     pages.c.extraction_id,
     pages.c.url,
+    pages.c.key,
     pages.c.read_at,
     extractions.c.entity_type,
+    extractions.c.base_dataset_id,
     extractions.c.recipe,
     snapshots.c.rendered_at,
     sources.c.config,
@@ -190,14 +194,14 @@ def open_readings(
 def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
     if row is None:
         return PageGone(task=task, why="its extraction has ended, or it was read already")
-    taken = ("extraction_id", "entity_type", "config", "url", "step", "snapshot_id")
+    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "step")
     return ReadWork(
         task=task,
         page_id=row["id"],
         was_read=row["read_at"] is not None,
         learned=_learned(row),
         content_selector=_content_selector(row),
-        **{name: row[name] for name in (*taken, *FORMS)},
+        **{name: row[name] for name in (*taken, "snapshot_id", *FORMS)},
     )
 
 

@@ -1,0 +1,219 @@
+"""Decide what it means that a page states no record although the shown dataset has some of it.
+
+| the page now | then |
+|---|---|
+| looks unlike its siblings: reports a failure, has the text of another | it has failed |
+| looks like its siblings, for the first time | it has failed; the next crawl decides |
+| looks like its siblings, as in the crawl before | its records are gone |
+| leaves something to a model, one read it before, and none is configured | it waits |
+
+A page that has failed keeps its records (see `completing.keeping`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+from sqlalchemy import ColumnElement, Connection, func, literal, select
+
+from ingestion_pipeline.catalogs.completing.published import published_dataset
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType
+from ingestion_pipeline.catalogs.entities.ladder import is_json
+from ingestion_pipeline.catalogs.entities.page_reading import PageContent
+from ingestion_pipeline.catalogs.readings.work import FORMS, ReadWork, forms_of, stored_content
+from ingestion_pipeline.catalogs.states import RECORDS_MISSING, RECORDS_MISSING_ONCE
+from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.reading.failure_notice import failure_notice
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.store.tables import (
+    crawl_steps,
+    data_items,
+    extractions,
+    pages,
+    snapshots,
+)
+from ingestion_pipeline.store.types import Id
+from ingestion_pipeline.work.errors import Permanent, WorkError
+
+MOST_SIBLINGS = 4
+MOST_NAMED = 50  # records of the page whose names are looked for
+SHORTEST_NAME = 4  # characters; a shorter one stands on any page
+SHARED_LINES = 0.5  # of the lines that all siblings have: a template's, in other words
+SHARED_ELEMENTS = 0.8  # of the elements that all siblings have, by tag and class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierRecords:
+    """The records that the shown dataset has of a page, and what is needed to judge their loss."""
+
+    count: int = 0
+    by_model: int = 0
+    last_code: str | None = None
+    is_text_of_another: bool = False
+    names: frozenset[str] = frozenset()
+    siblings: Sequence[PageContent] = ()
+
+
+def count_earlier(connection: Connection, work: ReadWork) -> EarlierRecords:
+    """Return how many records the shown dataset has of the page, and how many a model read."""
+    query = (
+        select(func.count(), func.count(data_items.c.model))
+        .join(pages, pages.c.id == data_items.c.page_id)
+        .where(data_items.c.dataset_id == _shown_dataset(work), pages.c.key == work.key)
+    )
+    count, by_model = connection.execute(query).one()
+    return EarlierRecords(count=count, by_model=by_model)
+
+
+def load_earlier(
+    connection: Connection, work: ReadWork, kind: EntityType, content: ContentStore
+) -> EarlierRecords:
+    """Return all that is needed to judge that the page states no record any more."""
+    counted = count_earlier(connection, work)
+    if not counted.count:
+        return counted
+    return replace(
+        counted,
+        last_code=_last_code(connection, work),
+        is_text_of_another=_is_text_of_another(connection, work),
+        names=_names(connection, work, kind),
+        siblings=_siblings(connection, work, content),
+    )
+
+
+def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | None:
+    """Return why a page without records has failed; None if it states none from now on."""
+    if not earlier.count:
+        return None
+    reason = unlike_siblings(page, earlier)
+    if reason is None and earlier.last_code == RECORDS_MISSING_ONCE:
+        return None
+    message = f"{page.url} gave {earlier.count} records and now gives none: "
+    if reason is not None:
+        return Permanent(f"{message}{reason}; they are kept", code=RECORDS_MISSING)
+    message += "it looks like its siblings; they are kept until the next crawl says the same"
+    return Permanent(message, code=RECORDS_MISSING_ONCE)
+
+
+def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
+    """Return what tells the page from its siblings; None if it looks like them."""
+    if is_json(page.body):
+        return None  # an API that answers with an empty list: its shape was checked before
+    texts = [" ".join(one.text.lower().split()) for one in earlier.siblings]
+    phrase = failure_notice(page.text)
+    if phrase and not any(phrase in text for text in texts):
+        return f"it says {phrase!r}"
+    if earlier.is_text_of_another:
+        return "another address has the same text"
+    return None if _has_much_of(page, earlier) else "it has little in common with its siblings"
+
+
+def _has_much_of(page: PageContent, earlier: EarlierRecords) -> bool:
+    """Whether it names a record that it had, or shares its siblings' lines or elements."""
+    text = " ".join(page.text.casefold().split())
+    if any(name in text for name in earlier.names):
+        return True
+    siblings = earlier.siblings
+    return bool(siblings) and (_has_lines_of(page, siblings) or _has_elements_of(page, siblings))
+
+
+def _has_lines_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
+    shared = frozenset[str].intersection(*(_lines(one.text) for one in siblings))
+    return bool(shared) and len(shared & _lines(page.text)) >= SHARED_LINES * len(shared)
+
+
+def _lines(text: str) -> frozenset[str]:
+    return frozenset(stripped for line in text.splitlines() if (stripped := line.strip()))
+
+
+def _has_elements_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
+    """Whether it has most elements that all siblings have; bare tags are everybody's."""
+    shared = frozenset[str].intersection(*(_elements(one.body) for one in siblings))
+    if not any("." in element for element in shared):
+        return False
+    return len(shared & _elements(page.body)) >= SHARED_ELEMENTS * len(shared)
+
+
+def _elements(body: str) -> frozenset[str]:
+    found: set[str] = set()
+    for node in parse_html(body).css("body *"):
+        classes = (node.attrs.get("class") or "").split()
+        found.add(".".join([node.tag or "", *sorted(classes)]))
+    return frozenset(found)
+
+
+def _shown_dataset(work: ReadWork) -> ColumnElement[int]:
+    """Return the dataset that the extraction builds on; of a rerun, the one it may replace."""
+    if work.base_dataset_id is not None:
+        return literal(work.base_dataset_id, Id)
+    return published_dataset(work.task.source_id or "", work.entity_type)
+
+
+def _last_code(connection: Connection, work: ReadWork) -> str | None:
+    """Return how the page failed in the extraction before this one, if it did."""
+    query = (
+        select(pages.c.failure["code"].as_string())
+        .join(extractions, extractions.c.id == pages.c.extraction_id)
+        .where(
+            extractions.c.source_id == work.task.source_id,
+            extractions.c.id < work.extraction_id,
+            pages.c.key == work.key,
+        )
+        .order_by(extractions.c.id.desc())
+        .limit(1)
+    )
+    return connection.execute(query).scalar_one_or_none()
+
+
+def _is_text_of_another(connection: Connection, work: ReadWork) -> bool:
+    """Return whether another address of the source has, or had, the same text."""
+    own = select(snapshots.c.content_hash).where(snapshots.c.id == work.snapshot_id)
+    query = select(snapshots.c.id).where(
+        snapshots.c.content_hash == own.scalar_subquery(),
+        snapshots.c.source_id == work.task.source_id,
+        snapshots.c.url != work.url,
+    )
+    return connection.execute(query.limit(1)).first() is not None
+
+
+def _names(connection: Connection, work: ReadWork, kind: EntityType) -> frozenset[str]:
+    """Return what the page's records were known by, as a page might still say it."""
+    query = (
+        select(data_items.c.data)
+        .join(pages, pages.c.id == data_items.c.page_id)
+        .where(data_items.c.dataset_id == _shown_dataset(work), pages.c.key == work.key)
+        .limit(MOST_NAMED)
+    )
+    values = [
+        " ".join(str(data.get(name) or "").casefold().split())
+        for data in connection.execute(query).scalars()
+        for name in kind.key_fields
+    ]
+    return frozenset(value for value in values if len(value) >= SHORTEST_NAME)
+
+
+def _siblings(connection: Connection, work: ReadWork, content: ContentStore) -> list[PageContent]:
+    """Return stored pages of the same step that the shown dataset has records of, its own first."""
+    is_own = pages.c.key == work.key
+    query = (
+        select(pages.c.url, *(snapshots.c[name] for name in FORMS))
+        .join_from(data_items, pages, pages.c.id == data_items.c.page_id)
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .join(snapshots, snapshots.c.id == data_items.c.snapshot_id)
+        .where(
+            data_items.c.dataset_id == _shown_dataset(work),
+            crawl_steps.c.key == work.step,
+            snapshots.c.body_hash.is_not(None),
+            snapshots.c.id != work.snapshot_id,
+        )
+        .group_by(pages.c.id, snapshots.c.id)
+        .order_by(is_own.desc(), pages.c.id)
+        .limit(MOST_SIBLINGS)
+    )
+    found: list[PageContent] = []
+    for row in connection.execute(query):
+        with suppress(WorkError):  # it is no longer kept: others may do
+            found.append(stored_content(content, url=row.url, **forms_of(row)))
+    return found

@@ -1,0 +1,209 @@
+"""Pages that stated records and state none now: on a real web, on both databases."""
+
+from __future__ import annotations
+
+import pytest
+
+from ingestion_pipeline.catalogs.operating import control
+from ingestion_pipeline.pages.letter_snapshots import letter_snapshots
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.reading.failure_notice import failure_notice
+from ingestion_pipeline.sources.health import Verdict
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import (
+    data_items,
+    datasets,
+    extractions,
+    pages,
+)
+from ingestion_pipeline.upkeep.standing import notable, standings
+from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline_tests.catalogs.courses import a_course
+from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, crawl_all
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import given_sources, rows
+
+ALL = range(101, 125)
+BROKEN = range(101, 106)
+BARE = "<html><body><h1>Down for maintenance</h1><p>We will be back soon.</p></body></html>"
+
+
+def a_framed_page(content: str) -> str:
+    """A page with the head and foot that every page of the site has."""
+    return (
+        "<html><body><header><a href='/'>Harbour University</a><nav>Courses Staff Library</nav>"
+        f"</header><main>{content}</main><footer>Harbour University, on the quay</footer>"
+        "</body></html>"
+    )
+
+
+def given_catalogue(web: FakeWeb, store: Store) -> None:
+    """24 courses, each on a page of its own."""
+    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in ALL)
+    web.routes |= {"/": a_framed_page(f"<h1>Catalogue</h1><ul>{links}</ul>")}
+    web.routes |= {f"/c/{number}": a_framed_page(a_course(number)) for number in ALL}
+    given_sources(store, a_catalog())
+
+
+def shown(store: Store) -> list[int]:
+    """The numbers of the courses that exports show."""
+    published = [row.id for row in rows(store, datasets) if row.status == "published"]
+    found = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
+    return sorted(int(row.data["course_id"].split()[1]) for row in found)
+
+
+def failed_pages(store: Store) -> dict[int, str]:
+    """Why pages of the last extraction failed, by the number of their course."""
+    last = max(row.id for row in rows(store, extractions))
+    return {
+        int(row.url[-3:]): row.failure["code"]
+        for row in rows(store, pages)
+        if row.extraction_id == last and row.status == "ERROR"
+    }
+
+
+def health(shop: Workshop) -> Verdict:
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        [found] = standings(connection, shop.settings, now=now, ids=[SHOP])
+        is_notable = SHOP in {one.facts.id for one in notable(connection, shop.settings, now=now)}
+    assert is_notable or found.verdict.health == "healthy"
+    return found.verdict
+
+
+def served_bodies(shop: Workshop) -> list[bytes]:
+    """What the open dead letters show of what was served."""
+    with shop.store.read() as connection:
+        found = [letter_snapshots(connection, one) for one in list_letters(connection)]
+    return [shop.content.get(one["body_hash"]) for [one] in found]
+
+
+@pytest.mark.parametrize(
+    "error_page",
+    [
+        BARE,
+        a_framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
+        a_framed_page("<h1>Wir sind gleich wieder da</h1><p>Bitte etwas Geduld.</p>"),
+        "<html><body><h1>Coffee break</h1><p>The machines are resting.</p></body></html>",
+    ],
+    ids=["bare", "in the site's frame", "in words nobody knows", "another site"],
+)
+def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
+    shop: Workshop, store: Store, web: FakeWeb, error_page: str
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes |= {f"/c/{number}": error_page for number in BROKEN}
+
+    for _ in range(3):
+        crawl_all(shop, web.port)
+
+        assert shown(store) == list(ALL)
+        assert failed_pages(store).keys() == set(BROKEN)
+        assert health(shop).health == "degraded"
+    [*_, last] = rows(store, extractions)
+    assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
+    assert set(served_bodies(shop)) == {error_page.encode()}
+
+
+def test_records_come_back_and_the_source_is_well_when_the_page_does(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/c/101"] = BARE
+    crawl_all(shop, web.port)
+
+    web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
+    crawl_all(shop, web.port)
+
+    assert shown(store) == list(ALL)
+    assert failed_pages(store) == {}
+    assert health(shop).health == "healthy"
+
+
+@pytest.mark.parametrize(
+    "emptied",
+    [
+        "<h1>MATH 101. Numbers 101.</h1><p>This course is no longer offered.</p>",
+        "<p>Nothing is taught here this year.</p>",
+        '<div class="courseblock"><p class="courseblocktitle"><strong></strong></p>'
+        '<p class="courseblockdesc"></p></div>',
+    ],
+    ids=["names its course", "says nothing of it", "an empty form"],
+)
+def test_a_page_that_still_looks_like_its_siblings_loses_its_records_the_second_time(
+    shop: Workshop, store: Store, web: FakeWeb, emptied: str
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/c/101"] = a_framed_page(emptied)
+
+    crawl_all(shop, web.port)
+    assert (shown(store), failed_pages(store)) == (list(ALL), {101: "records_missing_once"})
+    assert health(shop).health == "degraded"
+
+    crawl_all(shop, web.port)
+    assert (shown(store), failed_pages(store)) == (list(ALL)[1:], {})
+    assert health(shop).health == "healthy"
+
+
+def test_a_failure_between_two_readings_without_records_begins_the_count_anew(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    for answer in (a_framed_page("<p>None.</p>"), BARE, a_framed_page("<p>None.</p>")):
+        web.routes["/c/101"] = answer
+        crawl_all(shop, web.port)
+
+        assert shown(store) == list(ALL)
+
+
+@pytest.mark.parametrize("answer", [404, 410])
+def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
+    shop: Workshop, store: Store, web: FakeWeb, answer: int
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/c/101"] = answer
+
+    crawl_all(shop, web.port)
+
+    assert shown(store) == list(ALL)[1:]
+
+
+def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/c/101"] = BARE
+    crawl_all(shop, web.port)
+    web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
+
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        done = control.retry(connection, 2, actor="ann", now=now)
+    crawl_all(shop, web.port)
+
+    assert (done.fetched, done.read) == (1, 0)
+    assert shown(store) == list(ALL)
+    assert failed_pages(store) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Something went wrong", "something went wrong"),
+        ("The catalogue is down for\n maintenance.", "down for maintenance"),
+        ("Die Seite ist derzeit nicht erreichbar", "derzeit nicht erreichbar"),
+        ("Une erreur est survenue", "erreur est survenue"),
+        ("AVM 210: Aircraft Maintenance. Error analysis, and how to try again.", None),
+        ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
+    ],
+)
+def test_a_notice_of_failure_is_told_from_a_course_about_failures(
+    text: str, expected: str | None
+) -> None:
+    assert failure_notice(text) == expected
