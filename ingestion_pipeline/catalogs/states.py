@@ -51,7 +51,9 @@ class DatasetStatus(StrEnum):
 # Why a page that the shown dataset has records of is in ERROR although it was read: it states none.
 RECORDS_MISSING = "records_missing"  # and looks unlike its siblings
 RECORDS_MISSING_ONCE = "records_missing_once"  # and looks like them: the next crawl decides
-MISSING_CODES = (RECORDS_MISSING, RECORDS_MISSING_ONCE)
+LINKS_MISSING = "links_missing"  # of a list: it led to pages, and leads to none
+MISSING_CODES = (RECORDS_MISSING, RECORDS_MISSING_ONCE, LINKS_MISSING)
+NO_LINKS = "no_links"  # of a list that was got and leads to no page, as the end of one may
 
 EXTRACT_PAGE = "extract_page"  # the task that reads a downloaded page
 

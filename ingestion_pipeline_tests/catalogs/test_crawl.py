@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from datetime import datetime, timedelta
 
@@ -30,7 +31,7 @@ from ingestion_pipeline_tests.crawlers import (
     found_pages,
     statuses,
 )
-from ingestion_pipeline_tests.fakes import FakeWeb, Reply
+from ingestion_pipeline_tests.fakes import FakeWeb, Raw, Reply
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
     changed,
@@ -74,6 +75,32 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
     source = source_row(store, SHOP)
     assert source.last_outcome == f"extraction {extraction.id}: 6 pages, 6 new, 0 failed"
     assert source.last_success_at is not None
+
+
+def test_a_page_is_in_progress_while_it_is_fetched(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    observed: dict[str, str] = {}
+
+    def observing(path: str, body: str) -> Raw:
+        async def answer(writer: asyncio.StreamWriter) -> None:
+            observed[path] = {one.path: one.status for one in found_pages(store)}[path]
+            head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + body.encode())
+            await writer.drain()
+
+        return answer
+
+    web.routes |= {"/": observing("/", a_page("/c/1")), "/c/1": observing("/c/1", a_page())}
+    given_sources(store, a_catalog())
+    begin(shop, web)
+    before = statuses(store)
+
+    crawl(shop, web)
+
+    assert before == {"WAITING": 1}
+    assert observed == {"/": "IN_PROGRESS", "/c/1": "IN_PROGRESS"}
+    assert "IN_PROGRESS" not in statuses(store)
 
 
 def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from ingestion_pipeline.catalogs.operating import control
@@ -158,6 +160,62 @@ def test_a_failure_between_two_readings_without_records_begins_the_count_anew(
         crawl_all(shop, web.port)
 
         assert shown(store) == list(ALL)
+
+
+PAGED = {
+    "page_type": "DETAIL_LINKS",
+    "link_pattern": "/c/",
+    "pagination": {"url_pattern": "/?page={page_num}", "total_pages": 3},
+}
+LIST_PAGES = {1: range(101, 109), 2: range(109, 114), 3: range(114, 125)}
+
+
+def a_list_page(numbers: Iterable[int]) -> str:
+    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
+    pager = "".join(f'<a href="/?page={page}">{page}</a>' for page in LIST_PAGES)
+    return a_framed_page(f"<h1>Catalogue</h1><ul>{links}</ul><nav>{pager}</nav>")
+
+
+def given_paged_catalogue(web: FakeWeb, store: Store) -> None:
+    """The same courses, listed on three pages."""
+    given_catalogue(web, store)
+    web.routes |= {f"/?page={page}": a_list_page(its) for page, its in LIST_PAGES.items()}
+    web.routes["/"] = web.routes["/?page=1"]
+    given_sources(store, a_catalog(PAGED))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [500, BARE, a_framed_page("<h1>Etwas ist schiefgelaufen</h1>")],
+    ids=["500", "bare", "in the site's frame"],
+)
+def test_a_page_of_a_list_that_serves_an_error_hides_its_records_and_takes_none_away(
+    shop: Workshop, store: Store, web: FakeWeb, answer: int | str
+) -> None:
+    given_paged_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/?page=2"] = answer
+
+    for _ in range(2):
+        crawl_all(shop, web.port)
+
+        assert shown(store) == list(ALL)
+
+
+def test_a_page_of_a_list_that_led_to_pages_and_leads_to_none_is_believed_the_second_time(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_paged_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/?page=2"] = a_list_page([])
+
+    crawl_all(shop, web.port)
+    assert shown(store) == list(ALL)
+    assert health(shop).health == "degraded"
+
+    crawl_all(shop, web.port)
+    assert shown(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+    assert health(shop).health == "healthy"
 
 
 @pytest.mark.parametrize("answer", [404, 410])

@@ -34,7 +34,15 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.selectable import FromClause
 
-from ingestion_pipeline.catalogs.states import MISSING_CODES, PageStatus
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
+from ingestion_pipeline.catalogs.recipes.steps import LIST_PAGES
+from ingestion_pipeline.catalogs.states import (
+    LINKS_MISSING,
+    MISSING_CODES,
+    NO_LINKS,
+    UNFINISHED_PAGES,
+    PageStatus,
+)
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import crawl_steps, data_items, extractions, pages
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
@@ -72,12 +80,47 @@ def keep_failed(
         .group_by(data_items.c.page_id)
         .subquery("stated")
     )
+    _fail_lists(connection, extraction_id)
     _keep_found(connection, extraction_id, stated)
     unlisted = _keep_unlisted(connection, extraction_id, stated, now=now)
     query = select(func.coalesce(func.sum(pages.c.item_count), 0)).where(
         pages.c.extraction_id == extraction_id, KEPT
     )
     return Kept(items=int(connection.execute(query).scalar_one()), unlisted=unlisted)
+
+
+def _fail_lists(connection: Connection, extraction_id: int) -> None:
+    """Mark lists as failed that led to pages the last time, and lead to none for the first time."""
+    source_id = select(extractions.c.source_id).where(extractions.c.id == extraction_id)
+    earlier = select(extractions.c.id).where(
+        extractions.c.source_id == source_id.scalar_subquery(), extractions.c.id < extraction_id
+    )
+    visit, before = pages.alias("visit"), pages.alias("before")
+    last = select(func.max(visit.c.id)).where(
+        visit.c.extraction_id.in_(earlier),
+        visit.c.key == pages.c.key,
+        visit.c.status.not_in(UNFINISHED_PAGES),
+    )
+    led_on = exists().where(
+        before.c.id == last.correlate(pages).scalar_subquery(),
+        before.c.status == PageStatus.SUCCESS.value,
+        before.c.failure.is_(None),
+    )
+    failure = {
+        "class": "permanent",
+        "code": LINKS_MISSING,
+        "message": "it led to pages and now leads to none; they are kept until the next crawl",
+    }
+    connection.execute(
+        update(pages)
+        .where(
+            pages.c.extraction_id == extraction_id,
+            pages.c.status == PageStatus.SUCCESS.value,
+            pages.c.failure["code"].as_string() == NO_LINKS,
+            led_on,
+        )
+        .values(status=PageStatus.ERROR.value, failure=failure)
+    )
 
 
 def _is_failed(page: FromClause) -> ColumnElement[bool]:
@@ -171,7 +214,7 @@ def _is_hidden(
     if connection.execute(cut_off).first() is not None:
         return true()
     failed = (
-        select(crawl_steps.c.key)
+        select(crawl_steps.c.key, crawl_steps.c.page_type)
         .join(pages, pages.c.step_id == crawl_steps.c.id)
         .where(
             pages.c.extraction_id == extraction_id,
@@ -181,9 +224,19 @@ def _is_hidden(
         .distinct()
     )
     # A handful of steps, whatever the number of pages: asked first, and not for each page.
-    starts = [f"{key}/" for key in connection.execute(failed).scalars()]
-    below = [func.substr(old_step.c.key, 1, len(start)) == start for start in starts]
+    below = [_leads_to(key, page_type, old_step) for key, page_type in connection.execute(failed)]
     return or_(*below) if below else None
+
+
+def _leads_to(key: str, page_type: str, step: FromClause) -> ColumnElement[bool]:
+    """Whether pages of a step of this key and type lead to pages of the other step.
+
+    The further pages of a list lead where its first one leads; exploring stays in its step.
+    """
+    start = f"{key.removesuffix(LIST_PAGES)}/"
+    is_exploring = page_type == PageType.EXPLORATORY.value
+    lower = step.c.key + "/" if is_exploring else step.c.key
+    return func.substr(lower, 1, len(start)) == start
 
 
 def is_unchanged(connection: Connection, extraction_id: int, dataset_id: int) -> bool:

@@ -14,6 +14,7 @@ from ingestion_pipeline.catalogs.recipes.steps import Followed
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,
+    NO_LINKS,
     OPEN_PAGES,
     ExtractionKind,
     PageStatus,
@@ -32,6 +33,7 @@ def failure_reason(error: WorkError) -> dict[str, str]:
     return {"class": error.error_class.value, "code": error.code, "message": error.text}
 
 
+LEADS_NOWHERE = {"class": "no_data", "code": NO_LINKS, "message": "it leads to no page"}
 _VISIT_COLUMNS = {
     "id": Id,
     "status": String(20),
@@ -105,7 +107,9 @@ def _done_row(done: PageDone, snapshot_id: int, *, now: datetime) -> tuple[Any, 
     status = PageStatus.DOWNLOADED if followed.is_detail else PageStatus.SUCCESS
     outcome = "new" if done.is_new else "same"
     timing = (done.size_bytes, done.elapsed_ms, now)
-    return (plan.page_id, status.value, snapshot_id, outcome, None, *timing)
+    leads_nowhere = not followed.pages and not followed.is_detail
+    note = dict(LEADS_NOWHERE) if leads_nowhere else None
+    return (plan.page_id, status.value, snapshot_id, outcome, note, *timing)
 
 
 def _failed_row(

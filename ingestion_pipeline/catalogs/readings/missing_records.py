@@ -23,7 +23,11 @@ from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.ladder import is_json
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent
 from ingestion_pipeline.catalogs.readings.work import FORMS, ReadWork, forms_of, stored_content
-from ingestion_pipeline.catalogs.states import RECORDS_MISSING, RECORDS_MISSING_ONCE
+from ingestion_pipeline.catalogs.states import (
+    RECORDS_MISSING,
+    RECORDS_MISSING_ONCE,
+    ExtractionKind,
+)
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.reading.failure_notice import failure_notice
 from ingestion_pipeline.reading.markup import parse_html
@@ -152,13 +156,19 @@ def _shown_dataset(work: ReadWork) -> ColumnElement[int]:
 
 
 def _last_code(connection: Connection, work: ReadWork) -> str | None:
-    """Return how the page failed in the extraction before this one, if it did."""
+    """Return how the page failed in the crawl before this one, if it did.
+
+    A rerun reads what a crawl has stored: it is no second look at the page.
+    """
+    own = extractions.alias("own")
+    crawled = select(func.coalesce(own.c.rerun_of, own.c.id)).where(own.c.id == work.extraction_id)
     query = (
         select(pages.c.failure["code"].as_string())
         .join(extractions, extractions.c.id == pages.c.extraction_id)
         .where(
             extractions.c.source_id == work.task.source_id,
-            extractions.c.id < work.extraction_id,
+            extractions.c.id < crawled.scalar_subquery(),
+            extractions.c.kind != ExtractionKind.RERUN.value,
             pages.c.key == work.key,
         )
         .order_by(extractions.c.id.desc())

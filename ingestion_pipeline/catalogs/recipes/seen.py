@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
+from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.links import base_of, canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
@@ -110,6 +111,10 @@ class SeenPage:
             clicked = [pattern.find(link) for link in self._links if link not in on_page]
             found += filter(None, (canonical_or_none(link) for link in clicked if link))
         return list(dict.fromkeys(found))
+
+    def text(self) -> str:
+        """Return what a visitor reads on the page."""
+        return cleaned_text(decode(self._body, self._content_type))
 
     def document(self) -> object:
         """The page as an API's answer.

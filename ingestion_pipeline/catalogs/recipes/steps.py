@@ -16,11 +16,13 @@ from functools import lru_cache
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
 from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
+from ingestion_pipeline.reading.failure_notice import failure_notice
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
 from ingestion_pipeline.urls import canonical_url, host_of
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.work.errors import Permanent, Transient
 
 ROOT = "root"  # the key of the step that has no parent
+LIST_PAGES = "/pages"  # ends the key of a step of a list's further pages
 _ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
 
 
@@ -45,12 +47,12 @@ class Step:
     @property
     def pages_key(self) -> str:
         """The step of its list's further pages."""
-        return self.key if self.kind is StepKind.FETCH_PAGINATED else f"{self.key}/pages"
+        return self.key if self.kind is StepKind.FETCH_PAGINATED else f"{self.key}{LIST_PAGES}"
 
     @property
     def links_key(self) -> str:
         """The step of the pages that its links lead to; exploring stays where it is."""
-        level = self.key.removesuffix("/pages")
+        level = self.key.removesuffix(LIST_PAGES)
         if self.recipe.page_type is PageType.EXPLORATORY and self.kind is StepKind.FETCH_LINKS:
             return level
         return f"{level}/links"
@@ -112,7 +114,8 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
         Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows,
             `api_shape` or `api_empty` if an API's answer is not what it should be, or a code of
             `read_sitemap`.
-        Transient: `not_json` for an API's answer that is none, `truncated` for a sitemap.
+        Transient: `not_json` for an API's answer that is none, `truncated` for a sitemap,
+            `error_page` for a page of a list that reports a failure of its site.
     """
     level = step.recipe
     if level.api is not None:
@@ -131,9 +134,19 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
     if not level.follows_links:
         return Followed(pages=_each_once(page, listed), is_detail=True, beyond=beyond)
     found = _each_once(page, listed + _linked(step, page))
-    if not found and not _may_lead_nowhere(step):
-        raise _nothing_to_do(level)
+    if not found:
+        _check_dead_end(step, page)
     return Followed(pages=found, beyond=beyond)
+
+
+def _check_dead_end(step: Step, page: SeenPage) -> None:
+    """Raise if a page that leads nowhere should lead on, or says that its site is out of order."""
+    if not _may_lead_nowhere(step):
+        raise _nothing_to_do(step.recipe)
+    if step.kind is StepKind.FETCH_PAGINATED and (phrase := failure_notice(page.text())):
+        raise Transient(
+            f"{page.url} leads to no page and says {phrase!r}; it is asked again", code="error_page"
+        )
 
 
 def _named(step: Step, page: SeenPage) -> Iterator[Found]:

@@ -1,0 +1,124 @@
+"""What a change of the model's configuration means for records that a model has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ingestion_pipeline.catalogs.operating.rerunning import rerun
+from ingestion_pipeline.demo.model_server import ScriptedModel
+from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
+from ingestion_pipeline_tests.catalogs.courses import a_course
+from ingestion_pipeline_tests.catalogs.test_learned import School, in_spring, knows, story, title
+from ingestion_pipeline_tests.crawlers import a_catalog, crawl_all, read_pages
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.pollers import FAST, a_shop, given_sources, rows
+from ingestion_pipeline_tests.reading.models.asking import leading_to
+
+
+@pytest.fixture
+def school(store: Store, shop: Workshop, web: FakeWeb) -> Iterator[School]:
+    """Two pages that only a model can read: too few to learn selectors from."""
+    given_sources(store, a_catalog())
+    with ScriptedModel(knows) as model:
+        school = School(store, shop, web, model)
+        school.teaches(in_spring, 1, 2)
+        yield school
+
+
+def shown(store: Store) -> list[str]:
+    """The codes of the courses that exports show."""
+    published = [row.id for row in rows(store, datasets) if row.status == "published"]
+    found = [row for row in rows(store, data_items) if row.dataset_id == max(published)]
+    return sorted(row.data["course_id"] for row in found)
+
+
+def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configured(
+    school: School, shop: Workshop, store: Store
+) -> None:
+    school.crawl()
+    school.web.routes |= {"/c/101": f"<html><body><h1>Courses</h1>{a_course(101)}</body></html>"}
+    links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in (1, 2, 101))
+    school.web.routes["/"] = f"<html><body><h1>Catalogue</h1><ul>{links}</ul></body></html>"
+
+    crawl_all(shop, school.web.port)
+
+    assert not shop.settings.has_model
+    assert shown(store) == ["GRD/1", "GRD/2", "MATH 101"]
+    assert rows(store, extractions)[-1].status == "COMPLETE"
+    by_model = [row for row in rows(store, pages)[-3:] if row.rung == "cheap_model"]
+    assert [row.carried_from is not None for row in by_model] == [True, True]
+    assert school.crawl() == 0  # the same model would say the same
+
+
+def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(
+    school: School, shop: Workshop, store: Store
+) -> None:
+    school.crawl()
+    school.teaches(in_spring, 1, 3)
+    school.web.routes["/c/1"] = in_spring(1).replace("Our garden school", "Our fern school")
+
+    crawl_all(shop, school.web.port)
+
+    waiting = {row.url[-1]: row.failure["code"] for row in rows(store, pages) if row.failure}
+    assert waiting["1"] == "no_model"
+    assert rows(store, extractions)[-1].status == "IN_PROGRESS"
+    assert shown(store) == ["GRD/1", "GRD/2"]
+
+    school.crawl()
+    assert "GRD/1" in shown(store)
+    assert rows(store, extractions)[-1].status == "COMPLETE"
+
+
+def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
+    school: School, shop: Workshop, store: Store
+) -> None:
+    both = f'<p>2 courses</p>{a_course(101)}<div class="lead">{story(7)}</div><h4>{title(7)}</h4>'
+    school.web.routes["/c/2"] = f"<html><body><h1>Courses</h1>{both}<p>GRD/7</p></body></html>"
+    school.crawl()
+    before = shown(store)
+    school.web.routes["/c/2"] = f"<html><body><h1>Lessons</h1>{both}<p>GRD/7</p></body></html>"
+
+    crawl_all(shop, school.web.port)
+
+    assert "GRD/7" in before
+    assert shown(store) == before
+    assert rows(store, extractions)[-1].status == "IN_PROGRESS"
+
+
+def test_a_rerun_without_a_model_waits_and_shows_nothing_less(
+    school: School, shop: Workshop, store: Store
+) -> None:
+    school.crawl()
+    with store.begin() as connection:
+        rerun(connection, 1, actor="ann", now=store.clock.now(connection))
+
+    read_pages(shop)
+
+    last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.failure]
+    assert [row.failure["code"] for row in last] == ["no_model", "no_model"]
+    assert shown(store) == ["GRD/1", "GRD/2"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "asked_again"),
+    [("", 0), ("INGESTION_MODEL_CHEAP", 2), ("INGESTION_MODEL_STRONG", 2)],
+    ids=["the same models", "another cheap model", "another strong model"],
+)
+def test_an_unchanged_page_is_read_again_by_other_models_and_only_by_them(
+    school: School, store: Store, shop: Workshop, variable: str, asked_again: int
+) -> None:
+    assert school.crawl() == 2
+    fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST.items()}
+    other = {variable: "strong" if variable.endswith("CHEAP") else "cheap"} if variable else {}
+    settings = leading_to(school.model.base_url, shop.settings, **fast, **other)
+    school.shop = a_shop(store, settings)
+
+    school.crawl()
+
+    carried = [row.carried_from is not None for row in rows(store, pages)[-2:]]
+    assert carried == [not asked_again] * 2
+    assert shown(store) == ["GRD/1", "GRD/2"]
