@@ -63,14 +63,14 @@ class Extracting:
             "created_at": now,
             "updated_at": now,
         }
-        id_ = self._insert(extractions, values | more)
+        id_ = self.insert(extractions, values | more)
         step = {"extraction_id": id_, "created_at": now}
-        first = self._insert(
+        first = self.insert(
             crawl_steps,
             {**step, "kind": "FETCH_ROOT", "key": "root", "page_type": "DETAIL_LINKS"},
         )
         second = {"kind": "FETCH_LINKS", "key": "root/links", "page_type": "DETAIL"}
-        links = self._insert(crawl_steps, {**step, **second, "parent_id": first})
+        links = self.insert(crawl_steps, {**step, **second, "parent_id": first})
         self.page(id_, first, "/", root, page_type="DETAIL_LINKS")
         for path, status in paths.items():
             self.page(id_, links, path, status)
@@ -92,13 +92,13 @@ class Extracting:
             "read_as": "r1" if path != "/" and status in {"SUCCESS", "EXTRACTED_NO_DATA"} else None,
             "created_at": self.clock.at,
         }
-        return self._insert(pages, values | more)
+        return self.insert(pages, values | more)
 
     def _snapshot(self, url: str) -> int:
         for row in self.rows(snapshots, url=url):
             return row.id
         values = {"url": url, "content_hash": "c", "size_bytes": 3_000, "status_code": 200}
-        return self._insert(snapshots, {**values, "fetched_at": self.clock.at})
+        return self.insert(snapshots, {**values, "fetched_at": self.clock.at})
 
     def read(self, id_: int, items: Mapping[str, Sequence[str]], **more: Any) -> int:
         """The pages state items of these keys, in the extraction's own dataset; its id."""
@@ -109,7 +109,7 @@ class Extracting:
         for path, keys in items.items():
             page = self.page_of(id_, path)
             for position, key in enumerate(keys):
-                self._insert(data_items, an_item(dataset_id, page.id, key, position) | more)
+                self.insert(data_items, an_item(dataset_id, page.id, key, position) | more)
             state = "SUCCESS" if keys else "EXTRACTED_NO_DATA"
             values = {"item_count": len(keys), "rung": "layout", "read_as": "r1"}
             self.set(pages, page.id, status=state, **values)
@@ -126,7 +126,7 @@ class Extracting:
             "status": "building",
             "created_at": self.clock.at,
         }
-        return self._insert(datasets, values)
+        return self.insert(datasets, values)
 
     def carry(self, id_: int, base: int, *paths: str) -> None:
         """These pages are as the base's extraction has them."""
@@ -158,7 +158,7 @@ class Extracting:
             "created_at": self.clock.at,
             "updated_at": self.clock.at,
         }
-        return self._insert(tasks, values | more)
+        return self.insert(tasks, values | more)
 
     def end(self, id_: int, ending: Ending = COMPLETE) -> list[Ended]:
         with self.shop.store.begin() as connection:
@@ -230,7 +230,7 @@ class Extracting:
         with self.shop.store.read() as connection:
             return list(connection.execute(query.order_by(order)))
 
-    def _insert(self, table: Table, values: Mapping[str, Any]) -> int:
+    def insert(self, table: Table, values: Mapping[str, Any]) -> int:
         with self.shop.store.begin() as connection:
             made = connection.execute(insert(table).values(dict(values)).returning(table.c.id))
             return made.scalar_one()

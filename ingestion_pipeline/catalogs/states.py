@@ -55,6 +55,9 @@ LINKS_MISSING = "links_missing"  # of a list: it led to pages, and leads to none
 MISSING_CODES = (RECORDS_MISSING, RECORDS_MISSING_ONCE, LINKS_MISSING)
 NO_LINKS = "no_links"  # of a list that was got and leads to no page, as the end of one may
 
+EXPLORED = "/explored"  # ends the key of a step that exploring made, once for each generation
+RECORD_PAGES = ("DETAIL", "API_REQUEST")  # types of pages that state records
+
 EXTRACT_PAGE = "extract_page"  # the task that reads a downloaded page
 
 OPEN_PAGES = [one.value for one in PageStatus if one.is_open]

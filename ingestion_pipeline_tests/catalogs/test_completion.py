@@ -70,6 +70,44 @@ def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
     assert (ending.status.value if ending else None) == comes_to
 
 
+@pytest.mark.parametrize(
+    ("quiet", "since_retry", "comes_to"),
+    [
+        (4 * HOURS, -4 * HOURS, None),
+        (9 * HOURS, 3.9 * HOURS, None),
+        (9 * HOURS, 4 * HOURS, "STALE"),
+        (3 * HOURS, 4 * HOURS, None),
+    ],
+)
+def test_what_is_left_is_stale_only_after_the_last_retry_was_due(
+    quiet: timedelta, since_retry: timedelta, comes_to: str | None
+) -> None:
+    standing = Standing(
+        kind=ExtractionKind.CRAWL,
+        unfinished=1,
+        total=3,
+        has_pending=True,
+        quiet_for=quiet,
+        since_retry=since_retry,
+    )
+
+    ending = decide(standing, limits=Extraction())
+
+    assert (ending.status.value if ending else None) == comes_to
+
+
+def test_a_reading_that_waits_for_a_model_does_not_keep_an_extraction_open(
+    some: Extracting,
+) -> None:
+    id_ = some.begin({"/c/1": "DOWNLOADED"})
+    some.task(id_, "/c/1", "extract_page", not_before=some.clock.at + 9 * HOURS)
+    some.look()
+
+    [ended] = some.look(hours=4)
+
+    assert ended.status.value == "STALE"
+
+
 def test_a_quiet_extraction_is_complete_after_five_minutes_and_told_once(some: Extracting) -> None:
     id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR"})
 

@@ -80,8 +80,9 @@ def test_an_extraction_that_ends_again_is_told_again(some: Extracting) -> None:
 def test_a_retry_opens_a_complete_extraction_for_what_failed_or_gave_nothing(
     some: Extracting,
 ) -> None:
-    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA"})
-    some.read(id_, {"/c/1": ["a"]})
+    paths = {"/c/1": "SUCCESS", "/c/2": "ERROR", "/c/3": "EXTRACTED_NO_DATA", "/c/4": "SUCCESS"}
+    id_ = some.begin(paths)
+    some.read(id_, {"/c/1": ["a"], "/c/4": ["d"]})
     some.end(id_)
 
     done = some.act(control.retry, id_)
@@ -102,20 +103,20 @@ def test_a_failed_root_is_got_again_by_a_resume(some: Extracting) -> None:
 
 
 def test_a_rerun_reads_what_is_stored_into_a_new_version_and_asks_nobody(some: Extracting) -> None:
-    paths = {"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR"}
+    paths = {"/c/1": "SUCCESS", "/c/2": "EXTRACTED_NO_DATA", "/c/3": "ERROR", "/c/4": "SUCCESS"}
     old = some.begin(paths)
-    some.read(old, {"/c/1": ["a"]})
+    some.read(old, {"/c/1": ["a"], "/c/4": ["d"]})
     some.end(old)
 
     made = some.act(rerun, old)
-    some.read(made.extraction_id, {"/c/1": ["a", "b"], "/c/2": []})
+    some.read(made.extraction_id, {"/c/1": ["a", "b"], "/c/2": [], "/c/4": ["d"]})
     some.end(made.extraction_id)
 
-    assert made.pages == 2
+    assert made.pages == 3
     assert some.live("fetch_page") == []
-    assert some.live("extract_page") == ["/c/1", "/c/2"]
+    assert some.live("extract_page") == ["/c/1", "/c/2", "/c/4"]
     [new] = some.rows(extractions, id=made.extraction_id)
-    assert (new.kind, new.rerun_of, new.page_count) == ("rerun", old, 4)
+    assert (new.kind, new.rerun_of, new.page_count) == ("rerun", old, 5)
     before, after = (
         {row.url: row.snapshot_id for row in some.rows(pages, extraction_id=id_)}
         for id_ in (old, made.extraction_id)
@@ -127,7 +128,7 @@ def test_a_rerun_reads_what_is_stored_into_a_new_version_and_asks_nobody(some: E
         ("root/links", steps[0].id),
     ]
     found = [(row.version, row.status, row.item_count) for row in some.rows(datasets)]
-    assert found == [(1, "published", 1), (2, "published", 2)]
+    assert found == [(1, "published", 2), (2, "published", 3)]
 
 
 def test_a_source_has_one_extraction_at_a_time(some: Extracting) -> None:

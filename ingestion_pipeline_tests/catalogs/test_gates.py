@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.completing.gates import DatasetNumbers, judge
+from ingestion_pipeline.catalogs.completing.gates import DatasetNumbers, RecordPages, judge
 from ingestion_pipeline.settings.catalogs import Extraction
 
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
@@ -38,6 +38,30 @@ def test_a_dataset_is_judged_against_the_last_good_one(
     new: DatasetNumbers, before: DatasetNumbers | None, codes: list[str]
 ) -> None:
     found = judge(new, before, required=["course_id"], limits=LIMITS)
+
+    assert [one.code for one in found] == codes
+    assert all(one.message for one in found)
+
+
+@pytest.mark.parametrize(
+    ("items", "before", "total", "without", "codes"),
+    [
+        (0, None, 24, 24, ["empty_first"]),
+        (0, None, 0, 0, ["empty_first"]),
+        (4, None, 24, 20, ["mostly_failed"]),
+        (11, None, 24, 13, ["mostly_failed"]),
+        (12, None, 24, 12, []),
+        (24, None, 24, 0, []),
+        (0, holding(0), 24, 24, []),
+        (24, holding(24), 24, 13, []),
+    ],
+)
+def test_a_first_dataset_is_judged_by_its_own_pages(
+    items: int, before: DatasetNumbers | None, total: int, without: int, codes: list[str]
+) -> None:
+    pages = RecordPages(total=total, without=without)
+
+    found = judge(holding(items), before, required=[], limits=LIMITS, pages=pages)
 
     assert [one.code for one in found] == codes
     assert all(one.message for one in found)

@@ -17,14 +17,17 @@ from ingestion_pipeline.pages.hosts import lease_hosts
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
+    datasets,
     dead_letters,
     extractions,
     hosts,
+    outbox,
     pages,
     snapshots,
     tasks,
 )
 from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.crawlers import (
     SHOP,
     a_catalog,
@@ -221,6 +224,30 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
     assert statuses(store) == {"SUCCESS": 1, "EXTRACTED_NO_DATA": 1, "ERROR": 2}
     assert page_tasks(store) == {("SUCCESS", 1): 2, ("SKIPPED", 1): 2}
     assert rows(store, dead_letters) == []
+
+
+def test_a_page_that_is_forbidden_for_ever_does_not_keep_the_others_from_being_shown(
+    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+) -> None:
+    """A 403 is asked again after four hours, twice; that is as long as nothing may change."""
+    given_courses(web, *range(101, 125))
+    web.routes["/c/105"] = 403
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+    for _ in range(2):
+        clock.advance(hours=4)
+        conclude(shop)
+        assert rows(store, extractions)[0].status == "IN_PROGRESS"
+        crawl(shop, web)
+    conclude(shop)
+
+    [extraction], [dataset] = rows(store, extractions), rows(store, datasets)
+    assert (extraction.status, dataset.status, dataset.item_count) == ("COMPLETE", "published", 23)
+    assert Counter(web.paths)["/c/105"] == 3
+    [told] = rows(store, outbox)
+    [missing] = told.payload["missing"]
+    assert missing.startswith("http://a.test/c/105: http://a.test/c/105 answered 403")
 
 
 def test_a_page_waits_on_while_its_host_gives_others(

@@ -16,8 +16,11 @@ from ingestion_pipeline.store.tables import (
     data_items,
     datasets,
     extractions,
+    outbox,
     pages,
+    sources,
 )
+from ingestion_pipeline.upkeep.standing import standings
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 
 __all__ = ["some"]
@@ -127,6 +130,129 @@ def test_of_equal_keys_the_first_page_counts_and_a_proved_item_before_an_unprove
     assert sorted(repeats) == [("x", False, True), ("y", True, False)]
     assert ended.dataset is not None
     assert (ended.dataset.items, ended.dataset.flagged) == (7, 1)
+
+
+STALE = Ending(
+    status=ExtractionStatus.STALE,
+    failure={"class": "resource", "code": "stale", "message": "1 of 4 pages was left"},
+)
+
+
+def test_what_is_complete_of_a_stale_extraction_is_published_with_the_missing_pages_named(
+    some: Extracting,
+) -> None:
+    id_ = some.begin({**DONE, "/c/4": "WAITING"})
+    some.read(id_, {"/c/1": ["a"], "/c/2": ["b"], "/c/3": ["c"]})
+
+    some.end(id_, STALE)
+
+    assert some.versions() == {1: ("published", ["a", "b", "c"])}
+    assert some.status(id_) == "STALE"
+    [told] = some.rows(outbox)
+    assert told.payload["missing"] == ["http://a.test/c/4: it still waits"]
+    assert "missing: http://a.test/c/4" in told.payload["text"]
+    assert some.rows(extractions, id=id_)[0].summary["missing"] == 1
+    [source] = some.rows(sources)
+    assert source.last_outcome == f"extraction {id_}: 5 pages, 0 new, 0 failed, 1 left"
+    assert (source.record_count, source.failure_count) == (3, 0)
+
+
+def test_a_stale_extraction_keeps_what_was_known_of_its_missing_pages_until_it_is_resumed(
+    some: Extracting,
+) -> None:
+    first = first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
+    some.carry(second, first, "/c/1")
+    some.read(second, {"/c/2": ["b2"]})
+
+    some.end(second, STALE)
+    assert some.versions()[2] == ("published", ["a0", "b2", "c"])
+    assert some.rows(extractions, id=second)[0].summary["kept"] == 1
+
+    assert some.act(control.resume, second).fetched == 1
+    some.read(second, {"/c/3": ["c2"]})
+    some.end(second)
+    assert some.versions()[3] == ("published", ["a0", "b2", "c2"])
+
+
+def test_what_a_list_that_was_never_got_hides_stays_and_is_looked_for_by_a_resume(
+    some: Extracting,
+) -> None:
+    first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin({"/c/1": "SUCCESS"}, root="WAITING", base_dataset_id=base.id)
+    some.read(second, {"/c/1": ["a1"]})
+
+    some.end(second, STALE)
+    some.act(control.resume, second)
+
+    assert some.versions()[2] == ("published", ["a1", "b", "c"])
+    assert some.live("fetch_page") == ["/", "/c/2", "/c/3"]
+
+
+def test_a_stale_first_dataset_that_is_mostly_missing_is_held_back(some: Extracting) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS", "/c/2": "WAITING", "/c/3": "DOWNLOADED"})
+    some.read(id_, {"/c/1": ["a"]})
+
+    [ended] = some.end(id_, STALE)
+
+    assert ended.dataset is not None
+    assert [one["code"] for one in ended.dataset.findings] == ["mostly_failed"]
+    assert some.act(accepting.publish, id_) == 1
+
+
+@pytest.mark.parametrize("status", ["EXTRACTED_NO_DATA", "ERROR"])
+def test_a_first_dataset_without_an_item_is_held_back_until_somebody_accepts_it(
+    some: Extracting, status: str
+) -> None:
+    paths = dict.fromkeys((f"/c/{number}" for number in range(24)), status)
+    id_ = some.begin(paths)
+    if status == "EXTRACTED_NO_DATA":
+        some.read(id_, {path: [] for path in paths})
+
+    [ended] = some.end(id_)
+
+    assert ended.dataset is not None
+    [finding] = ended.dataset.findings
+    assert (finding["code"], "24 pages" in finding["message"]) == ("empty_first", True)
+    assert [row.status for row in some.rows(datasets)] == ["quarantined"]
+    with some.shop.store.read() as connection:
+        [found] = standings(connection, some.shop.settings, now=some.clock.at)
+    assert found.health == "degraded"
+    assert some.act(accepting.publish, id_) == 1
+    assert [row.status for row in some.rows(datasets)] == ["published"]
+
+
+def test_pages_that_exploring_found_do_not_count_against_a_first_dataset(some: Extracting) -> None:
+    id_ = some.begin({"/c/1": "SUCCESS"})
+    some.read(id_, {"/c/1": ["a"]})
+    step = {"kind": "FETCH_LINKS", "key": "root/links/explored", "page_type": "DETAIL"}
+    explored = some.insert(crawl_steps, {**step, "extraction_id": id_, "created_at": some.clock.at})
+    for number in range(9):
+        some.page(id_, explored, f"/x/{number}", "EXTRACTED_NO_DATA")
+
+    [ended] = some.end(id_)
+
+    assert ended.dataset is not None
+    assert ended.dataset.findings == []
+
+
+def test_what_a_cancelled_extraction_has_can_be_published_with_what_was_known_before(
+    some: Extracting,
+) -> None:
+    first = first_version(some)
+    [base] = some.rows(datasets)
+    second = some.begin({**DONE, "/c/3": "WAITING"}, base_dataset_id=base.id)
+    some.carry(second, first, "/c/1")
+    some.read(second, {"/c/2": ["b2"]})
+    some.cancel(second)
+    assert some.versions()[2][0] == "incomplete"
+
+    assert some.act(accepting.publish, second) == 2
+
+    assert some.versions()[2] == ("published", ["a0", "b2", "c"])
+    assert some.rows(datasets)[-1].item_count == 3
 
 
 def test_what_a_stale_extraction_read_is_counted_and_shown_to_nobody(some: Extracting) -> None:

@@ -4,7 +4,7 @@
 |---|---|---|---|
 | complete | not for `quiet_seconds` | none | COMPLETE (of an API at once) |
 | complete | | some | goes on |
-| incomplete | not for `stale_seconds` | whatever | STALE |
+| incomplete | not for `stale_seconds`, nor since the last retry was due | whatever | STALE |
 | a root given up, alone | | whatever | STALE |
 | of an API any page given up | | whatever | CANCELLED |
 """
@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.catalogs.completing.ending import (
     COMPLETE,
     EXTRACTION_TASKS,
+    STALE_CODE,
     Ended,
     Ending,
     finalise,
@@ -36,10 +37,13 @@ from ingestion_pipeline.catalogs.completing.progress import (
 from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
+from ingestion_pipeline.pages.crawled import FETCH_PAGE
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.catalogs import Extraction
 from ingestion_pipeline.store.tables import FRONTIER, tasks
 from ingestion_pipeline.work.errors import ErrorClass
+from ingestion_pipeline.work.task import TaskStatus
 
 LOOKED_AT_ONCE = 200  # extractions whose pages one statement counts
 
@@ -53,6 +57,7 @@ class Standing:
     total: int
     has_pending: bool
     quiet_for: timedelta
+    since_retry: timedelta | None = None  # negative while a page waits for its next attempt
     failure: Mapping[str, Any] | None = None
 
 
@@ -68,12 +73,15 @@ def decide(standing: Standing, *, limits: Extraction) -> Ending | None:
 
 
 def _stale(standing: Standing, limits: Extraction) -> Ending | None:
-    if standing.quiet_for < timedelta(seconds=limits.stale_seconds):
+    stalled_for = standing.quiet_for
+    if standing.since_retry is not None:
+        stalled_for = min(stalled_for, standing.since_retry)
+    if stalled_for < timedelta(seconds=limits.stale_seconds):
         return None
     said = f"{standing.unfinished} of {standing.total} pages were left and nothing changed for"
     failure = {
         "class": ErrorClass.RESOURCE.value,
-        "code": "stale",
+        "code": STALE_CODE,
         "message": f"{said} {standing.quiet_for.total_seconds() / 3600:.1f} hours",
     }
     return Ending(status=ExtractionStatus.STALE, failure=failure)
@@ -104,7 +112,7 @@ def update_completions(shop: Workshop, *, source_ids: Collection[str] | None = N
             now = shop.store.clock.now(connection)
             look = _Look(connection, some, now=now)
             changed += look.write()
-            endings = look.endings(shop.settings.extraction)
+            endings = look.endings(shop.settings)
         for id_ in endings:
             ended += _finalise(shop, id_)
     return Completions(running=len(found), changed=changed, ended=ended)
@@ -117,7 +125,7 @@ def _finalise(shop: Workshop, extraction_id: int) -> list[Ended]:
         lock_rows(connection, [extraction_id])
         look = _Look(connection, running(connection, extraction_id=extraction_id), now=now)
         look.write()
-        endings = look.endings(shop.settings.extraction)
+        endings = look.endings(shop.settings)
         return finalise(connection, endings, now=now, settings=shop.settings, random=shop.random)
 
 
@@ -141,33 +149,44 @@ class _Look:
         }
         return len(changed)
 
-    def endings(self, limits: Extraction) -> dict[int, Ending]:
+    def endings(self, settings: Settings) -> dict[int, Ending]:
         """How each of those that are over ends."""
         pending = _pending(self._connection, self._found)
+        patience = timedelta(seconds=settings.crawl.longest_wait_seconds)
         roots = hopeless(self._connection, [row.id for row in self._found])
         endings: dict[int, Ending] = {}
         for row in self._found:
-            far = self._progress[row.id]
+            far, changed_at = self._progress[row.id], self._changed_at[row.id]
+            retry_at = pending.get(row.id)
             standing = Standing(
                 kind=row.kind,
                 unfinished=far.unfinished,
                 total=sum(far.pages.values()),
                 has_pending=row.id in pending,
-                quiet_for=self._now - self._changed_at[row.id],
+                quiet_for=self._now - changed_at,
+                since_retry=retry_at and self._now - min(retry_at, changed_at + patience),
                 failure=roots[row.id][1] if row.id in roots else None,
             )
-            if (ending := decide(standing, limits=limits)) is not None:
+            if (ending := decide(standing, limits=settings.extraction)) is not None:
                 endings[row.id] = ending
         return endings
 
 
-def _pending(connection: Connection, found: Sequence[Running]) -> set[int]:
-    """Those of these that have a task which waits or runs; by source, as the index has it."""
+def _pending(connection: Connection, found: Sequence[Running]) -> dict[int, datetime | None]:
+    """Those of these that have a task which waits or runs; by source, as the index has it.
+
+    With when the last of the pages that wait to be fetched is due; a reading that waits for a model
+    may wait for ever.
+    """
     ids = {row.tracking_id: row.id for row in found}
-    query = select(tasks.c.tracking_id).where(
+    retry_at = func.max(tasks.c.not_before).filter(
+        tasks.c.kind == FETCH_PAGE, tasks.c.status == TaskStatus.PENDING.value
+    )
+    query = select(tasks.c.tracking_id, retry_at).where(
         FRONTIER,
         tasks.c.kind.in_(EXTRACTION_TASKS),
         tasks.c.source_id.in_({row.source_id for row in found}),
         tasks.c.tracking_id.in_(list(ids)),
     )
-    return {ids[one] for one in connection.execute(query.distinct()).scalars()}
+    grouped = connection.execute(query.group_by(tasks.c.tracking_id))
+    return {ids[tracking_id]: due_at for tracking_id, due_at in grouped}

@@ -20,11 +20,13 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, and_, exists, func, null, or_, select, update
 
+from ingestion_pipeline.catalogs.completing.keeping import NOT_GOT
 from ingestion_pipeline.catalogs.completing.progress import progress, write_summaries
 from ingestion_pipeline.catalogs.completing.publishing import (
     Built,
     DatasetEnd,
     end_dataset,
+    is_built,
     leave_incomplete,
 )
 from ingestion_pipeline.catalogs.completing.told import EndFacts, tell_end
@@ -32,6 +34,8 @@ from ingestion_pipeline.catalogs.recipes.steps import StepKind
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     EXTRACT_PAGE,
+    UNFINISHED_PAGES,
+    DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
@@ -55,6 +59,8 @@ from ingestion_pipeline.work.errors import WALL_CODES, ErrorClass
 from ingestion_pipeline.work.task import TaskStatus
 
 SYSTEM = "system"
+STALE_CODE = "stale"  # of the failure of an extraction whose last pages nobody gets
+NAMED_PAGES = 10  # in a notice
 EXTRACTION_TASKS = (FETCH_PAGE, EXTRACT_PAGE)
 ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
 
@@ -85,8 +91,18 @@ class Ended:
         """Whether it got through."""
         return self.status is ExtractionStatus.COMPLETE
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether what it built, or found unchanged, is published."""
+        return self.dataset is not None and self.dataset.status is DatasetStatus.PUBLISHED
+
 
 COMPLETE = Ending(status=ExtractionStatus.COMPLETE)
+
+
+def is_left(ending: Ending) -> bool:
+    """Whether the extraction ends because nothing happens any more; what it has is complete."""
+    return ending.failure is not None and ending.failure["code"] == STALE_CODE
 
 
 def budget_ending(message: str) -> Ending:
@@ -113,6 +129,8 @@ def finalise(
         dataset = _dataset(connection, row, ending, settings=settings, now=now)
         over.append((_ended(row, ending, dataset), ending))
     far = progress(connection, [ended.id for ended, _ in over]) if over else {}
+    for ended, _ in over:
+        far[ended.id].missing += far[ended.id].unfinished if ended.is_shown else 0
     write_summaries(connection, {id_: one.as_stored() for id_, one in far.items()}, now=now)
     # All of them before the first source is written: as whoever registers sources does it.
     source_ids = [ended.source_id for ended, _ in over]
@@ -180,7 +198,9 @@ def _dataset(
         entity_type=row.entity_type,
         base_id=row.base_dataset_id,
     )
-    if ending.status is ExtractionStatus.COMPLETE:
+    # An API's list without one of its pages looks like a shorter list.
+    is_partial = is_left(ending) and row.kind != ExtractionKind.API.value
+    if ending.status is ExtractionStatus.COMPLETE or (is_partial and is_built(connection, row.id)):
         return end_dataset(connection, built, settings=settings, now=now)
     return leave_incomplete(connection, built)
 
@@ -248,7 +268,7 @@ def _tell_source(
     connection: Connection, ended: Ended, *, now: datetime, settings: Settings, random: Random
 ) -> None:
     """The source's row says what its extraction came to."""
-    if (failure := ended.failure) is not None:
+    if (failure := ended.failure) is not None and not ended.is_shown:
         is_wall = failure["code"] in WALL_CODES
         kind = str(failure["code"]).replace("_", " ")
         word = "failed" if failure["class"] != ErrorClass.RESOURCE.value else ended.status.lower()
@@ -262,26 +282,40 @@ def _tell_source(
         )
         crawls.fail(connection, walk, now=now, settings=settings, random=random)
         return
-    new, failed = _counts(connection, ended.id)
-    got = ended.page_count - failed
+    new, failed, left = _counts(connection, ended.id)
+    got = ended.page_count - failed - left
     crawls.complete(
         connection,
         ended.source_id,
-        outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed",
+        outcome=f"extraction {ended.id}: {ended.page_count} pages, {new} new, {failed} failed"
+        + (f", {left} left" if left else ""),
         records=got if ended.dataset is None else ended.dataset.items,
         has_news=new > 0,
         now=now,
     )
 
 
-def _counts(connection: Connection, extraction_id: int) -> tuple[int, int]:
-    """How many pages said something new, and how many failed."""
+def _counts(connection: Connection, extraction_id: int) -> tuple[int, int, int]:
+    """How many pages said something new, how many failed, and how many were left."""
     query = select(
         func.count().filter(pages.c.outcome == "new"),
         func.count().filter(pages.c.status == PageStatus.ERROR.value),
+        func.count().filter(pages.c.status.in_(UNFINISHED_PAGES)),
     ).where(pages.c.extraction_id == extraction_id)
-    new, failed = connection.execute(query).one()
-    return new, failed
+    new, failed, left = connection.execute(query).one()
+    return new, failed, left
+
+
+def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
+    """Return the first pages that were not got or read, each with the reason."""
+    reason = func.coalesce(pages.c.failure["message"].as_string(), "it still waits")
+    query = (
+        select(pages.c.url, reason.label("reason"))
+        .where(pages.c.extraction_id == extraction_id, pages.c.status.in_(NOT_GOT))
+        .order_by(pages.c.id)
+        .limit(NAMED_PAGES)
+    )
+    return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
 
 
 def _note(connection: Connection, ended: Ended, ending: Ending, *, now: datetime) -> None:
@@ -304,13 +338,15 @@ def _note(connection: Connection, ended: Ended, ending: Ending, *, now: datetime
 
 
 def _facts(connection: Connection, ended: Ended) -> EndFacts:
-    _, failed = _counts(connection, ended.id)
+    _, failed, left = _counts(connection, ended.id)
     return EndFacts(
         extraction_id=ended.id,
         source_id=ended.source_id,
         status=ended.status,
         page_count=ended.page_count,
         failed_pages=failed,
+        left_pages=left,
+        missing=_missing_pages(connection, ended.id),
         reason=None if ended.failure is None else str(ended.failure["message"]),
         dataset=ended.dataset,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from ingestion_pipeline.settings.catalogs import Extraction
 
+MOSTLY = 0.5  # of the pages of a first dataset
 NEARLY_ALL = 0.9  # a field that so many items had is missed like a required one
 
 
@@ -24,6 +25,43 @@ class DatasetNumbers:
     def share_with(self, name: str) -> float:
         """The share of the items that state the field."""
         return self.fields.get(name, 0) / self.items if self.items else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordPages:
+    """How many pages should state records, and how many of them failed or stated none."""
+
+    total: int
+    without: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmptyFirst:
+    """Not one item in a first dataset."""
+
+    pages: int
+
+    code = "empty_first"
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"no items on {self.pages} pages, and none were ever found"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MostlyFailed:
+    """A first dataset to which most pages gave nothing."""
+
+    pages: int
+    without: int
+
+    code = "mostly_failed"
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"{self.without} of {self.pages} pages failed or gave no item"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +153,16 @@ class Outdated:
         return f"its pages are older than those of version {self.newer}, which stays shown"
 
 
-GateFinding = EmptyAfterFull | Dropped | FailedPages | LostField | Unproved | Outdated
+GateFinding = (
+    EmptyFirst
+    | MostlyFailed
+    | EmptyAfterFull
+    | Dropped
+    | FailedPages
+    | LostField
+    | Unproved
+    | Outdated
+)
 
 
 def judge(
@@ -125,12 +172,16 @@ def judge(
     required: Collection[str],
     limits: Extraction,
     failed: int = 0,
+    pages: RecordPages | None = None,
 ) -> list[GateFinding]:
     """All that speaks against the new dataset; `before` is the last good one, if there is one.
 
-    So many items of before were on pages that `failed` this time.
+    So many items of before were on pages that `failed` this time. A first dataset is judged by its
+    own `pages`.
     """
     found: list[GateFinding] = []
+    if before is None and pages is not None:
+        found += _first(new, pages)
     if before is not None and before.items:
         if not new.items:
             return [EmptyAfterFull(before=before.items)]
@@ -142,6 +193,13 @@ def judge(
     if new.items and new.flagged > limits.flagged_share * new.items:
         found.append(Unproved(items=new.items, flagged=new.flagged))
     return found
+
+
+def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
+    if not new.items:
+        yield EmptyFirst(pages=pages.total)
+    elif pages.without > MOSTLY * pages.total:
+        yield MostlyFailed(pages=pages.total, without=pages.without)
 
 
 def is_drop(items: int, before: int, limits: Extraction) -> bool:

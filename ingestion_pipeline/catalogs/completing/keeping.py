@@ -4,11 +4,13 @@
 |---|---|
 | is as it was | are the new one's (`carried_from`, written when it was fetched) |
 | failed, to be fetched or to be read | are kept: nobody has seen that they are gone |
+| was left when the extraction became stale | are kept, likewise |
 | states none, and stated some | are kept: it has failed (see `readings.missing_records`) |
 | was not found, and a list above it failed | are kept: whoever did not see the list knows nothing |
 | answered 404 or 410, or no list names it | are gone |
 
-A kept page is in ERROR and says where its items come from; a retry visits it again.
+A kept page is in ERROR, or still waits, and says where its items come from; a retry, or a resume,
+visits it again.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ UNLISTED = {
     "message": "a list that may lead to it was not got; its items are those of the time before",
 }
 # As another extraction's page has it; one that points at itself was merely not read again.
-UNCHANGED = and_(pages.c.status != PageStatus.ERROR.value, pages.c.carried_from != pages.c.id)
-KEPT = and_(pages.c.status == PageStatus.ERROR.value, pages.c.carried_from.is_not(None))
+NOT_GOT = [PageStatus.ERROR.value, *UNFINISHED_PAGES]  # once the extraction has ended
+UNCHANGED = and_(pages.c.status.not_in(NOT_GOT), pages.c.carried_from != pages.c.id)
+KEPT = and_(pages.c.status.in_(NOT_GOT), pages.c.carried_from.is_not(None))
 MISSING = and_(
     pages.c.status == PageStatus.ERROR.value,
     pages.c.failure["code"].as_string().in_(MISSING_CODES),
@@ -124,8 +127,12 @@ def _fail_lists(connection: Connection, extraction_id: int) -> None:
 
 
 def _is_failed(page: FromClause) -> ColumnElement[bool]:
-    code = func.coalesce(page.c.failure["code"].as_string(), "")
-    return and_(page.c.status == PageStatus.ERROR.value, code.not_in(GONE))
+    is_gone = and_(page.c.status == PageStatus.ERROR.value, _code(page).in_(GONE))
+    return and_(page.c.status.in_(NOT_GOT), ~is_gone)
+
+
+def _code(page: FromClause) -> ColumnElement[str]:
+    return func.coalesce(page.c.failure["code"].as_string(), "")
 
 
 def _keep_found(connection: Connection, extraction_id: int, stated: Subquery) -> None:
@@ -219,7 +226,7 @@ def _is_hidden(
         .where(
             pages.c.extraction_id == extraction_id,
             _is_failed(pages),
-            pages.c.failure["code"].as_string() != UNLISTED["code"],
+            _code(pages) != UNLISTED["code"],
         )
         .distinct()
     )

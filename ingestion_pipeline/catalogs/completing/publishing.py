@@ -26,11 +26,13 @@ from ingestion_pipeline.catalogs.completing.gates import (
     DatasetNumbers,
     GateFinding,
     Outdated,
+    RecordPages,
     as_stored,
     is_drop,
     judge,
 )
 from ingestion_pipeline.catalogs.completing.keeping import (
+    NOT_GOT,
     Kept,
     copy_carried,
     is_unchanged,
@@ -43,9 +45,20 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     EntityType,
     entity_types,
 )
-from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
+from ingestion_pipeline.catalogs.states import (
+    EXPLORED,
+    RECORD_PAGES,
+    DatasetStatus,
+    PageStatus,
+)
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
+from ingestion_pipeline.store.tables import (
+    crawl_steps,
+    data_items,
+    datasets,
+    extractions,
+    pages,
+)
 
 NEVER_READ = "-"  # of a dataset that no reader has added to: all its pages are gone
 
@@ -81,8 +94,8 @@ class Built:
 
 def end_dataset(
     connection: Connection, built: Built, *, settings: Settings, now: datetime
-) -> DatasetEnd | None:
-    """The complete extraction's dataset is published or held back; None if it found nothing ever.
+) -> DatasetEnd:
+    """The extraction's dataset is published or held back; also one without a single item.
 
     Nothing was read anew, and every page with items is as it was, or failed: the base is confirmed,
     unless too many failed.
@@ -94,8 +107,6 @@ def end_dataset(
         kept = keep_failed(connection, built.extraction_id, base, now=now)
         if own is None and _still_holds(connection, built, base, settings=settings):
             return _confirm(connection, built, base, kept, now=now)
-    if own is None and base is None:
-        return None
     id_ = own.id if own is not None else _create(connection, built, now=now)
     if base is not None:
         copy_carried(connection, built.extraction_id, from_id=base, to_id=id_, now=now)
@@ -169,7 +180,7 @@ def _on_failed_pages(connection: Connection, dataset_id: int, extraction_id: int
         .join(data_items, data_items.c.page_id == then.c.id)
         .where(
             now.c.extraction_id == extraction_id,
-            now.c.status == PageStatus.ERROR.value,
+            now.c.status.in_(NOT_GOT),
             datasets.c.id == dataset_id,
             data_items.c.dataset_id == dataset_id,
             ~data_items.c.is_repeat,
@@ -204,6 +215,11 @@ def numbers(connection: Connection, dataset_id: int, kind: EntityType | None) ->
     return DatasetNumbers(
         items=row.items, flagged=row.flagged, fields=dict(zip(names, row[2:], strict=True))
     )
+
+
+def is_built(connection: Connection, extraction_id: int) -> bool:
+    """Return whether something was read into a dataset of the extraction's own."""
+    return _own(connection, extraction_id) is not None
 
 
 def _own(connection: Connection, extraction_id: int) -> Row[Any, Any] | None:
@@ -297,7 +313,14 @@ def _settle(
     before = None if good is None else numbers(connection, good, kind)
     required = kind.required if kind else ()
     failed = 0 if good is None else _on_failed_pages(connection, good, built.extraction_id)
-    found = judge(new, before, required=required, limits=settings.extraction, failed=failed)
+    found = judge(
+        new,
+        before,
+        required=required,
+        limits=settings.extraction,
+        failed=failed,
+        pages=_record_pages(connection, built.extraction_id, kind),
+    )
     found += _age(connection, built)
     status = DatasetStatus.QUARANTINED if found else DatasetStatus.PUBLISHED
     findings = as_stored(found)
@@ -323,6 +346,41 @@ def _settle(
         kept=kept.items,
         unlisted=kept.unlisted,
     )
+
+
+def _record_pages(
+    connection: Connection, extraction_id: int, kind: EntityType | None
+) -> RecordPages:
+    """Count the pages that should state records; those that exploring found need not.
+
+    Nor need those of a type that most pages have no list of.
+    """
+    without = [*NOT_GOT]
+    if kind is None or not kind.presence_check:
+        without.append(PageStatus.EXTRACTED_NO_DATA.value)
+    query = (
+        select(func.count(), func.count().filter(pages.c.status.in_(without)))
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .where(
+            pages.c.extraction_id == extraction_id,
+            pages.c.page_type.in_(RECORD_PAGES),
+            ~crawl_steps.c.key.endswith(EXPLORED),
+        )
+    )
+    total, missing = connection.execute(query).one()
+    return RecordPages(total=total, without=missing)
+
+
+def fill_incomplete(
+    connection: Connection, dataset_id: int, built: Built, *, now: datetime
+) -> DatasetNumbers:
+    """Add to an incomplete dataset what the base has of unchanged and of unread pages."""
+    base = built.base_id if built.base_id is not None else _shown(connection, built)
+    if base is not None:
+        keep_failed(connection, built.extraction_id, base, now=now)
+        copy_carried(connection, built.extraction_id, from_id=base, to_id=dataset_id, now=now)
+    _mark_repeats(connection, dataset_id)
+    return numbers(connection, dataset_id, None)
 
 
 def _age(connection: Connection, built: Built) -> list[GateFinding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -29,6 +30,8 @@ class EndFacts:
     failed_pages: int
     reason: str | None
     dataset: DatasetEnd | None
+    left_pages: int = 0
+    missing: Sequence[str] = ()
 
 
 def tell_end(connection: Connection, facts: EndFacts, *, now: datetime) -> bool:
@@ -60,11 +63,13 @@ def payload_of(facts: EndFacts, cost_usd: Decimal) -> dict[str, Any]:
     """The notice's words for people and facts for programs."""
     word = facts.status.value.lower()
     dataset = facts.dataset
-    lines = [f"{facts.page_count} pages, {facts.failed_pages} failed"]
+    left = f", {facts.left_pages} left" if facts.left_pages else ""
+    lines = [f"{facts.page_count} pages, {facts.failed_pages} failed{left}"]
     if dataset is not None:
         lines.append(_dataset_line(dataset))
         lines += [f"- {one['message']}" for one in dataset.findings]
         lines += _kept_line(facts.extraction_id, dataset)
+    lines += _missing_lines(facts)
     if facts.reason is not None:
         lines.append(f"why: {facts.reason}")
     if cost_usd:
@@ -81,6 +86,7 @@ def payload_of(facts: EndFacts, cost_usd: Decimal) -> dict[str, Any]:
         "status": facts.status.value,
         "pages": facts.page_count,
         "failed_pages": facts.failed_pages,
+        "missing": list(facts.missing),
         "reason": facts.reason,
         "cost_usd": f"{cost_usd:f}",
         "dataset": None if dataset is None else _dataset_facts(dataset),
@@ -98,6 +104,16 @@ def _kept_line(extraction_id: int, dataset: DatasetEnd) -> list[str]:
         return []
     cure = f"`ingest extractions retry {extraction_id}` visits them again"
     return [f"{dataset.kept} items are those of the time before: their pages failed; {cure}"]
+
+
+def _missing_lines(facts: EndFacts) -> list[str]:
+    """Return the pages that were not got, each with the reason; of many, the first."""
+    more = facts.failed_pages + facts.left_pages - len(facts.missing)
+    lines = [f"missing: {page}" for page in facts.missing]
+    if more > 0 and lines:
+        cure = f"`ingest extractions pages {facts.extraction_id} --status ERROR` shows all"
+        lines.append(f"and {more} more; {cure}")
+    return lines
 
 
 def _dataset_facts(dataset: DatasetEnd) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from ingestion_pipeline.catalogs.recipes.recipe import PageType, is_all_rendered
 from ingestion_pipeline.catalogs.recipes.steps import Step, StepKind, steps_of
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
+    EXPLORED,
     OPEN_PAGES,
     ExtractionStatus,
     PageStatus,
@@ -171,9 +172,6 @@ def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:
 def extraction_steps(recipe: str) -> dict[str, Step]:
     """The steps of a recipe as the extraction's row keeps it, by key."""
     return {step.key: step for step in steps_of(recipe_of({"recipe": json.loads(recipe)}))}
-
-
-EXPLORED = "/explored"  # ends the key of a step that exploring made, once for each generation
 
 
 def explored_step(steps: Mapping[str, Step], key: str) -> Step:

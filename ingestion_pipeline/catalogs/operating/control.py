@@ -10,7 +10,7 @@ from datetime import datetime
 from random import Random
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, exists, false, func, null, or_, select, update
+from sqlalchemy import Connection, Row, and_, delete, exists, false, func, null, or_, select, update
 
 from ingestion_pipeline.catalogs.completing.ending import (
     EXTRACTION_TASKS,
@@ -18,11 +18,13 @@ from ingestion_pipeline.catalogs.completing.ending import (
     Ending,
     finalise,
 )
+from ingestion_pipeline.catalogs.completing.keeping import UNLISTED
 from ingestion_pipeline.catalogs.operating.requeueing import Requeued, requeue
 from ingestion_pipeline.catalogs.readings.work import CONTENT_MISSING
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
     MISSING_CODES,
+    UNFINISHED_PAGES,
     DatasetStatus,
     ExtractionKind,
     ExtractionStatus,
@@ -190,16 +192,20 @@ def retry_page(
 
 
 def _hindrances(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
-    """What would end it again at once is tried again: a failed root, of an API any failed page."""
+    """What would end it again at once is tried again: a failed root, of an API any failed page.
+
+    And what nobody has looked for, since the list that leads to it was not got.
+    """
     if row.kind == ExtractionKind.API.value:
         return pages.c.status == PageStatus.ERROR.value
+    is_unlisted = func.coalesce(pages.c.failure["code"].as_string(), "") == UNLISTED["code"]
     other = pages.alias("other")
     alone = ~exists(
         select(other.c.id).where(
             other.c.extraction_id == row.id, other.c.status != PageStatus.ERROR.value
         )
     )
-    return and_(pages.c.status == PageStatus.ERROR.value, alone)
+    return and_(pages.c.status == PageStatus.ERROR.value, or_(alone, is_unlisted))
 
 
 def _hopeless_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
@@ -281,6 +287,7 @@ def _reopen(
             base_dataset_id=_kept_base(_stand_on_published(connection, row)),
         )
     )
+    _forget_kept(connection, row.id)
     connection.execute(
         update(datasets)
         .where(
@@ -294,6 +301,22 @@ def _reopen(
     subject = f"extraction:{row.id}"
     audit(connection, actor=actor, action=action, subject=subject, now=now, detail=detail)
     return done
+
+
+def _forget_kept(connection: Connection, extraction_id: int) -> None:
+    """What the open pages had of the time before is not theirs while somebody looks for new."""
+    is_open = and_(pages.c.extraction_id == extraction_id, pages.c.status.in_(UNFINISHED_PAGES))
+    unpublished = select(datasets.c.id).where(
+        datasets.c.extraction_id == extraction_id,
+        datasets.c.status != DatasetStatus.PUBLISHED.value,
+    )
+    connection.execute(
+        delete(data_items).where(
+            data_items.c.dataset_id.in_(unpublished),
+            data_items.c.page_id.in_(select(pages.c.id).where(is_open)),
+        )
+    )
+    connection.execute(update(pages).where(is_open).values(carried_from=null(), item_count=null()))
 
 
 def _stand_on_published(connection: Connection, row: Row[Any]) -> int | None:

@@ -37,6 +37,7 @@ from ingestion_pipeline.catalogs.operating.control import (
 from ingestion_pipeline.catalogs.operating.requeueing import requeue
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
+    RECORD_PAGES,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
@@ -48,8 +49,6 @@ from ingestion_pipeline.store.tables import (
     pages,
 )
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
-
-RECORD_PAGES = ("DETAIL", "API_REQUEST")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
