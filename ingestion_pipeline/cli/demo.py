@@ -328,7 +328,7 @@ def break_(*, repair: bool) -> None:
     else:
         say("the orchard's feed is an error page, Salt and Iron's listing is empty, the list of")
         say("The Clockmaker's Map is overloaded;")
-        say("a course of Harbour College is gone, a page of the Tidewater Institute is an error;")
+        say("a course of Harbour College and a page of the Tidewater Institute are errors;")
         say("the API of Driftwood's job board calls its fields something else;")
         say(f"`{ingest} demo run` shows that nothing is lost,")
         say(f"`{ingest} demo break --repair` ends it")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from ingestion_pipeline.catalogs.operating import control
+from ingestion_pipeline.catalogs.operating import control, held_back
 from ingestion_pipeline.pages.letter_snapshots import letter_snapshots
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.failure_notice import failure_notice
@@ -105,6 +105,9 @@ def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
         assert health(shop).health == "degraded"
     [*_, last] = rows(store, extractions)
     assert (last.status, last.summary["kept"]) == ("COMPLETE", len(BROKEN))
+    with store.read() as connection:
+        [finding] = held_back.missing(connection)
+    assert (finding.subject, finding.message[:7]) == (SHOP, "5 pages")
     assert set(served_bodies(shop)) == {error_page.encode()}
 
 

@@ -284,10 +284,10 @@ def check_alerts(*runs: str) -> None:
     """As shipped, as shipped, mutated, broken: one message for all that changed, none for more."""
     alerts = [[line for line in said.splitlines() if "  ops: " in line] for said in runs]
     first = "catalog:harbour-members is disabled until somebody enables it, and 1 more"
-    fourth = "catalog:tidewater is degraded, and 4 more"
+    fourth = "catalog:harbour is degraded, and 5 more"
     assert alerts == [[f"  ops: {first}"], [], [], [f"  ops: {fourth}"]]
     counts = [one.partition("\nhealth: ")[2].partition(" degraded")[0] for one in runs]
-    assert counts == ["1 disabled, 1", "1 disabled, 1", "1 disabled, 1", "1 disabled, 6"]
+    assert counts == ["1 disabled, 1", "1 disabled, 1", "1 disabled, 1", "1 disabled, 7"]
 
 
 def broken_chains(home: Path) -> list[str]:

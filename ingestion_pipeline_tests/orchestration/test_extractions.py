@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.store import FixedClock
+from ingestion_pipeline.store.tables import pages
 from ingestion_pipeline_tests.extracting import Extracting
 from ingestion_pipeline_tests.orchestration.house import (
     SALT,
@@ -68,6 +69,27 @@ def test_the_sensor_asks_for_the_job_that_ends_an_extraction_and_tells_of_its_da
     assert checked(first)["not_quarantined"] is True
     assert checked(second)["not_quarantined"] is False
     assert tick_sensor("extraction_completion", instance).run_requests == []
+
+
+def test_records_of_pages_that_state_none_any_more_turn_their_check_orange(
+    house: House, instance: dg.DagsterInstance
+) -> None:
+    an_extraction(house, 8)
+    first = run_job("complete_extractions", instance)
+    second_id = an_extraction(house, 0, status="ERROR")
+    with house.open() as shop:
+        some = Extracting(shop=shop, clock=FixedClock(shop.store.now()))
+        some.fail(second_id, "/c/1", "records_missing")
+        some.set(pages, some.page_of(second_id, "/").id, status="SUCCESS")
+    second = run_job("complete_extractions", instance)
+
+    assert checked(first)["no_records_missing"] is True
+    [found] = [
+        one
+        for one in second.get_asset_check_evaluations()
+        if one.check_name == "no_records_missing"
+    ]
+    assert (found.passed, found.severity) == (False, dg.AssetCheckSeverity.WARN)
 
 
 def test_an_extraction_is_cancelled_resumed_and_read_again_from_the_launchpad(

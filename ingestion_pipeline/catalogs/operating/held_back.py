@@ -76,8 +76,9 @@ def missing(connection: Connection) -> list[Finding]:
 
 def missing_reason(extraction_id: int, count: int) -> str:
     """Say how many pages an extraction went without, and what shows them."""
+    pages = "1 page" if count == 1 else f"{count} pages"
     return (
-        f"{count} pages that should state records gave none, and what was known of them is kept;"
+        f"{pages} that should state records gave none, and what was known of them is kept;"
         f" `ingest extractions pages {extraction_id} --status ERROR` shows them"
     )
 
