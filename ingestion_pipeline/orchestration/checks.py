@@ -79,8 +79,8 @@ def _quarantined_datasets(shop: Workshop) -> list[Finding]:
         return held_back.quarantined(connection)
 
 
-def _missing_records(shop: Workshop) -> list[Finding]:
-    with shop.store.read() as connection:
+def _missing_records(context: Workshop) -> list[Finding]:
+    with context.store.read() as connection:
         return held_back.missing(connection)
 
 

@@ -31,13 +31,15 @@ _PHRASES = (
     r"|em manutenção|ocorreu um erro|temporariamente indisponível|algo deu errado"
     r"|in onderhoud|er is iets (?:mis|fout)gegaan|tijdelijk niet beschikbaar"
 )
-_LOOKED_AT = 20_000  # characters; such a notice stands at the top of a page, and has no other text
+_MOST_CHARACTERS = (
+    20_000  # characters; such a notice stands at the top of a page, and has no other text
+)
 
 
 def failure_notice(text: str) -> str | None:
     """Return the phrase with which a page's text reports a failure of its site; None if none."""
-    found = _phrases().search(" ".join(text[:_LOOKED_AT].lower().split()))
-    return found[0] if found else None
+    match = _phrases().search(" ".join(text[:_MOST_CHARACTERS].lower().split()))
+    return match[0] if match else None
 
 
 @cache

@@ -100,11 +100,6 @@ class Ended:
 COMPLETE = Ending(status=ExtractionStatus.COMPLETE)
 
 
-def is_left(ending: Ending) -> bool:
-    """Whether the extraction ends because nothing happens any more; what it has is complete."""
-    return ending.failure is not None and ending.failure["code"] == STALE_CODE
-
-
 def budget_ending(message: str) -> Ending:
     """No money is left for it: whoever is told so by a model's budget ends the extraction thus."""
     failure = {"class": ErrorClass.RESOURCE.value, "code": "over_budget", "message": message}
@@ -199,7 +194,8 @@ def _dataset(
         base_id=row.base_dataset_id,
     )
     # An API's list without one of its pages looks like a shorter list.
-    is_partial = is_left(ending) and row.kind != ExtractionKind.API.value
+    is_stale = ending.failure is not None and ending.failure["code"] == STALE_CODE
+    is_partial = is_stale and row.kind != ExtractionKind.API.value
     if ending.status is ExtractionStatus.COMPLETE or (is_partial and is_built(connection, row.id)):
         return end_dataset(connection, built, settings=settings, now=now)
     return leave_incomplete(connection, built)

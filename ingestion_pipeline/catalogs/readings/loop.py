@@ -235,7 +235,7 @@ class ReadingSlice:
         return replace(outcome, explored=found)
 
     async def _check_earlier_records(
-        self, work: ReadWork, wanted: Declared, reading: PageReading
+        self, work: ReadWork, declaration: Declared, reading: PageReading
     ) -> None:
         """Raise if the reading would take records away that nobody has seen to be gone.
 
@@ -247,9 +247,9 @@ class ReadingSlice:
         is_open = bool(reading.reason) and not settings.has_model
         if reading.records and not is_open:
             return
-        earlier = await asyncio.to_thread(self._earlier_records, work, wanted)
+        earlier = await asyncio.to_thread(self._earlier_records, work, declaration)
         if is_open and earlier.by_model:
-            raise no_model(wanted.kind, settings, self._clock.now())
+            raise no_model(declaration.kind, settings, self._clock.now())
         if not reading.records and earlier.count:
             store = self._shop.content
             page = await at_the_desk(stored_content, store, url=work.url, **forms_of(work))
@@ -257,9 +257,9 @@ class ReadingSlice:
             if failure is not None:
                 raise failure
 
-    def _earlier_records(self, work: ReadWork, wanted: Declared) -> EarlierRecords:
+    def _earlier_records(self, work: ReadWork, declaration: Declared) -> EarlierRecords:
         with self._shop.store.read() as connection:
-            return load_earlier(connection, work, wanted.kind, self._shop.content)
+            return load_earlier(connection, work, declaration.kind, self._shop.content)
 
     def _content(self, work: ReadWork) -> PageContent:
         with our_own_disk():

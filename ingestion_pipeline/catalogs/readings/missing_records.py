@@ -34,6 +34,7 @@ from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.store.tables import (
     crawl_steps,
     data_items,
+    datasets,
     extractions,
     pages,
     snapshots,
@@ -41,7 +42,7 @@ from ingestion_pipeline.store.tables import (
 from ingestion_pipeline.store.types import Id
 from ingestion_pipeline.work.errors import Permanent, WorkError
 
-MOST_SIBLINGS = 4
+MOST_SIBLINGS = 3  # beside the page itself as it was
 MOST_NAMED = 50  # records of the page whose names are looked for
 SHORTEST_NAME = 4  # characters; a shorter one stands on any page
 SHARED_LINES = 0.5  # of the lines that all siblings have: a template's, in other words
@@ -65,7 +66,7 @@ def count_earlier(connection: Connection, work: ReadWork) -> EarlierRecords:
     query = (
         select(func.count(), func.count(data_items.c.model))
         .join(pages, pages.c.id == data_items.c.page_id)
-        .where(data_items.c.dataset_id == _shown_dataset(work), pages.c.key == work.key)
+        .where(*_is_shown(work), pages.c.key == work.key)
     )
     count, by_model = connection.execute(query).one()
     return EarlierRecords(count=count, by_model=by_model)
@@ -105,7 +106,7 @@ def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
     """Return what tells the page from its siblings; None if it looks like them."""
     if is_json(page.body):
         return None  # an API that answers with an empty list: its shape was checked before
-    texts = [" ".join(one.text.lower().split()) for one in earlier.siblings]
+    texts = [" ".join(sibling.text.lower().split()) for sibling in earlier.siblings]
     phrase = failure_notice(page.text)
     if phrase and not any(phrase in text for text in texts):
         return f"it says {phrase!r}"
@@ -124,7 +125,7 @@ def _has_much_of(page: PageContent, earlier: EarlierRecords) -> bool:
 
 
 def _has_lines_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
-    shared = frozenset[str].intersection(*(_lines(one.text) for one in siblings))
+    shared = frozenset[str].intersection(*(_lines(sibling.text) for sibling in siblings))
     return bool(shared) and len(shared & _lines(page.text)) >= SHARED_LINES * len(shared)
 
 
@@ -134,18 +135,18 @@ def _lines(text: str) -> frozenset[str]:
 
 def _has_elements_of(page: PageContent, siblings: Sequence[PageContent]) -> bool:
     """Whether it has most elements that all siblings have; bare tags are everybody's."""
-    shared = frozenset[str].intersection(*(_elements(one.body) for one in siblings))
+    shared = frozenset[str].intersection(*(_elements(sibling.body) for sibling in siblings))
     if not any("." in element for element in shared):
         return False
     return len(shared & _elements(page.body)) >= SHARED_ELEMENTS * len(shared)
 
 
 def _elements(body: str) -> frozenset[str]:
-    found: set[str] = set()
+    elements: set[str] = set()
     for node in parse_html(body).css("body *"):
         classes = (node.attrs.get("class") or "").split()
-        found.add(".".join([node.tag or "", *sorted(classes)]))
-    return frozenset(found)
+        elements.add(".".join([node.tag or "", *sorted(classes)]))
+    return frozenset(elements)
 
 
 def _shown_dataset(work: ReadWork) -> ColumnElement[int]:
@@ -153,6 +154,13 @@ def _shown_dataset(work: ReadWork) -> ColumnElement[int]:
     if work.base_dataset_id is not None:
         return literal(work.base_dataset_id, Id)
     return published_dataset(work.task.source_id or "", work.entity_type)
+
+
+def _is_shown(work: ReadWork) -> tuple[ColumnElement[bool], ColumnElement[bool]]:
+    """Return the conditions of items that are shown, and of their pages."""
+    shown = _shown_dataset(work)
+    built_by = select(datasets.c.extraction_id).where(datasets.c.id == shown).scalar_subquery()
+    return data_items.c.dataset_id == shown, pages.c.extraction_id == built_by
 
 
 def _last_code(connection: Connection, work: ReadWork) -> str | None:
@@ -193,7 +201,7 @@ def _names(connection: Connection, work: ReadWork, kind: EntityType) -> frozense
     query = (
         select(data_items.c.data)
         .join(pages, pages.c.id == data_items.c.page_id)
-        .where(data_items.c.dataset_id == _shown_dataset(work), pages.c.key == work.key)
+        .where(*_is_shown(work), pages.c.key == work.key)
         .limit(MOST_NAMED)
     )
     values = [
@@ -207,23 +215,28 @@ def _names(connection: Connection, work: ReadWork, kind: EntityType) -> frozense
 def _siblings(connection: Connection, work: ReadWork, content: ContentStore) -> list[PageContent]:
     """Return stored pages of the same step that the shown dataset has records of, its own first."""
     is_own = pages.c.key == work.key
-    query = (
-        select(pages.c.url, *(snapshots.c[name] for name in FORMS))
-        .join_from(data_items, pages, pages.c.id == data_items.c.page_id)
-        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
-        .join(snapshots, snapshots.c.id == data_items.c.snapshot_id)
-        .where(
-            data_items.c.dataset_id == _shown_dataset(work),
-            crawl_steps.c.key == work.step,
-            snapshots.c.body_hash.is_not(None),
-            snapshots.c.id != work.snapshot_id,
+    siblings: list[PageContent] = []
+    for condition, limit in ((is_own, 1), (~is_own, MOST_SIBLINGS)):
+        stated_by = (
+            select(func.min(data_items.c.snapshot_id))
+            .where(_is_shown(work)[0], data_items.c.page_id == pages.c.id)
+            .scalar_subquery()
         )
-        .group_by(pages.c.id, snapshots.c.id)
-        .order_by(is_own.desc(), pages.c.id)
-        .limit(MOST_SIBLINGS)
-    )
-    found: list[PageContent] = []
-    for row in connection.execute(query):
-        with suppress(WorkError):  # it is no longer kept: others may do
-            found.append(stored_content(content, url=row.url, **forms_of(row)))
-    return found
+        query = (
+            select(pages.c.url, *(snapshots.c[name] for name in FORMS))
+            .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
+            .join(snapshots, snapshots.c.id == stated_by)
+            .where(
+                _is_shown(work)[1],
+                condition,
+                crawl_steps.c.key == work.step,
+                pages.c.item_count > 0,
+                snapshots.c.body_hash.is_not(None),
+            )
+            .order_by(pages.c.id)
+            .limit(limit)
+        )
+        for row in connection.execute(query):
+            with suppress(WorkError):  # it is no longer kept: others may do
+                siblings.append(stored_content(content, url=row.url, **forms_of(row)))
+    return siblings

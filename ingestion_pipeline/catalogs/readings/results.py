@@ -237,7 +237,7 @@ class _Flush:
                 self._moves.append(released(one.task, one.error, not_before=not_before))
             case GiveUp():
                 status = PageStatus.ERROR
-                self._burials.append(_burial(one))
+                self._burials.append(_dead_letter(one))
                 self._moves.append(failed(one.task, one.error))
         if one.error.code not in OF_THE_RUN:
             self._pages.append(FinishedPage(id=one.work.page_id, status=status, failure=reason))
@@ -257,10 +257,10 @@ NOTE_LENGTH = 500
 OF_THE_RUN = frozenset({"stopped", "slice_over"})  # says nothing of the page
 
 
-def _burial(one: ReadFailed) -> Burial:
-    """The dead letter names what was served: whoever looks at it wants to see that."""
-    served = {} if one.work.snapshot_id is None else {"snapshots": [one.work.snapshot_id]}
-    return Burial(task=one.task, error=one.error, stack=one.stack, evidence=served)
+def _dead_letter(result: ReadFailed) -> Burial:
+    """Name what was served in the dead letter: whoever looks at it wants to see that."""
+    served = {} if result.work.snapshot_id is None else {"snapshots": [result.work.snapshot_id]}
+    return Burial(task=result.task, error=result.error, stack=result.stack, evidence=served)
 
 
 def _read_page(one: ReadDone, items: Sequence[Item], name: str) -> FinishedPage:
