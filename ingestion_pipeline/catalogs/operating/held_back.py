@@ -83,7 +83,7 @@ def missing_reason(extraction_id: int, count: int) -> str:
     )
 
 
-def with_missing_pages() -> Select[Any]:
+def with_missing_pages() -> Select[Any, Any, Any]:
     """Select the last ended extraction of each source, if pages are missing from it.
 
     While a new one is under way the last one counts; a rerun says nothing about the source.
