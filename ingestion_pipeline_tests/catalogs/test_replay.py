@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import extractions
+from ingestion_pipeline.store.tables import data_items, extractions
 from ingestion_pipeline.systems import replay
 from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline_tests.catalogs.courses import a_course_page, given_courses
 from ingestion_pipeline_tests.crawlers import (
     a_catalog,
     a_page,
@@ -88,3 +89,28 @@ def test_a_page_that_a_later_extraction_has_is_not_replayed_and_its_letter_stays
 
     assert "extraction 2 came after it" in said
     assert open_letters(store) == 1
+
+
+def test_a_page_that_lost_its_records_is_fetched_again_and_not_read_again_by_a_replay(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_courses(web, 101, 102, 103)
+    given_sources(store, a_catalog())
+    crawl_all(shop, web.port)
+    web.routes["/c/102"] = "<html><body><h1>Something went wrong</h1></body></html>"
+    crawl_all(shop, web.port)
+    web.routes["/c/102"] = a_course_page(102, about="other things")
+    web.requests.clear()
+
+    assert replay_all(store) == ["queued"]
+    crawl(shop, web)
+    conclude(shop)
+
+    assert web.paths == ["/c/102"]
+    assert open_letters(store) == 0
+    newest = max(row.dataset_id for row in rows(store, data_items))
+    told = [row.data for row in rows(store, data_items) if row.dataset_id == newest]
+    assert len(told) == 3
+    assert [one["course_id"] for one in told if "other things" in one["course_description"]] == [
+        "MATH 102"
+    ]
