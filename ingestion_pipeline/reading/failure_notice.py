@@ -11,13 +11,17 @@ _PHRASES = (
     r"something (?:went|has gone) wrong|(?:an?|some|unexpected|unknown|internal|technical|database"
     r"|application|fatal|server) error(?: (?:has|have))? (?:occurr?ed|happened|prevented)"
     r"|(?:unexpected|unknown|internal|internal server|fatal|database|application) error\b"
-    r"|error establishing a|(?:under|down for|scheduled|planned|undergoing|routine|system|site)"
+    r"|error establishing a|(?:under|(?:down|offline|closed|unavailable) for|scheduled|undergoing)"
     r" maintenance|maintenance (?:mode|page|window|in progress)"
-    r"|(?:is|are|be) (?:temporarily|currently|momentarily) (?:unavailable|offline|down|closed)"
+    r"|(?:is|are|be) (?:currently|momentarily) (?:unavailable|offline|down|out of service)"
     r"|temporarily (?:unavailable|out of (?:service|order)|offline|down)"
     r"|service (?:is )?(?:temporarily |currently )?unavailable|bad gateway|gateway time-?out"
+    r"|(?:not |un)available (?:right now|at (?:this|the) (?:time|moment))"
+    r"|server (?:is )?(?:too )?busy"
+    r"|(?:unable to|could not|cannot|can't|couldn't) (?:load|process|connect|complete your)"
+    r"|for the inconvenience|^w?h?oops\b|connection (?:failed|refused|timed out)|request timed out"
     r"|technical (?:difficult(?:y|ies)|problems?|issues?)|too many requests"
-    r"|(?:try|check|come) (?:again|back) (?:later|soon|shortly|in a)|please try again"
+    r"|(?:try|check|come) (?:again|back) (?:later|soon|shortly|in a)"
     r"|(?:will|'ll|’ll) be (?:right )?back|(?:could not|cannot|can't) be (?:loaded|displayed)"  # noqa: RUF001
     r"|wartungsarbeiten|wartungsmodus|wegen wartung|fehler (?:ist )?aufgetreten|ging etwas schief"
     r"|etwas ist schiefgelaufen|vorübergehend nicht|(?:zur ?zeit|derzeit|momentan) nicht"
@@ -27,13 +31,11 @@ _PHRASES = (
     r"|en mantenimiento|(?:ha ocurrido|se ha producido|se produjo) un error"
     r"|algo (?:salió|ha ido) mal"
     r"|temporalmente (?:no disponible|fuera de servicio)|int[ée]nt\w{1,6} (?:de nuevo|más tarde)"
-    r"|in manutenzione|si è verificato un errore|temporaneamente non disponibile|riprova"
+    r"|in manutenzione|si è verificato un errore|temporaneamente non disponibile|riprova più tardi"
     r"|em manutenção|ocorreu um erro|temporariamente indisponível|algo deu errado"
     r"|in onderhoud|er is iets (?:mis|fout)gegaan|tijdelijk niet beschikbaar"
 )
-_MOST_CHARACTERS = (
-    20_000  # characters; such a notice stands at the top of a page, and has no other text
-)
+_MOST_CHARACTERS = 20_000  # such a notice stands at the top of a page with little other text
 
 
 def failure_notice(text: str) -> str | None:

@@ -261,6 +261,11 @@ def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
         ("Die Seite ist derzeit nicht erreichbar", "derzeit nicht erreichbar"),
         ("Une erreur est survenue", "erreur est survenue"),
         ("AVM 210: Aircraft Maintenance. Error analysis, and how to try again.", None),
+        ("No courses match your search. Please try again.", None),
+        ("Registration is currently closed. 12 courses are available.", None),
+        ("Oops! Our hamsters are tired.", "oops"),
+        ("The site is offline for maintenance", "offline for maintenance"),
+        ("Sorry, this page is not available right now.", "not available right now"),
         ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
     ],
 )
