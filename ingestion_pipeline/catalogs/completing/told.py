@@ -111,7 +111,7 @@ def _missing_lines(facts: EndFacts) -> list[str]:
     more = facts.failed_pages + facts.left_pages - len(facts.missing)
     lines = [f"missing: {page}" for page in facts.missing]
     if more > 0 and lines:
-        cure = f"`ingest extractions pages {facts.extraction_id} --status ERROR` shows all"
+        cure = f"`ingest extractions pages {facts.extraction_id}` shows all"
         lines.append(f"and {more} more; {cure}")
     return lines
 

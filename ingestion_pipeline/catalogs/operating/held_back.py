@@ -79,7 +79,7 @@ def missing_reason(extraction_id: int, count: int) -> str:
     pages = "1 page" if count == 1 else f"{count} pages"
     return (
         f"{pages} that should state records gave none, and what was known of them is kept;"
-        f" `ingest extractions pages {extraction_id} --status ERROR` shows them"
+        f" `ingest extractions pages {extraction_id}` shows why"
     )
 
 
