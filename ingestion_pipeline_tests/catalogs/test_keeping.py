@@ -6,7 +6,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.operating import control
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
-from ingestion_pipeline.store.tables import datasets, extractions, outbox, pages
+from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, outbox, pages
 from ingestion_pipeline_tests.extracting import Extracting, some
 
 __all__ = ["some"]
@@ -124,6 +124,21 @@ def test_what_a_whole_list_no_longer_names_is_gone_though_another_page_failed(
     some.end(second)
 
     assert some.versions()[2] == ("published", ["a", "b"])
+
+
+def test_what_a_failed_page_of_an_exploration_may_lead_to_is_not_believed_to_be_gone(
+    some: Extracting,
+) -> None:
+    _, base = published(some)
+    second = some.begin({"/c/1": "SUCCESS", "/c/2": "ERROR"}, base_dataset_id=base)
+    [_, links] = some.rows(crawl_steps, extraction_id=second)
+    some.set(crawl_steps, links.id, page_type="EXPLORATORY")
+    some.read(second, {"/c/1": ["a"]})
+    some.fail(second, "/c/2")
+
+    some.end(second)
+
+    assert some.versions()[2] == ("published", ["a", "b", "c"])
 
 
 def test_a_list_that_was_cut_off_by_the_budget_hides_what_it_did_not_come_to(
