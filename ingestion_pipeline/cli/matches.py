@@ -40,13 +40,14 @@ def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
     else:
         columns = [
             Column("score", is_number=True),
+            Column("rank", is_number=True),
             Column("priority"),
             Column("title", is_flexible=True),
             Column("company"),
             Column("reason", is_flexible=True),
             Column("listing", is_number=True),
         ]
-        shown = ("score", "priority", "title", "company", "reason", "listing_id")
+        shown = ("score", "rank_score", "priority", "title", "company", "reason", "listing_id")
         say_table(columns, [[one[name] for name in shown] for one in found])
 
 

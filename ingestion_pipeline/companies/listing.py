@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -51,6 +51,14 @@ class Listing:
                 object.__setattr__(self, name, clean_text(without_references(text)) or text)
         places = tuple(without_references(place) for place in self.other_locations)
         object.__setattr__(self, "other_locations", places)
+
+
+def is_expired(valid_until: datetime | None, *, now: datetime) -> bool:
+    """Return whether the last moment to apply has passed; a date without a time counts whole."""
+    if valid_until is None:
+        return False
+    is_date = valid_until.time() == time.min
+    return valid_until + timedelta(days=1 if is_date else 0) < now
 
 
 def listing_as_dict(listing: Listing) -> Mapping[str, Any]:

@@ -70,17 +70,20 @@ async def fetch_listing(
 
     Only a listing of one page is asked for conditionally: a 304 says nothing about the next page.
     With `may_be_cut` a listing of too many pages is fetched as far as it is allowed to go: its
-    reader can tell that it is a part.
+    reader can tell that it is a part; and one that leads back to a page of its own ends there.
     """
     first = replace(listing.first_request(), etag=known.etag, last_modified=known.last_modified)
     answer = await fetch(first)
     if isinstance(answer, Unchanged):
         return SameListing(etag=answer.etag, last_modified=answer.last_modified)
     pages, asked = [answer], first
+    requested = {(first.url, first.body)}
     while (following := _next_request(listing, pages, asked)) is not None:
+        leads_back = (following.url, following.body) in requested
+        if may_be_cut and (leads_back or len(pages) >= max_pages):
+            break
+        requested.add((following.url, following.body))
         if len(pages) >= max_pages:
-            if may_be_cut:
-                break
             raise Permanent(
                 f"{without_credentials(first.url)} leads to more than {max_pages} pages;"
                 " raise the setting fetch.max_pages if that is right",

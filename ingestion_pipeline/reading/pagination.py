@@ -78,6 +78,32 @@ def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
     return sorted(_repeated(found.values()), key=_rank)
 
 
+def next_page(tree: LexborHTMLParser, url: str) -> str | None:
+    """Return the page after this one, by a link to it or by its number; None on the last.
+
+    It has a page number in its address, or the address of this page with another query: "next" may
+    lead to any other page, too.
+    """
+    links = [link for link in following_pages(tree, url) if link.clue < Clue.QUERY]
+    here = _value(url)
+    for link in links:
+        there = _value(link.url)
+        is_later = here is None or there is None or there > here
+        is_of_list = link.pattern is not None or link.url.partition("?")[0] == url.partition("?")[0]
+        if link.clue < Clue.NUMBERED and is_of_list and is_later:
+            return link.url
+    # Without a number in its address this is the first, which a pager labels 1.
+    values = ((link.number if here is None else _value(link.url), link.url) for link in links)
+    first = 1 if here is None else here
+    later = [(value, address) for value, address in values if value is not None and value > first]
+    return min(later)[1] if later else None
+
+
+def _value(address: str) -> int | None:
+    told = _numbered(address)
+    return int(told[1]) if told else None
+
+
 def _clued(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode, Clue, int | None]]:
     for node in tree.css("link[rel~='next' i][href], a[rel~='next' i][href]"):
         yield node, Clue.REL_NEXT, None

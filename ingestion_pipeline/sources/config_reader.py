@@ -51,6 +51,10 @@ class ConfigReader:
 
     def flag(self, key: str, *, default: bool) -> bool:
         """The truth value under the key."""
+        return bool(self.optional_flag(key, default=default))
+
+    def optional_flag(self, key: str, *, default: bool | None) -> bool | None:
+        """Return the truth value under the key; the default where it is not stated."""
         value = self._value(key)
         if value is None or isinstance(value, bool):
             return default if value is None else value

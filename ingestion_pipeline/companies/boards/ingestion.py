@@ -17,11 +17,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.boards import rows
+from ingestion_pipeline.companies.boards.expired import EXPIRED
 from ingestion_pipeline.companies.boards.identity import Home, recognition
 from ingestion_pipeline.companies.boards.plan import BoardListing, Plan, result_of
 from ingestion_pipeline.companies.boards.posting import Posting, content_hash, quality_of
 from ingestion_pipeline.companies.boards.quarantine import reason_to_quarantine
 from ingestion_pipeline.companies.boards.spawning import Judging, spawn_jobs
+from ingestion_pipeline.companies.listing import is_expired
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.settings import Settings
@@ -227,7 +229,15 @@ def _write_changes(
     ]
     rows.update_links(connection, links, now=now)
     rows.update_listings(connection, list(different.values()), now=now)
+    extended = [id_ for id_, after in different.items() if _is_extended(after, now=now)]
+    rows.reopen_listings(connection, extended, now=now)
     return list(judged.values())
+
+
+def _is_extended(listing: Mapping[str, Any], *, now: datetime) -> bool:
+    """Return whether it was closed at a deadline that its board has moved since."""
+    was_expired = listing["closed_reason"] == EXPIRED
+    return was_expired and not is_expired(listing["valid_until"], now=now)
 
 
 def _merged(before: Mapping[str, Any], posting: Posting, *, speaks: bool) -> dict[str, Any]:

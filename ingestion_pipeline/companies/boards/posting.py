@@ -111,6 +111,8 @@ def content_hash(columns: Mapping[str, Any]) -> str:
     Equal for equal values, whichever database they came from.
     """
     said = [columns.get(name) for name in JUDGED]
+    if (deadline := columns.get("valid_until")) is not None:
+        said.append(deadline)
     return sha256(orjson.dumps(said, default=_text, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 

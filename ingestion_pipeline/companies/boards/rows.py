@@ -293,13 +293,21 @@ def place_listings(connection: Connection, placed: Sequence[Placed]) -> None:
 
 
 def close_listings(
-    connection: Connection, ids: Collection[int], *, reason: str, now: datetime
+    connection: Connection,
+    ids: Collection[int],
+    *,
+    reason: str,
+    now: datetime,
+    is_listed: bool = False,
 ) -> list[int]:
-    """Those of these that no board lists any more are closed, for that reason; which."""
+    """Those of these that no board lists any more are closed, for that reason; which.
+
+    With `is_listed` those that a board still lists are closed, too.
+    """
     if not ids:
         return []
     given = row_source(connection, {"id": Id}, [(one,) for one in sorted(ids)], "given")
-    is_listed = exists().where(
+    has_board = exists().where(
         listing_sources.c.listing_id == job_listings.c.id, listing_sources.c.available
     )
     statement = (
@@ -307,7 +315,7 @@ def close_listings(
         .where(
             job_listings.c.id.in_(select(given.c.id)),
             job_listings.c.status == ListingStatus.OPEN.value,
-            ~is_listed,
+            *(() if is_listed else (~has_board,)),
         )
         .values(status=ListingStatus.CLOSED.value, closed_at=now, closed_reason=reason)
         .returning(job_listings.c.id)

@@ -1,9 +1,9 @@
 """What speaks against a listing before anything is asked of a model: rejections, then strikes.
 
 One rejection is the end, and the first in this order is named: job type, seniority, company,
-keywords, salary, commission only, way of working, age, forbidden technology. Else strikes are
-added up, and `filter.strike_threshold` of them filter. What a listing does not state never counts
-against it, so that one with no data passes.
+keywords, salary, commission only, way of working, deadline, age, forbidden technology. Else
+strikes are added up, and `filter.strike_threshold` of them filter. What a listing does not state
+never counts against it, so that one with no data passes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.listing import Remote, is_expired
 from ingestion_pipeline.companies.matching.listed import JudgedListing
 from ingestion_pipeline.companies.matching.places import is_home
 from ingestion_pipeline.companies.matching.profile import Allowed, Profile
@@ -222,6 +222,13 @@ def _work_mode(judged: _Judged) -> FilterItem | None:
     return None
 
 
+def _expired(judged: _Judged) -> FilterItem | None:
+    deadline = judged.listing.valid_until
+    if deadline is None or not is_expired(deadline, now=judged.at):
+        return None
+    return _hard("expired", f"it could be applied for until {deadline:%Y-%m-%d %H:%M} UTC")
+
+
 def _age(judged: _Judged) -> FilterItem | None:
     age = judged.listing.age_days(judged.at)
     if age is None or age <= judged.limits.max_age_days:
@@ -242,6 +249,7 @@ _REJECTIONS: tuple[Callable[[_Judged], FilterItem | None], ...] = (
     _salary_floor,
     _commission,
     _work_mode,
+    _expired,
     _age,
     _forbidden,
 )

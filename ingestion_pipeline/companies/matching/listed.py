@@ -30,6 +30,7 @@ class JudgedListing:
     employment_type: str | None = None
     salary: Mapping[str, Any] | None = None
     posted_at: datetime | None = None
+    valid_until: datetime | None = None
     size_category: str | None = None
 
     @cached_property

@@ -87,12 +87,22 @@ def list_matches(
     query = _matches().where(job_matches.c.status == NEW)
     if source_id is not None:
         query = query.where(job_matches.c.source_id == source_id)
-    order = (job_matches.c.score.desc(), job_matches.c.created_at.desc(), job_matches.c.id)
+    rank = func.coalesce(job_matches.c.rank_score, job_matches.c.score)
+    newest = (job_matches.c.created_at.desc(), job_matches.c.id)
+    order = (job_matches.c.score.desc(), rank.desc(), *newest)
     return [dict(row) for row in connection.execute(query.order_by(*order).limit(limit)).mappings()]
 
 
 def _matches() -> Select[Any]:
-    told = ("score", "priority", "reason", "method", "skills_matched", "skills_missing")
+    told = (
+        "score",
+        "rank_score",
+        "priority",
+        "reason",
+        "method",
+        "skills_matched",
+        "skills_missing",
+    )
     listed = ("title", "url", "location", "posted_at")
     company = func.coalesce(companies.c.name, job_listings.c.company_name).label("company")
     return (

@@ -22,7 +22,7 @@ from ingestion_pipeline.companies.states import Priority
 from ingestion_pipeline.companies.vocabulary import ASKED_FOR
 from ingestion_pipeline.settings.jobs import Match
 
-RULES_VERSION = 1  # raise it when the same listing would be judged otherwise: all are judged anew
+RULES_VERSION = 2  # raise it when the same listing would be judged otherwise: all are judged anew
 STRENGTH, COVERAGE, LEVEL = 50, 30, 20
 BEST_SKILLS = 3
 HALF = 0.5
@@ -49,10 +49,14 @@ class Skill:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BaseScore:
-    """A score before adjustments, and what it rests on; `notes` are for people."""
+    """A score before adjustments, and what it rests on; `notes` are for people.
+
+    `exact` is the score without limit: naming all skills is more than naming the three best.
+    """
 
     score: int
     method: str
+    exact: float | None = None
     matched: tuple[Skill, ...] = ()
     missing: tuple[Skill, ...] = ()
     model: str | None = None
@@ -71,9 +75,10 @@ class Adjustment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MatchResult:
-    """How well it fits, all in all."""
+    """How well it fits, all in all; `rank_score`, which has no limit, orders equal scores."""
 
     score: int
+    rank_score: float
     base: BaseScore
     adjustments: tuple[Adjustment, ...]
     threshold: int
@@ -87,6 +92,7 @@ class MatchResult:
         return {
             "score": self.score,
             "base_score": self.base.score,
+            "rank_score": self.rank_score,
             "method": self.base.method,
             "model": self.base.model,
             "threshold": self.threshold,
@@ -110,12 +116,17 @@ def rule_score(listing: JudgedListing, profile: Profile) -> BaseScore:
         for one in _found(ASKED_FOR, listing)
         if one.name.lower() not in own and (one.start, one.end) not in spans
     )
-    parts = (
-        STRENGTH * _strength(matched, profile, listing)
-        + COVERAGE * (_coverage(len(matched), len(missing)) if listing.has_text else HALF)
-        + LEVEL * _level(listing, profile)
+    strength = _strength(matched, profile, listing)
+    others = COVERAGE * (
+        _coverage(len(matched), len(missing)) if listing.has_text else HALF
+    ) + LEVEL * _level(listing, profile)
+    return BaseScore(
+        score=round(STRENGTH * min(1.0, strength) + others),
+        method="rules",
+        exact=STRENGTH * strength + others,
+        matched=matched,
+        missing=missing,
     )
-    return BaseScore(score=round(parts), method="rules", matched=matched, missing=missing)
 
 
 def _found(names: Mapping[str, int] | tuple[str, ...], listing: JudgedListing) -> tuple[Skill, ...]:
@@ -128,8 +139,8 @@ def _found(names: Mapping[str, int] | tuple[str, ...], listing: JudgedListing) -
 def _strength(matched: tuple[Skill, ...], profile: Profile, listing: JudgedListing) -> float:
     best = sum(sorted(profile.skills.values(), reverse=True)[:BEST_SKILLS])
     ranks = sum(profile.skills[one.name] for one in matched)
-    found = min(1.0, ranks / best) if best else HALF
-    return found if listing.has_text else max(HALF, found)
+    strength = ranks / best if best else HALF
+    return strength if listing.has_text else max(HALF, strength)
 
 
 def _coverage(matched: int, missing: int) -> float:
@@ -187,11 +198,14 @@ def match_result(
 ) -> MatchResult:
     """The base with its adjustments, clamped, against the threshold that holds there."""
     changes = adjustments(listing, profile, settings, at=at)
-    score = clamped(base.score + sum(one.points for one in changes))
+    points = sum(change.points for change in changes)
+    score = clamped(base.score + points)
+    exact = base.score if base.exact is None else base.exact
     is_at_home = is_home(profile.home_city, listing.locations)
     threshold = settings.home_city_score if is_at_home else settings.min_score
     return MatchResult(
         score=score,
+        rank_score=round(exact + points, 2),
         base=base,
         adjustments=changes,
         threshold=threshold,

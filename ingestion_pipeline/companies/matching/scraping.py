@@ -140,6 +140,7 @@ def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
         employment_type=listing.employment_type or scraped.get("employment_type"),
         salary=listing.salary or scraped.get("salary"),
         posted_at=listing.posted_at or scraped.get("posted_at"),
+        valid_until=listing.valid_until or scraped.get("valid_until"),
     )
     state = replace(work.state, has_data=True)
     return replace(work, listing=merged, scraped=dict(scraped), state=state)

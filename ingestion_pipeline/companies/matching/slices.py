@@ -11,6 +11,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
+from ingestion_pipeline.companies.boards.expired import close_expired, expired_listings
 from ingestion_pipeline.companies.boards.unwatched import close_unwatched, is_any_unwatched
 from ingestion_pipeline.companies.matching.analysing import Analyst
 from ingestion_pipeline.companies.matching.asking import ModelScorer
@@ -48,7 +49,7 @@ class MatchedSlice:
     """What a run over listings came to; `problem` is what is wrong with the profile, if so.
 
     `boards` are those of which listings were judged, `closed` how many listings were closed since
-    nobody asks their boards any more.
+    nobody asks their boards any more or their deadline has passed.
     """
 
     counts: MatchCounts
@@ -76,7 +77,9 @@ def rules_of(settings: Settings) -> Rules | None:
 
 def are_listings_waiting(connection: Connection, settings: Settings, *, now: datetime) -> bool:
     """Whether a run would judge or close anything; with a bad profile none would judge."""
-    if is_any_unwatched(connection, now=now, settings=settings):
+    if is_any_unwatched(connection, now=now, settings=settings) or expired_listings(
+        connection, now=now
+    ):
         return True
     found = found_profile(settings)
     if isinstance(found, BadProfile):
@@ -106,9 +109,9 @@ async def match_slice(
 ) -> MatchedSlice:
     """Judge what waits, or the listings of these boards; a bad profile judges nothing.
 
-    What only boards list that nobody asks any more is closed before.
+    What only boards list that nobody asks any more, or whose deadline has passed, is closed before.
     """
-    closed = await asyncio.to_thread(_close_unwatched, shop)
+    closed = await asyncio.to_thread(_close_ended, shop)
     found = found_profile(shop.settings)
     if isinstance(found, BadProfile):
         log.warning("no listing is judged before the profile is mended:\n%s", found)
@@ -127,10 +130,11 @@ async def match_slice(
     return replace(done, rejudged=rejudged, closed=closed, problem=said)
 
 
-def _close_unwatched(shop: Workshop) -> int:
+def _close_ended(shop: Workshop) -> int:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        return close_unwatched(connection, now=now, settings=shop.settings)
+        unwatched = close_unwatched(connection, now=now, settings=shop.settings)
+        return unwatched + close_expired(connection, now=now)
 
 
 def _prepare(

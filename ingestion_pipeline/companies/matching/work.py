@@ -125,7 +125,15 @@ _LISTED = (
     *("id", "source_id", "company_id", "company_name", "company_website", "url", "title"),
     "url_key",
     *("location", "other_locations", "remote", "description", "employment_type", "salary"),
-    *("posted_at", "status", "quality", "content_hash", "judged_as", "filter_result"),
+    *(
+        "posted_at",
+        "valid_until",
+        "status",
+        "quality",
+        "content_hash",
+        "judged_as",
+        "filter_result",
+    ),
     *("tracking_id",),
 )
 
@@ -186,6 +194,7 @@ def listing_of(row: RowMapping) -> JudgedListing:
         employment_type=row["employment_type"],
         salary=row["salary"],
         posted_at=row["posted_at"],
+        valid_until=row["valid_until"],
         size_category=row["size_category"],
     )
 

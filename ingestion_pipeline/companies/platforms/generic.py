@@ -16,7 +16,7 @@ from ingestion_pipeline.companies.platforms.listed import (
     required_fields,
 )
 from ingestion_pipeline.companies.platforms.paging import read_asking
-from ingestion_pipeline.companies.platforms.recognised import RecognisedReader
+from ingestion_pipeline.companies.platforms.recognised import RecognisedReader, next_page_of
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.embedded import read_embedded
 from ingestion_pipeline.reading.html_reader import (
@@ -37,28 +37,37 @@ HTML_ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenericReader:
-    """Reads pages by paths or selectors; `script` names the data inside a page that is meant."""
+    """Reads pages by paths or selectors; `script` names the data inside a page that is meant.
+
+    `follows_pager` where the config does not say how the list goes on: the page's own links do.
+    """
 
     items: ItemReader
     script: str | None = None
+    follows_pager: bool = False
 
     def read(self, body: bytes, *, url: str, content_type: str | None) -> ListedPage:
         """Every item of the page."""
         if self.script is not None:
             body, content_type = _state(body, content_type, self.script), None
         page = self.items.read(body, url=url, content_type=content_type)
+        following = next_page_of(body, url=url) if self.follows_pager else page.next_url
         return ListedPage(
             items=page.reading.records,
             base_url=page.base_url,
             problems=page.reading.problems,
-            next_url=page.next_url,
+            next_url=following,
         )
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """Where the page says that the list goes on."""
         if self.script is not None:
             body = _state(body, None, self.script)
-        return self.items.next_url(body, url=url)
+        return (
+            next_page_of(body, url=url)
+            if self.follows_pager
+            else self.items.next_url(body, url=url)
+        )
 
 
 def _state(body: bytes, content_type: str | None, name: str) -> bytes:
@@ -79,7 +88,7 @@ def _state(body: bytes, content_type: str | None, name: str) -> bytes:
 def configure_json(url: str, config: Mapping[str, object]) -> ListedBoard:
     """The list at `items`, its listings by `fields`; `script` where it is inside a page."""
     reader = ConfigReader("json", config)
-    defaults = read_defaults(url, reader)
+    defaults = read_defaults(url, reader, is_window=True)
     fields = reader.text_lists("fields", allowed=FIELDS)
     asking = read_asking(
         reader, accept=HTML_ACCEPT if config.get("script") else JSON_ACCEPT, has_cursors=True
@@ -108,7 +117,7 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
     reader = ConfigReader("html", config)
     if reader.flag(RECOGNISE, default=False):
         return _recognising(url, reader)
-    defaults = read_defaults(url, reader)
+    defaults = read_defaults(url, reader, is_window=False)
     fields = reader.text_lists("fields", allowed=FIELDS)
     asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
     items, following = reader.text("items"), reader.text("next")
@@ -131,13 +140,15 @@ def configure_html(url: str, config: Mapping[str, object]) -> ListedBoard:
         platform="html",
         asking=asking,
         defaults=defaults,
-        reader=GenericReader(items=html_reader),
+        reader=GenericReader(
+            items=html_reader, follows_pager=following is None and asking.paging is None
+        ),
     )
 
 
 def _recognising(url: str, reader: ConfigReader) -> ListedBoard:
     """A page whose list is found by how it repeats; it has no selectors."""
-    defaults = read_defaults(url, reader)
+    defaults = read_defaults(url, reader, is_window=False)
     asking = read_asking(reader, accept=HTML_ACCEPT, has_cursors=False)
     may_be_empty = reader.flag("may_be_empty", default=False)
     reader.finish()
@@ -174,4 +185,4 @@ def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
 
 
 JSON = Platform(name="json", version=2, honours_robots=True, configure=configure_json)
-HTML = Platform(name="html", version=2, honours_robots=True, configure=configure_html)
+HTML = Platform(name="html", version=3, honours_robots=True, configure=configure_html)

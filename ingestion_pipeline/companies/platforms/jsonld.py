@@ -20,6 +20,8 @@ from ingestion_pipeline.companies.platforms.fields import (
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.listed import Defaults, read_defaults
+from ingestion_pipeline.companies.platforms.paging import MAX_PAGES
+from ingestion_pipeline.companies.platforms.recognised import next_page_of
 from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
@@ -51,9 +53,12 @@ class JsonLdBoard:
             raise BadConfig("a source of jsonld needs an address; without one it reads bodies only")
         return Request(url=self.defaults.requested_url, accept=ACCEPT)
 
-    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:  # noqa: ARG002  it says nothing of other pages
-        """None: the data says nothing of other pages."""
-        return None
+    def next_request(self, body: bytes, *, asked: Request, url: str = "") -> Request | None:
+        """Return the page that the page's own pager leads to; None at the end, and at the limit."""
+        address = _following(body, url or asked.url)
+        if address is None or asked.page >= MAX_PAGES:
+            return None
+        return Request(url=address, accept=ACCEPT, page=asked.page + 1)
 
     def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  it is all there
         """None: a posting is stated whole."""
@@ -72,8 +77,10 @@ class JsonLdBoard:
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         listings: list[Listing] = []
         problems: list[Problem] = []
-        for body, content_type, url in zip(bodies, content_types, where, strict=True):
-            postings = self._postings(decode(body, content_type), problems)
+        for n, (body, content_type, url) in enumerate(
+            zip(bodies, content_types, where, strict=True)
+        ):
+            postings = self._postings(decode(body, content_type), problems, is_first=n == 0)
             page_url = url if len(postings) == 1 else None
             found = [self._listing(Fields(one), url, page_url, dates) for one in postings]
             if found and all(one is None for one in found):
@@ -87,10 +94,17 @@ class JsonLdBoard:
         return Reading(
             records=list(dict.fromkeys(listings)),
             problems=problems[:MAX_PROBLEMS],
-            is_complete=self.defaults.is_complete and bool(bodies) and not problems,
+            is_complete=(
+                bool(bodies)
+                and not problems
+                and _following(bodies[-1], where[-1]) in {None, *where}
+                and self.defaults.holds_all(listings)
+            ),
         )
 
-    def _postings(self, text: str, problems: list[Problem]) -> list[Mapping[str, object]]:
+    def _postings(
+        self, text: str, problems: list[Problem], *, is_first: bool
+    ) -> list[Mapping[str, object]]:
         if not text.strip():
             raise Transient("the body is empty; it is fetched again", code="truncated")
         if text.lstrip("\ufeff \t\r\n")[:1] in {"{", "["}:
@@ -99,7 +113,7 @@ class JsonLdBoard:
             embedded = read_embedded(text)
             found = list(embedded.things(POSTING))
             problems += embedded.problems
-        if not found and not self.may_be_empty:
+        if not found and is_first and not self.may_be_empty:
             raise _no_posting(problems)
         return found
 
@@ -128,6 +142,12 @@ class JsonLdBoard:
             valid_until=date_of(_said(item, "validThrough"), DateReader(now=None)),
             company_website=_website(item, url),
         )
+
+
+def _following(body: bytes, url: str) -> str | None:
+    """Return the next page of a list; a document of JSON-LD has none."""
+    is_document = body.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in {b"{", b"["}
+    return None if is_document else next_page_of(body, url=url)
 
 
 def _stated(text: str) -> Iterator[Mapping[str, object]]:
@@ -210,10 +230,10 @@ def _no_posting(problems: Sequence[Problem]) -> Permanent:
 def configure(url: str, config: Mapping[str, object]) -> JsonLdBoard:
     """The page at `url`, or at `api_base` if that is set."""
     reader = ConfigReader("jsonld", config)
-    defaults = read_defaults(url, reader)
+    defaults = read_defaults(url, reader, is_window=False)
     board = JsonLdBoard(defaults=defaults, may_be_empty=reader.flag("may_be_empty", default=False))
     reader.finish()
     return board
 
 
-PLATFORM = Platform(name="jsonld", version=2, honours_robots=True, configure=configure)
+PLATFORM = Platform(name="jsonld", version=3, honours_robots=True, configure=configure)

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Protocol
 
 from ingestion_pipeline.companies.listing import Listing, Remote
+from ingestion_pipeline.companies.names import company_slug
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     date_of,
@@ -16,7 +17,7 @@ from ingestion_pipeline.companies.platforms.fields import (
     one_line,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.paging import Asking
+from ingestion_pipeline.companies.platforms.paging import MAX_PAGES, Asking
 from ingestion_pipeline.companies.salary import Salary, salary_in, stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
@@ -65,14 +66,25 @@ class Defaults:
     requested_url: str
     company: str | None
     day_first: bool
-    is_complete: bool
+    is_complete: bool | None  # None: not stated
     is_remote: bool = False
     only_company: str | None = None
+
+    def holds_all(self, listings: Sequence[Listing]) -> bool:
+        """Return whether a list that was read to its end has every job there is.
+
+        The config may say so. Else the page of one company has, and a page of several companies'
+        jobs is a window on the newest.
+        """
+        if self.is_complete is not None:
+            return self.is_complete
+        companies = {company_slug(one.company) for one in listings if one.company}
+        return self.only_company is None and len(companies) <= 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedBoard:
-    """A list at an address; a window on the newest unless its config says it holds them all."""
+    """A list at an address."""
 
     platform: str
     asking: Asking
@@ -102,7 +114,7 @@ class ListedBoard:
                 return None
             return self.asking.numbered(self.defaults.requested_url, body, asked=asked)
         address = self.reader.next_url(body, url=url)
-        if address is None or address in {url, asked.url}:
+        if address is None or address in {url, asked.url} or asked.page >= MAX_PAGES:
             return None
         if host_of(address) not in {host_of(url), host_of(asked.url)}:
             raise Permanent(
@@ -136,29 +148,31 @@ class ListedBoard:
             self._listing(item, page.base_url, dates) for page in pages for item in page.items
         ]
         problems = [problem for page in pages for problem in page.problems]
-        is_whole = bool(pages) and not problems and self._is_last(pages, bodies)
+        is_whole = bool(pages) and not problems and self._is_last(pages, bodies, where)
         return Reading(
             records=[one for one in dict.fromkeys(listings) if self._is_meant(one)],
             problems=problems,
-            is_complete=self.defaults.is_complete and is_whole,
+            is_complete=is_whole and self.defaults.holds_all(listings),
         )
 
     def _page(
         self, body: bytes, url: str, content_type: str | None, *, is_first: bool
     ) -> ListedPage:
-        """The page; where pages are asked for by number, one without items is behind the last."""
+        """The page; one without items after the first is behind the last."""
         try:
             return self.reader.read(body, url=url, content_type=content_type)
         except Permanent as error:
-            if is_first or self.asking.paging is None or error.code != NO_ITEMS:
+            if is_first or error.code != NO_ITEMS:
                 raise
             return ListedPage(items=(), base_url=url)
 
-    def _is_last(self, pages: Sequence[ListedPage], bodies: Sequence[bytes]) -> bool:
+    def _is_last(
+        self, pages: Sequence[ListedPage], bodies: Sequence[bytes], urls: Sequence[str]
+    ) -> bool:
         """Whether nothing comes behind these pages; cut off at the limit, something may."""
         paging = self.asking.paging
         if paging is None:
-            return pages[-1].next_url is None
+            return pages[-1].next_url in {None, *urls}
         is_repeated = len(bodies) > 1 and bodies[-1] == bodies[-2]
         return not pages[-1].items or is_repeated or len(pages) < paging.max_pages
 
@@ -200,14 +214,17 @@ def _salary(item: Item) -> Salary | None:
     return stated or (salary_in(words) if words else None)
 
 
-def read_defaults(url: str, reader: ConfigReader) -> Defaults:
-    """The keys that these boards have; the list is at `url`, or at `api_base` if that is set."""
+def read_defaults(url: str, reader: ConfigReader, *, is_window: bool) -> Defaults:
+    """The keys that these boards have; the list is at `url`, or at `api_base` if that is set.
+
+    `is_window` where a list has the newest jobs alone unless its config says `complete`.
+    """
     return Defaults(
         url=reader.checked_address("url", url) if url else "",
         requested_url=reader.address("api_base", default=url) or url,
         company=reader.text("company"),
         day_first=reader.flag("day_first", default=False),
-        is_complete=reader.flag("complete", default=False),
+        is_complete=reader.optional_flag("complete", default=False if is_window else None),
         is_remote=reader.flag("remote_only", default=False),
         only_company=reader.text("company_filter"),
     )

@@ -19,6 +19,8 @@ from ingestion_pipeline.reading.cleaning import visible_tree
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.items import Item
 from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.pagination import next_page
 from ingestion_pipeline.work.errors import Permanent
 
 if TYPE_CHECKING:
@@ -107,11 +109,16 @@ class RecognisedReader:
                 " that a script fills has none, look for what the script asks for",
                 code=NO_ITEMS,
             )
-        return ListedPage(items=items, base_url=url)
+        return ListedPage(items=items, base_url=url, next_url=next_page_of(body, url=url))
 
-    def next_url(self, body: bytes, *, url: str) -> str | None:  # noqa: ARG002 - the protocol
-        """None: which page follows is not guessed."""
-        return None
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Where the page's own pager leads."""
+        return next_page_of(body, url=url)
+
+
+def next_page_of(body: bytes, *, url: str) -> str | None:
+    """Return the page that follows in the list, as the links of the page say."""
+    return next_page(parse_html(decode(body, None)), url)
 
 
 def recognised(html: str, *, url: str) -> list[Item]:

@@ -87,7 +87,7 @@ def _iso(moment: datetime | None) -> str | None:
 def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
     """The feed at `url`, or at `api_base` if that is set; without any it can only read bodies."""
     reader = ConfigReader("rss", config)
-    defaults = read_defaults(url, reader)
+    defaults = read_defaults(url, reader, is_window=True)
     fields = reader.text_lists("fields", allowed=FIELDS)
     asking = Asking(accept=ACCEPT, secret=read_secret(reader))
     reader.finish()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from sqlalchemy import (
     Boolean,
     Column,
+    Float,
     ForeignKey,
     Index,
     Integer,
@@ -113,6 +114,12 @@ job_listings = Table(
         postgresql_where=LISTED,
         sqlite_where=LISTED,
     ),
+    Index(
+        "ix_job_listings_valid_until",
+        "valid_until",
+        postgresql_where=LISTED,
+        sqlite_where=LISTED,
+    ),
 )
 
 listing_sources = Table(
@@ -150,6 +157,11 @@ job_matches = Table(
     Column("status", String(10), nullable=False, comment="new, or withdrawn"),
     Column("score", Integer, nullable=False),
     Column("base_score", Integer, nullable=False, comment="before the adjustments"),
+    Column(
+        "rank_score",
+        Float,
+        comment="the score before it is cut to 0..100; null: judged before it was kept",
+    ),
     Column("priority", String(10), nullable=False, comment="high, medium, low"),
     Column("method", String(10), nullable=False, comment="model or rules"),
     Column("model", Text),

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 
 from sqlalchemy import insert, select
 
+from ingestion_pipeline.companies.boards.expired import close_expired
 from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
@@ -40,6 +41,27 @@ def test_a_job_task_is_of_its_polls_lineage_and_carries_its_url(boards: Boards) 
     assert task.url == task.dedupe_key == "https://boards.greenhouse.io/acme/jobs/7"
     assert task.payload["listing_id"] == boards.listings()[0].id
     assert boards.listings()[0].tracking_id == parent.tracking_id
+
+
+def test_a_listing_that_ended_is_open_again_when_its_board_extends_it(boards: Boards) -> None:
+    boards.given()
+    ends = "2026-01-31T12:00:00Z"
+    boards.poll([a_job(1, application_deadline=ends), a_job(2, application_deadline=ends)])
+    with boards.store.begin() as connection:
+        closed = close_expired(connection, now=boards.clock.at)
+    states = {listing.title: listing.status for listing in boards.listings()}
+
+    boards.poll(
+        [
+            a_job(1, application_deadline="2036-01-31T12:00:00Z"),
+            a_job(2, application_deadline=ends, location={"name": "Bergen"}),
+        ]
+    )
+
+    assert (closed, set(states.values())) == (2, {"closed"})
+    first, second = boards.listings()
+    assert (first.status, first.closed_reason, first.verdict) == ("open", None, None)
+    assert (second.status, second.location) == ("closed", "Bergen")
 
 
 def test_what_comes_after_the_first_sync_is_loud(boards: Boards) -> None:

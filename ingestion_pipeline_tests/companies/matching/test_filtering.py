@@ -70,6 +70,7 @@ REJECTED: list[tuple[str, dict[str, Any]]] = [
     ("commission", {"description": f"{GOOD} 100% commission."}),
     ("work_mode", {"remote": Remote.ON_SITE}),
     ("work_mode", {"remote": Remote.HYBRID, "locations": ("Berlin",)}),
+    ("expired", {"valid_until": NOON - timedelta(minutes=1)}),
     ("age", {"posted_at": NOON - timedelta(days=7, minutes=1)}),
     ("technology", {"description": f"{GOOD} COBOL."}),
 ]
@@ -111,6 +112,8 @@ def test_of_several_rejections_the_first_in_order_is_named() -> None:
         {"remote": None, "locations": ("Berlin",)},
         {"posted_at": NOON - timedelta(days=7)},
         {"posted_at": NOON + timedelta(days=2)},
+        {"valid_until": NOON + timedelta(minutes=1)},
+        {"valid_until": NOON.replace(hour=0, minute=0, second=0, microsecond=0)},
         {"description": f"{GOOD} cobolt mines"},
     ],
     ids=lambda changes: str(changes)[-40:],

@@ -7,6 +7,7 @@ from datetime import timedelta
 from sqlalchemy import select
 
 from ingestion_pipeline.companies.matching.judging import Rules
+from ingestion_pipeline.companies.matching.reporting import list_matches
 from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.slices import rules_of
 from ingestion_pipeline.companies.matching.work import Judged, NotJudged, open_listings
@@ -23,7 +24,7 @@ from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
-from ingestion_pipeline_tests.companies.matching.listings import BOARD, Listings
+from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, PROFILE, Listings
 from ingestion_pipeline_tests.pollers import changed
 
 CHEAP = {"minimum": None, "maximum": "50000", "currency": "USD", "period": "year"}
@@ -63,6 +64,23 @@ def test_a_listing_that_fits_is_a_match_with_its_reason_and_is_told(some: Listin
     assert (company.id, company.name, company.status) == ("northwind", "Northwind", "pending")
     assert company.about is None
     assert "about" in company.quality["missing"]
+
+
+def test_matches_of_one_score_are_listed_best_first(some: Listings) -> None:
+    some.wishes(PROFILE.replace("Go: 7", "Go: 7, Rust: 6, Kafka: 5"))
+    three = f"{GOOD} Python, PostgreSQL, Go"
+    texts = {"three": three, "five": f"{three}, Rust, Kafka", "four": f"{three}, Kafka"}
+    ids = {
+        name: some.add(url=f"http://jobs.test/{name}", description=text)
+        for name, text in texts.items()
+    }
+
+    some.run()
+
+    with some.shop.store.read() as connection:
+        listed = list_matches(connection)
+    assert {match["score"] for match in listed} == {100}
+    assert [match["listing_id"] for match in listed] == [ids["five"], ids["four"], ids["three"]]
 
 
 def test_each_end_of_a_listing_is_an_end_of_its_task_with_its_reason(some: Listings) -> None:

@@ -142,6 +142,19 @@ def test_a_score_stays_between_0_and_100() -> None:
     assert (clamped(-1), clamped(101)) == (0, 100)
 
 
+def test_scores_of_100_are_told_apart_by_what_they_would_be_without_limit() -> None:
+    known = replace(PROFILE, skills={"Python": 10, "PostgreSQL": 9, "Go": 7, "Rust": 6, "Kafka": 5})
+    words = ["Python, PostgreSQL, Go", ", Rust", ", Kafka"]
+    better = [a_listing(description="".join(words[: n + 1])) for n in range(3)]
+    better.append(replace(better[-1], locations=("Portland, OR",)))
+
+    found = [match_result(one, known, rule_score(one, known), SETTINGS, at=NOON) for one in better]
+
+    assert {one.score for one in found} == {100}
+    ranks = [one.rank_score for one in found]
+    assert sorted(set(ranks)) == ranks
+
+
 def test_the_rule_score_is_the_documented_formula() -> None:
     listing = a_listing(title="Senior Engineer", description="Go and Python; Java, React.")
 

@@ -89,7 +89,7 @@ def test_what_is_not_surely_a_list_of_jobs_is_refused_and_never_empty(body: str)
         board.read([page(body).encode()], content_types=["text/html"])
 
 
-def test_a_recognised_board_gives_listings_and_closes_nothing() -> None:
+def test_a_recognised_board_gives_listings_and_is_a_complete_list() -> None:
     board = platform("html").configure(URL, {"recognise": True, "company": "Acme"})
 
     reading = board.read([page(CARDS).encode()], content_types=["text/html"])
@@ -98,7 +98,7 @@ def test_a_recognised_board_gives_listings_and_closes_nothing() -> None:
         ("Data Engineer", "Oslo", "Acme"),
         ("Welder", "Bergen", "Acme"),
     ]
-    assert not reading.is_complete
+    assert reading.is_complete
 
 
 def test_selectors_beside_recognition_are_a_mistake() -> None:

@@ -1,0 +1,166 @@
+"""A company's own careers page: every page of it is read, and what it lists no more is closed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from ingestion_pipeline.sources.source import Definition
+from ingestion_pipeline_tests.companies.boards.polling import Boards, a_board
+
+CAREERS = "http://acme.test/careers"
+JOBS = tuple(range(1, 13))
+PER_PAGE = 4
+
+
+def stated_for_machines(numbers: Sequence[int], company: str = "Acme") -> str:
+    postings = [
+        {
+            "@type": "JobPosting",
+            "title": f"Engineer {number}",
+            "url": f"http://acme.test/jobs/{number}",
+            "hiringOrganization": {"name": company if number % 2 else "Acme"},
+        }
+        for number in numbers
+    ]
+    return f'<script type="application/ld+json">{json.dumps(postings)}</script>'
+
+
+def shown_by_layout(numbers: Sequence[int]) -> str:
+    cards = (f"<li><a href='/jobs/{number}'>Engineer {number}</a></li>" for number in numbers)
+    return f"<ul class=openings>{''.join(cards)}</ul>"
+
+
+def linked_next(page: int, last: int) -> str:
+    return f"<a rel=next href='/careers?page={page + 1}'>Next</a>" if page < last else ""
+
+
+def numbered(page: int, last: int) -> str:
+    links = (f"<a href='/careers?page={n}'>{n}</a>" for n in range(1, last + 1) if n != page)
+    return f"<div class=pagination>{''.join(links)}</div>"
+
+
+def numbered_from_zero(page: int, last: int) -> str:
+    links = (f"<a href='/careers?page={n - 1}'>{n}</a>" for n in range(1, last + 1) if n != page)
+    return f"<div class=pagination>{''.join(links)}</div>"
+
+
+def by_offset(page: int, last: int) -> str:
+    links = (
+        f"<a href='/careers?start={(n - 1) * PER_PAGE}'>{n}</a>"
+        for n in range(1, last + 1)
+        if n != page
+    )
+    return f"<div class=pager>{''.join(links)}</div>"
+
+
+PAGERS: dict[Callable[[int, int], str], str] = {
+    linked_next: "?page={page}",
+    numbered: "?page={page}",
+    numbered_from_zero: "?page={before}",
+    by_offset: "?start={offset}",
+}
+KINDS: dict[str, tuple[dict[str, Any], Callable[[Sequence[int]], str]]] = {
+    "jsonld": ({}, stated_for_machines),
+    "html": ({"recognise": True}, shown_by_layout),
+    "selectors": (
+        {"items": "ul.openings li", "fields": {"title": "a", "url": "a@href"}},
+        shown_by_layout,
+    ),
+}
+
+
+def serve(
+    boards: Boards,
+    numbers: Sequence[int],
+    show: Callable[[Sequence[int]], str],
+    pager: Callable[[int, int], str] = linked_next,
+) -> None:
+    """Spread the jobs over the pages of the careers page."""
+    pages = [numbers[start : start + PER_PAGE] for start in range(0, len(numbers), PER_PAGE)]
+    for number, jobs in enumerate(pages, 1):
+        values = {"page": number, "before": number - 1, "offset": (number - 1) * PER_PAGE}
+        query = PAGERS[pager].format(**values) if number > 1 else ""
+        body = f"<html><body>{show(jobs)}{pager(number, len(pages))}</body></html>"
+        boards.web.routes[f"acme.test/careers{query}"] = body
+
+
+def careers(kind: str = "jsonld", **config: Any) -> Definition:
+    platform = "html" if kind == "selectors" else kind
+    return a_board(url=CAREERS, platform=platform, config=KINDS[kind][0] | config, company="acme")
+
+
+def states(boards: Boards) -> dict[str, str]:
+    return {listing.title: listing.status for listing in boards.listings()}
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("pager", PAGERS, ids=lambda pager: pager.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_page_of_a_careers_page_is_read(
+    boards: Boards, kind: str, pager: Callable[[int, int], str]
+) -> None:
+    serve(boards, JOBS, KINDS[kind][1], pager)
+    boards.given(careers(kind))
+
+    boards.poll()
+
+    assert sorted(states(boards)) == sorted(f"Engineer {number}" for number in JOBS)
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_job_that_vanishes_from_a_careers_page_is_closed(boards: Boards, kind: str) -> None:
+    serve(boards, JOBS, KINDS[kind][1])
+    boards.given(careers(kind))
+    boards.poll()
+
+    serve(boards, JOBS[1:], KINDS[kind][1])
+    boards.poll()
+    after_one = states(boards)["Engineer 1"]
+    boards.poll()
+
+    assert after_one == "open"
+    assert [title for title, status in states(boards).items() if status == "closed"] == [
+        "Engineer 1"
+    ]
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize(
+    ("config", "show"),
+    [
+        ({}, lambda numbers: stated_for_machines(numbers, company="Globex")),
+        ({"complete": False}, stated_for_machines),
+        ({"company_filter": "Acme"}, stated_for_machines),
+    ],
+    ids=["jobs of several companies", "complete: false", "company_filter"],
+)
+def test_a_page_that_is_a_window_closes_nothing(
+    boards: Boards, config: dict[str, Any], show: Callable[[Sequence[int]], str]
+) -> None:
+    serve(boards, JOBS, show)
+    boards.given(careers(**config))
+    boards.poll()
+
+    serve(boards, JOBS[1:], show)
+    boards.poll()
+    boards.poll()
+
+    assert set(states(boards).values()) == {"open"}
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_next_link_that_leads_back_ends_the_list(boards: Boards) -> None:
+    serve(boards, JOBS, stated_for_machines)
+    last = f"<html>{stated_for_machines(JOBS[8:])}<a rel=next href='/careers?page=2'>Next</a>"
+    boards.web.routes["acme.test/careers?page=3"] = last
+    boards.given(careers())
+
+    boards.poll()
+
+    assert len(boards.listings()) == len(JOBS)
+    assert len([path for path in boards.web.paths if path.startswith("/careers")]) == 3
