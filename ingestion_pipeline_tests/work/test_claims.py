@@ -48,6 +48,23 @@ def stored(store: Store, task_id: int) -> Task:
         return claims.tasks_by_id(connection, [task_id])[task_id]
 
 
+@pytest.mark.parametrize("kind", ["company", "source_discovery", "job", "poll"])
+def test_tasks_are_claimed_in_the_order_in_which_they_were_created(
+    store: Store, now: datetime, kind: str
+) -> None:
+    wanted = Wanted(kind=kind)
+    for minutes in (3, 1, 4, 0, 2):  # the ids are in another order than the creation
+        new = a_new_task(kind=kind, dedupe_key=f"created {minutes}", not_before=now)
+        given_tasks(store, new, now=now + timedelta(minutes=minutes))
+    later = now + timedelta(hours=1)
+
+    batches = [
+        [task.dedupe_key for task in claim(store, later, limit=2, wanted=wanted)] for _ in range(3)
+    ]
+
+    assert batches == [["created 0", "created 1"], ["created 2", "created 3"], ["created 4"]]
+
+
 def test_exactly_one_of_two_schedulers_claims_a_task(store: Store, now: datetime) -> None:
     given_tasks(store, a_new_task(), now=now)
 

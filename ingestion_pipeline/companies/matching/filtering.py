@@ -26,6 +26,7 @@ HARD = "rejection"
 STRIKE = "strike"
 LEAST_TYPE_LETTERS = 4  # shorter words mean too much in a description
 NEAR_CHARACTERS = 50  # between a type of job and the word that says it is one
+LONGEST_ROLE_WORD = 12  # "opportunity" and what parts it from the next word
 STRIKES_SALARY = 2
 MOST_YEARS = 25  # more are the company's own
 
@@ -152,9 +153,12 @@ def _said_of_the_role(word: str, listing: JudgedListing) -> str | None:
         return None
     text = Text.of(listing.description)
     for start, end in places(word, text):
-        around = text.text[max(0, start - NEAR_CHARACTERS) : end + NEAR_CHARACTERS]
-        if _ROLE_WORD.search(around):
-            return " ".join(around.split())
+        first = max(0, start - NEAR_CHARACTERS - LONGEST_ROLE_WORD)
+        around = text.text[first : end + NEAR_CHARACTERS + LONGEST_ROLE_WORD]
+        for role in _ROLE_WORD.finditer(around):
+            gap = max(first + role.start() - end, start - first - role.end())
+            if gap <= NEAR_CHARACTERS:
+                return " ".join(around.split())
     return None
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+from asyncio import StreamWriter
 from datetime import timedelta
 
 import pytest
@@ -16,8 +18,11 @@ from ingestion_pipeline.sources.registry import enable
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.sources.status import reason
 from ingestion_pipeline.store.tables import dead_letters, sources
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.companies.sites import (
     API,
+    BOARD,
     a_board,
     a_company,
     a_page,
@@ -167,6 +172,60 @@ def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
     assert tasks_of(shop.store, "source_discovery") == []
     assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
     assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
+
+
+def given_own_source(shop: Workshop) -> None:
+    """An operator declares the board that a discovery is about."""
+    mine = Definition(
+        id="job_board:mine",
+        kind=Kind.JOB_BOARD,
+        url="https://job-boards.greenhouse.io/acme",
+        platform="greenhouse",
+        enabled=False,
+    )
+    given_sources(shop.store, mine)
+
+
+def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, {API: a_board("Sorter")}, host="api.test")
+    given_sources(shop.store, a_company())
+    discovery = NewTask(
+        kind="source_discovery",
+        dedupe_key=BOARD,
+        not_before=shop.store.now(),
+        source_id="company:acme",
+        url=BOARD,
+        payload={"company_id": "acme", "platform": "greenhouse", "token": "acme"},
+    )
+    with shop.store.begin() as connection:
+        insert_tasks(connection, [discovery], now=shop.store.clock.now(connection))
+    given_own_source(shop)
+
+    work(shop, web.port)
+
+    [task] = tasks_of(shop.store, "source_discovery")
+    assert (task.status, task.error) == ("SKIPPED", "job_board:mine is its source")
+    assert API not in web.paths
+    assert BOARD_ID not in {row.id for row in rows(shop.store, sources)}
+
+
+def test_a_board_that_got_a_source_while_it_was_asked_gets_no_second_one(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    async def declare_and_answer(writer: StreamWriter) -> None:
+        await asyncio.to_thread(given_own_source, shop)
+        body = a_board("Sorter").encode()
+        head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
+        writer.write(f"{head}\r\nConnection: close\r\n\r\n".encode() + body)
+        await writer.drain()
+
+    discover(shop, web, declare_and_answer)
+
+    assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
+    assert [one.source_id for one in tasks_of(shop.store, "poll")] == ["company:acme"]
 
 
 def test_a_strangers_token_that_holds_ours_is_another_board(shop: Workshop) -> None:

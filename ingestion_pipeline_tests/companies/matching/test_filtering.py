@@ -122,6 +122,27 @@ def test_what_only_looks_like_a_rejection_is_none(changes: dict[str, Any]) -> No
     assert filtered(a_listing(**changes), picky()).rejected_by is None
 
 
+@pytest.mark.parametrize(
+    ("gap", "name"), [(49, "job_type"), (50, "job_type"), (51, None), (200, None)]
+)
+@pytest.mark.parametrize("words", [("contract", "position"), ("position", "contract")])
+def test_a_type_of_job_is_said_of_the_role_within_50_characters(
+    words: tuple[str, str], gap: int, name: str | None
+) -> None:
+    between = f" {'x' * (gap - 2)} "
+
+    listing = a_listing(description=f"{LONG}\n{words[0]}{between}{words[1]}\n{LONG}")
+
+    assert filtered(listing, picky()).rejected_by == name
+
+
+def test_half_a_word_at_the_edge_says_nothing_of_the_role() -> None:
+    between = f" {'x' * 45} "
+    listing = a_listing(description=f"{LONG}\ncontract{between}jobless people\n{LONG}")
+
+    assert filtered(listing, picky()).rejected_by is None
+
+
 STRIKES: list[tuple[str, int, dict[str, Any]]] = [
     ("salary", 2, {"salary": salary(149_999)}),
     ("experience", 1, {"description": f"{GOOD.replace('8 years', '5 years')}"}),
