@@ -44,6 +44,34 @@ _TIMES = {"": 1, "k": 1_000, "tsd": 1_000, "m": 1_000_000, "mio": 1_000_000}
 _DECIMALS = 2  # digits; three behind a point are thousands
 
 
+# Of what is paid for less than a year, how often a year has it.
+TIMES_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
+
+MAX_DESCRIPTION = 30_000  # characters of running text that are looked at
+PAY_CHARACTERS = 60  # around an amount that say what it is
+LEAST_YEARLY, MOST_YEARLY = 15_000, 2_000_000  # of what somebody earns, in currencies that count
+_CURRENCY_SIGN = re.compile("[$€£]|USD|EUR|GBP|CAD|AUD|CHF")
+_MONEY = re.compile(
+    r"(?:(?:CA|C|AU|A|NZ|S)?[$€£]\s?|\b(?:USD|EUR|GBP|CAD|AUD|CHF)\s?)[0-9]"
+    r"|(?<![\w.,$€£])[0-9][0-9.,]{0,12}\s?k?\s?(?:[$€£]|(?:USD|EUR|GBP|CAD|AUD|CHF)\b)"
+)
+_CLAUSE_END = re.compile(r"[;\n]|,\s|\.\s|\.$|\s(?:plus|with|in|for|per employee)\s|\s\+\s")
+_SENTENCE_END = re.compile(r"[;\n!?]|\.\s|\.$|,\s|\s(?:plus|and)\s")
+_THOUSANDS = re.compile(r"[0-9]\s?k\b", re.IGNORECASE)
+_PAY_WORD = re.compile(
+    r"salar|compensation|\bpay|\bpaid|\bbase\b|\bwages?\b|\bearn|\brate\b|\bOTE\b|remuneration|gehalt"
+    r"|vergütung|salaire|rémunération|retribu",
+    re.IGNORECASE,
+)
+_OTHER_MONEY = re.compile(
+    r"bonus|stipend|budget|allowance|raised|funding|funded|revenue|\bARR\b|valuation|invest|worth"
+    r"|saving|million|billion|grant|reimburs|learning|equipment|relocation|signing|referral"
+    r"|commission|assets|\bdeals?\b|contracts?\b|process|transaction|payments|portfolio|sales|profit"
+    r"|turnover|\bprize|donat|discount|voucher|insurance|401|fertility|tuition|wellness|coverage|matching",
+    re.IGNORECASE,
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Salary:
     """A range; currency as ISO code, period hour, day, week, month or year; None if not stated."""
@@ -96,6 +124,40 @@ def salary_in(text: str) -> Salary | None:
     if is_small and currency is None and period not in {"hour", "day"}:
         return None
     return _salary(first, last, currency=currency, period=period)
+
+
+def salary_in_description(text: str) -> Salary | None:
+    """Return the pay that running text states, the highest if there are several; None if none.
+
+    An amount counts that has a currency, can be what somebody earns, and is said to be pay: by a
+    word near it, a period, a range or a `k`. Bonuses, budgets and the money of the company do not.
+    """
+    text = text[:MAX_DESCRIPTION]
+    if not _CURRENCY_SIGN.search(text):
+        return None
+    stated = (_pay_at(text, money) for money in _MONEY.finditer(text))
+    return max((pay for pay in stated if pay is not None), key=_yearly, default=None)
+
+
+def _pay_at(text: str, money: re.Match[str]) -> Salary | None:
+    """Return the pay that begins at this amount; None if it is other money."""
+    clause = _CLAUSE_END.split(text[money.start() : money.start() + PAY_CHARACTERS])[0]
+    before = text[max(0, money.start() - PAY_CHARACTERS) : money.start()]
+    behind = text[money.end() : money.end() + PAY_CHARACTERS // 2]
+    sentence = _SENTENCE_END.split(before)[-1] + " " + _SENTENCE_END.split(behind)[0]
+    pay = salary_in(clause)
+    if pay is None or pay.currency is None or _OTHER_MONEY.search(sentence):
+        return None
+    is_range = pay.minimum is not None and pay.maximum is not None
+    is_said = bool(_PAY_WORD.search(before + clause)) or is_range or _THOUSANDS.search(clause)
+    if not is_said and pay.period is None:
+        return None
+    return pay if LEAST_YEARLY <= _yearly(pay) <= MOST_YEARLY else None
+
+
+def _yearly(pay: Salary) -> Decimal:
+    amount = pay.maximum or pay.minimum or Decimal(0)
+    return amount * TIMES_A_YEAR[pay.period or "year"]
 
 
 def _after_dash(text: str, position: int) -> int:

@@ -196,7 +196,7 @@ def _salary_floor(judged: _Judged) -> FilterItem | None:
     if best is None or best >= floor:
         return None
     said = f"it pays at most {best:,.0f} a year; your floor is {floor:,}"
-    return _hard("salary", said, str(dict(judged.listing.salary or {})))
+    return _hard("salary", said, str(dict(judged.listing.pay or {})))
 
 
 def _commission(judged: _Judged) -> FilterItem | None:
@@ -207,20 +207,22 @@ def _commission(judged: _Judged) -> FilterItem | None:
 
 def _work_mode(judged: _Judged) -> FilterItem | None:
     listing, modes = judged.listing, judged.profile.work_modes
-    if listing.remote is None:
+    mode = listing.work_mode
+    if mode is None:
         return None
     allowed = {
         Remote.REMOTE: modes.remote,
         Remote.HYBRID: modes.hybrid,
         Remote.ON_SITE: modes.on_site,
-    }[listing.remote]
-    named = listing.remote.value.replace("_", "-")
-    where = ", ".join(listing.locations)
+    }[mode]
+    source = "" if listing.remote else " by its text"
+    named = mode.value.replace("_", "-") + source
+    where = ", ".join(listing.places)
     if allowed is Allowed.NO:
         return _hard("work_mode", f"it is {named}, which you do not want", where)
     home = judged.profile.home_city
-    if allowed is Allowed.HOME_CITY and home and listing.locations:
-        if is_home(home, listing.locations):
+    if allowed is Allowed.HOME_CITY and home and listing.places:
+        if is_home(home, listing.places):
             return None
         return _hard("work_mode", f"it is {named}, and not in {home}", where)
     return None

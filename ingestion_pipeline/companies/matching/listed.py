@@ -11,9 +11,13 @@ from typing import Any
 
 from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.companies.matching.terms import Text
+from ingestion_pipeline.companies.matching.work_mode import places_in_text, work_mode_in
+from ingestion_pipeline.companies.salary import (
+    TIMES_A_YEAR,
+    salary_as_dict,
+    salary_in_description,
+)
 
-# Of what is paid for less than a year, how often a year has it.
-_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
 _LEAST_A_YEAR = 10_000  # without a period a smaller amount is for some other time
 
 
@@ -43,6 +47,29 @@ class JudgedListing:
         """Title and description, for looking up words."""
         return Text.of(self.title, self.description)
 
+    @cached_property
+    def work_mode(self) -> Remote | None:
+        """Where the work is done: as the board states it, else as title or description do."""
+        if self.remote is not None:
+            return self.remote
+        return work_mode_in(self.title) or work_mode_in(self.description or "")
+
+    @cached_property
+    def places(self) -> tuple[str, ...]:
+        """Where the job is: as the board states it, else as title or description do."""
+        return self.locations or (
+            *places_in_text(self.title),
+            *places_in_text(self.description or ""),
+        )
+
+    @cached_property
+    def pay(self) -> Mapping[str, Any] | None:
+        """What it pays: as the board states it, else as the description does."""
+        if self.salary or not self.description:
+            return self.salary
+        pay = salary_in_description(self.description)
+        return salary_as_dict(pay) if pay else None
+
     @property
     def has_text(self) -> bool:
         """Whether there is anything beyond the title to look words up in."""
@@ -59,7 +86,7 @@ class JudgedListing:
 
         An amount without a currency is in the reader's; another currency is not compared.
         """
-        stated = self.salary or {}
+        stated = self.pay or {}
         if stated.get("currency") not in {None, currency}:
             return None
         amount = _decimal(stated.get("maximum")) or _decimal(stated.get("minimum"))
@@ -68,7 +95,7 @@ class JudgedListing:
         period = stated.get("period")
         if period is None:
             return amount if amount >= _LEAST_A_YEAR else None
-        return amount * _A_YEAR[period] if period in _A_YEAR else None
+        return amount * TIMES_A_YEAR[period] if period in TIMES_A_YEAR else None
 
 
 def _decimal(value: object) -> Decimal | None:

@@ -160,12 +160,12 @@ def adjustments(
     listing: JudgedListing, profile: Profile, settings: Match, *, at: datetime
 ) -> tuple[Adjustment, ...]:
     """Home city, freshness, time zone, size of the company, role; none where nothing is known."""
-    is_at_home = is_home(profile.home_city, listing.locations)
+    is_at_home = is_home(profile.home_city, listing.places)
     found = [_freshness(listing, at)]
     if is_at_home:
         points, city = settings.home_city_bonus, profile.home_city or ""
         found.append(Adjustment(name="home_city", points=points, reason=f"in {city}"))
-    hours = 0.0 if is_at_home else hours_apart(profile.time_zone, listing.locations, at=at)
+    hours = 0.0 if is_at_home else hours_apart(profile.time_zone, listing.places, at=at)
     if hours is not None and profile.time_zone is not None:
         found.append(_zone(hours))
     if (size := SIZES.get(listing.size_category or "")) is not None:
@@ -201,7 +201,7 @@ def match_result(
     points = sum(change.points for change in changes)
     score = clamped(base.score + points)
     exact = base.score if base.exact is None else base.exact
-    is_at_home = is_home(profile.home_city, listing.locations)
+    is_at_home = is_home(profile.home_city, listing.places)
     threshold = settings.home_city_score if is_at_home else settings.min_score
     return MatchResult(
         score=score,

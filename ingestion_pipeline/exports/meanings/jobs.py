@@ -82,7 +82,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "status": "new while it stands, withdrawn once the job no longer fits",
         "score": "how well it fits, 0 to 100, adjustments included",
         "base_score": "how well it fits before the adjustments, 0 to 100",
-        "rank_score": "the score before it is cut to 0 to 100; orders matches of equal score",
+        "rank_score": "the score without limits, orders equal scores; null: not kept then",
         "priority": "how soon to look at it, by the score",
         "method": "who judged: model or rules",
         "model": "name of the model that judged; null: rules did",
