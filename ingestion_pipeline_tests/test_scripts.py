@@ -67,14 +67,17 @@ def test_a_dagster_home_that_was_set_is_made_and_otherwise_left_alone(checkout: 
     assert list(theirs.iterdir()) == []
 
 
-def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(checkout: Path) -> None:
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])  # HUP: its terminal was closed
+def test_dev_leaves_no_process_behind_when_it_is_told_to_stop(
+    checkout: Path, how: signal.Signals
+) -> None:
     line = ["sh", ".ci/with-dagster-home", "sh", ".ci/dev"]
     with subprocess.Popen(line, cwd=checkout, stdout=subprocess.PIPE, text=True) as dev:
         assert dev.stdout is not None
         run = int(dev.stdout.readline())
         children = Path(f"/proc/{dev.pid}/task/{dev.pid}/children").read_text().split()
 
-        dev.send_signal(signal.SIGTERM)
+        dev.send_signal(how)
         try:
             dev.wait(15)
         finally:

@@ -1,7 +1,6 @@
 """The asset `pages` and the job `crawl_catalogs`: one op that walks on, and reads."""
 
 import asyncio
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
@@ -49,7 +48,6 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
     run is skipped, having been told of.
     """
     keys = asked_or_due(context, tags.CRAWL, "catalog")
-    gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         since = shop.store.now()
         wanted = _wanted(context, shop, keys)

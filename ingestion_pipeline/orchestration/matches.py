@@ -1,7 +1,6 @@
 """The asset `job_matches` and the job `process_listings`: one op that judges what waits."""
 
 import asyncio
-import gc
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from io import BytesIO
@@ -35,7 +34,6 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
     Each event is logged here: an output of the asset's own would be one more.
     """
     keys = asked_or_due(context, tags.SHARD, "job_board")
-    gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         if keys is not None:
             admit(context, shop, keys, only=Kind.JOB_BOARD)

@@ -5,7 +5,6 @@ The same ops serve the poll jobs, which drain what is due, and the assets `chapt
 """
 
 import asyncio
-import gc
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -54,7 +53,6 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
     """
     example = "job_board" if context.job_name == "ingest_job_board" else "series"
     keys = asked_or_due(context, tags.TIER, example)
-    gc.freeze()  # Dagster's own objects stay: to look through them again and again cost a tenth
     with workshop.open() as shop:
         started_at = shop.store.now()
         wanted = _wanted(context, shop, keys)

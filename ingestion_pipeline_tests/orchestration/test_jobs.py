@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any
@@ -56,6 +57,17 @@ def test_a_quiet_poll_costs_no_event(
     assert second.success
     assert site.requests["feeds.demo.test", "/lighthouse.xml"] == 2
     assert (told(second), checked(second)) == ({}, {})
+
+
+def test_a_run_leaves_no_objects_that_the_garbage_collector_never_visits(
+    house: House, site: DemoSite, instance: dg.DagsterInstance
+) -> None:
+    house.add_demo(LIGHTHOUSE)
+    before = gc.get_freeze_count()
+
+    run_job("poll_hot", instance)
+
+    assert gc.get_freeze_count() <= before
 
 
 def test_a_new_chapter_is_an_event_that_counts_it(
