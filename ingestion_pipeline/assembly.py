@@ -21,6 +21,7 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.rendering import Renderer
+from ingestion_pipeline.pages.secrets import Secrets
 from ingestion_pipeline.pages.verdict import Waits
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.models import ModelClient
@@ -79,7 +80,8 @@ def open_fetcher(settings: Settings) -> HttpFetcher:
         connect_seconds=settings.fetch.connect_seconds,
         waits=_waits(settings),
     )
-    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=_secret)
+    secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)
+    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets)
 
 
 def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:

@@ -14,7 +14,7 @@ import pytest
 CI = Path(__file__).parent.parent / ".ci"
 
 # Does to signals what `dagster dev` does, and has a run that outlives it.
-DAGSTER = """#!/usr/bin/env python3
+DAGSTER = """
 import signal, subprocess
 signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
 run = subprocess.Popen(["sleep", "600"])
@@ -32,9 +32,11 @@ def checkout(tmp_path: Path) -> Path:
     (folder / ".ci").symlink_to(CI)
     (folder / "dagster.yaml").touch()
     (programs / "python").symlink_to(sys.executable)
-    for name, code in {"dagster": DAGSTER, "ingest": SITE}.items():
-        (programs / name).write_text(code)
-        (programs / name).chmod(0o700)
+    (programs / "ingest").write_text(SITE)
+    (programs / "ingest").chmod(0o700)
+    ours = folder / "ingestion_pipeline" / "orchestration"
+    ours.mkdir(parents=True)
+    (ours / "ui.py").write_text(DAGSTER)
     return folder
 
 

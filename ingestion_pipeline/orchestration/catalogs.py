@@ -31,6 +31,7 @@ from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.verdicts import fail_if_network_down, network_problem
 from ingestion_pipeline.pages.crawled import CrawlWanted
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work.errors import WorkError
@@ -52,7 +53,7 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         since = shop.store.now()
         wanted = _wanted(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            worked = asyncio.run(_work(shop, worker, wanted))
+            worked, problem = asyncio.run(_work(shop, worker, wanted))
         heartbeat.end(shop.store, run_id=context.run_id)
         numbers = asdict(worked.crawled)
         numbers |= {f"reading_{name}": count for name, count in asdict(worked.read).items()}
@@ -77,6 +78,7 @@ def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         ids = [one.source_id for one in reports]
         yield from written_contracts(context.instance, shop, ["pages"], ids)
         yield from written_items(context.instance, shop, [one.source_id for one in datasets])
+        fail_if_network_down(problem)
         _pass_verdict(reports, keys)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
@@ -88,13 +90,14 @@ def _is_news(report: CrawlReport) -> bool:
     return bool(report.new or report.failed) or is_through
 
 
-async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> Worked:
+async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> tuple[Worked, str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
         open_reader(shop) as reader,
     ):
-        return await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
+        worked = await ingest_slice(shop, worker, fetcher, wanted, renderer=renderer, reader=reader)
+        return worked, network_problem(fetcher)
 
 
 def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> CrawlWanted:
@@ -176,7 +179,13 @@ def _host_table(hosts: Sequence[HostTimes]) -> dg.TableMetadataValue:
 
 
 def _pass_verdict(reports: list[CrawlReport], keys: list[str] | None) -> None:
-    """A failing source does not fail a run; if all that was asked for got nothing, it does."""
+    """Fail the run if every extraction failed, or if nothing that was asked for was got."""
+    if reports and all(report.total == sum(report.failed.values()) for report in reports):
+        named = ", ".join(report.source_id for report in reports[:5])
+        raise dg.Failure(
+            f"every page of {named} failed; `ingest dead-letters list` shows why",
+            allow_retries=False,
+        )
     if keys is None or any(report.fetched for report in reports):
         return
     said = ", ".join(keys[:5])

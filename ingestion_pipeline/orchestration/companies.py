@@ -22,6 +22,11 @@ from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.verdicts import (
+    fail_if_all_failed,
+    fail_if_network_down,
+    network_problem,
+)
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind, crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -42,7 +47,7 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
             rotated = (
                 drain_scrapes(shop.store, worker, settings=shop.settings) if keys is None else 0
             )
-            counts = asyncio.run(_work(shop, worker, keys))
+            counts, problem = asyncio.run(_work(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)
         rescored = _rescore(shop) if keys is None else 0
         numbers = dict(sorted(counts.items())) | {"rotations": rotated, "rescored": rescored}
@@ -55,17 +60,21 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
         yield from expecting(shop, map(_materialization, reports))
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPANIES)
         yield from written_contracts(context.instance, shop, ["companies"], told)
+        fail_if_network_down(problem)
         _pass_verdict(context, shop, reports, keys)
     if keys is None:
+        fail_if_all_failed(counts, "analyses")
         yield dg.Output(None, metadata=numbers)
 
 
-async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) -> Counter[str]:
+async def _work(
+    shop: Workshop, worker: Worker, keys: Collection[str] | None
+) -> tuple[Counter[str], str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
     ):
-        return await company_slice(
+        counts = await company_slice(
             shop,
             worker,
             fetcher,
@@ -73,6 +82,7 @@ async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) ->
             source_ids=keys,
             renderer=renderer,
         )
+        return counts, network_problem(fetcher)
 
 
 def _rescore(shop: Workshop) -> int:

@@ -9,6 +9,11 @@ from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
 from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.verdicts import (
+    fail_if_all_failed,
+    fail_if_network_down,
+    network_problem,
+)
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.work.worker import Worker
 
@@ -20,19 +25,22 @@ def detect(context: dg.OpExecutionContext, workshop: WorkshopResource) -> dg.Out
     """Look at every catalogue that waits for a recipe; one that has none does not fail the run."""
     with workshop.open() as shop:
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            counts = asyncio.run(_detect(shop, worker))
+            counts, problem = asyncio.run(_detect(shop, worker))
         heartbeat.end(shop.store, run_id=context.run_id)
     numbers = asdict(counts)
     context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+    fail_if_network_down(problem)
+    fail_if_all_failed(numbers, "detections")
     return dg.Output(None, metadata=numbers)
 
 
-async def _detect(shop: Workshop, worker: Worker) -> DetectionCounts:
+async def _detect(shop: Workshop, worker: Worker) -> tuple[DetectionCounts, str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
     ):
-        return await detect_slice(shop, worker, fetcher, renderer=renderer)
+        counts = await detect_slice(shop, worker, fetcher, renderer=renderer)
+        return counts, network_problem(fetcher)
 
 
 @dg.job(

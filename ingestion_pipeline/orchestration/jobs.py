@@ -1,6 +1,6 @@
 """The jobs: three poll what is due, one a single source, one tells, two keep the house."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
 
@@ -19,7 +19,7 @@ from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import WorkshopResource
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.definition import TIERS, definition_of
+from ingestion_pipeline.sources.definition import TIERS, BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
 from ingestion_pipeline.systems import declared as begin_declared
@@ -142,12 +142,21 @@ BLANK: dict[str, Any] = {
 }
 
 
+def _unfit_for_the_launchpad(config: Mapping[str, Any]) -> list[BadField]:
+    """Refuse secrets: the Launchpad has no login, and a secret goes where its source says."""
+    if "auth" not in config:
+        return []
+    cure = "a source that sends a secret is declared in a file of INGESTION_SOURCES"
+    return [BadField("config.auth", f"is not taken from the Launchpad; {cure}")]
+
+
 @dg.op
 def register(context: dg.OpExecutionContext, config: NewSource, workshop: WorkshopResource) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
     definition, bad = definition_of(raw)
-    if definition is not None:
+    bad += _unfit_for_the_launchpad(config.config)
+    if definition is not None and not bad:
         with workshop.open() as shop:
             bad = list(definition_check(shop.settings.sources)(definition))
     if definition is None or bad:

@@ -19,6 +19,7 @@ from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.verdicts import fail_if_network_down, network_problem
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.work.worker import Worker
@@ -38,7 +39,7 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         if keys is not None:
             admit(context, shop, keys, only=Kind.JOB_BOARD)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            done = asyncio.run(_judge(shop, worker, keys))
+            done, problem = asyncio.run(_judge(shop, worker, keys))
         heartbeat.end(shop.store, run_id=context.run_id)
         numbers = asdict(done.counts) | {"rejudged": done.rejudged, "closed": done.closed}
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
@@ -50,13 +51,17 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
         yield from map(_materialization, reports)
         ids = [one.source_id for one in reports]
         yield from written_contracts(context.instance, shop, ["job_matches"], ids)
+    fail_if_network_down(problem)
     if keys is None:
         yield dg.Output(None, metadata=numbers)
 
 
-async def _judge(shop: Workshop, worker: Worker, keys: list[str] | None) -> MatchedSlice:
+async def _judge(
+    shop: Workshop, worker: Worker, keys: list[str] | None
+) -> tuple[MatchedSlice, str | None]:
     async with open_fetcher(shop.settings) as fetcher:
-        return await match_slice(shop, worker, fetcher, source_ids=keys)
+        done = await match_slice(shop, worker, fetcher, source_ids=keys)
+        return done, network_problem(fetcher)
 
 
 def _reports(shop: Workshop, keys: Sequence[str]) -> list[MatchReport]:

@@ -27,6 +27,11 @@ from ingestion_pipeline.orchestration.expectations import with_expectations
 from ingestion_pipeline.orchestration.partitions import SETS, register_keys
 from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS, polled_events
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.verdicts import (
+    fail_if_all_failed,
+    fail_if_network_down,
+    network_problem,
+)
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.poll_results import PollCounts
@@ -57,7 +62,7 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
         started_at = shop.store.now()
         wanted = _wanted(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            fetched, requests = asyncio.run(_fetch(shop, worker, wanted))
+            fetched, requests, problem = asyncio.run(_fetch(shop, worker, wanted))
     context.log.info("fetched: %s", asdict(fetched.counts))
     return {
         "owner": fetched.owner,
@@ -68,14 +73,17 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
         "new": 0,
         "written": [],
         "requests": requests,
+        "network_problem": problem,
     }
 
 
-async def _fetch(shop: Workshop, worker: Worker, wanted: Wanted) -> tuple[Fetching, int]:
-    """What was fetched, and by how many requests."""
+async def _fetch(
+    shop: Workshop, worker: Worker, wanted: Wanted
+) -> tuple[Fetching, int, str | None]:
+    """Return what was fetched, by how many requests, and the outage of ours that ended it."""
     async with open_fetcher(shop.settings) as fetcher:
         fetched = await FetchSlice(shop, worker, fetcher).run(wanted)
-        return fetched, fetcher.requests
+        return fetched, fetcher.requests, network_problem(fetcher)
 
 
 @dg.op(tags={"kind": "extract"})
@@ -221,16 +229,13 @@ def _tell(
 
 
 def _pass_verdict(shop: Workshop, batch: Batch) -> None:
-    """A failing source does not fail a run; every source failing does."""
-    counts = PollCounts(**batch["counts"])
+    """Fail the run if our network was down, or if every source of it failed."""
+    fail_if_network_down(batch["network_problem"])
     with shop.store.read() as connection:
         asked = sources_by_id(connection, batch["keys"] or [])
     late = [one for one in asked.values() if not is_fresh(one, since=batch["started_at"])]
     if asked and len(late) == len(asked):
         said = "; ".join(why_late(one, since=batch["started_at"]) for one in late[:5])
         raise dg.Failure(f"no source got through. {said}", allow_retries=False)
-    got = counts.changed + counts.unchanged + counts.begun
-    others = got + counts.retried + counts.given_back
-    if counts.failed and not others:
-        said = f"all {counts.failed} polled sources failed; `ingest dead-letters list` shows why"
-        raise dg.Failure(said, allow_retries=False)
+    if not asked:  # of those asked for some got through
+        fail_if_all_failed(batch["counts"], "polled sources")

@@ -18,6 +18,11 @@ from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.previews import picture, plain
 from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.verdicts import (
+    fail_if_all_failed,
+    fail_if_network_down,
+    network_problem,
+)
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.websites.engine.beginning import ask_for
@@ -46,7 +51,7 @@ def _run(
         if keys is not None:
             _ask_for(context, shop, keys)
         with heartbeat.working(shop, run_id=run.run_id, job=run.job_name) as worker:
-            counts = asyncio.run(_work(shop, worker, keys))
+            counts, problem = asyncio.run(_work(shop, worker, keys))
         heartbeat.end(shop.store, run_id=run.run_id)
         said = ", ".join(f"{word} {count}" for word, count in sorted(counts.items()))
         context.log.info("%s", said or "nothing waits")
@@ -59,18 +64,23 @@ def _run(
         yield from changed_checks(context.instance, shop, TOLD_BY_WEBSITES)
         told = [one.source_id for one in reports]
         yield from written_contracts(context.instance, shop, CONTRACTED, told)
+        fail_if_network_down(problem)
         if keys is None:
+            fail_if_all_failed(counts, "website phases")
             yield dg.Output(None, metadata=_numbers(shop, counts))
         else:
             _pass_verdict(shop, keys)
 
 
-async def _work(shop: Workshop, worker: Worker, keys: Collection[str] | None) -> Counter[str]:
+async def _work(
+    shop: Workshop, worker: Worker, keys: Collection[str] | None
+) -> tuple[Counter[str], str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
     ):
-        return await website_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
+        counts = await website_slice(shop, worker, fetcher, source_ids=keys, renderer=renderer)
+        return counts, network_problem(fetcher)
 
 
 def _ask_for(

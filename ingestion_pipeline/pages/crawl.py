@@ -98,7 +98,7 @@ class CrawlSlice:
         self._clock = clock
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._time = SliceTime(worker, clock, seconds=limit)
+        self._time = SliceTime(worker, clock, seconds=limit, network=self._hosts.network)
         self._claim_at = self._flush_at = time.monotonic()
         self._refill_at = 0  # pages held
         self._counts = CrawlCounts()

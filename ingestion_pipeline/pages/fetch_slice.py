@@ -67,7 +67,12 @@ class FetchSlice:
         self._clock = SteadyClock(shop.store.now())
         self._hosts = LeasedHosts(shop, worker, fetcher, self._clock)
         self._batch_size = shop.settings.polling.batch_size
-        self._time = SliceTime(worker, self._clock, seconds=shop.settings.polling.slice_seconds)
+        self._time = SliceTime(
+            worker,
+            self._clock,
+            seconds=shop.settings.polling.slice_seconds,
+            network=self._hosts.network,
+        )
         self._claim_at = time.monotonic()
         self._flush_at = self._claim_at + FLUSH_SECONDS
         self._batches = {str(uuid4()): 0}  # how many changed listings each holds

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from ingestion_pipeline.urls import is_refused_address
-from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.work.errors import Permanent, Unreachable
 
 # Names under which clouds hand credentials to their machines; refused whatever they resolve to.
 METADATA_HOSTS = frozenset(
@@ -53,6 +56,39 @@ def _is_written_out(host: str) -> bool:
         return False
 
 
+# The host:port pairs that an exemption holds for in this task; None: for every listed one.
+_OWN: ContextVar[frozenset[str] | None] = ContextVar("own_hosts", default=None)
+
+
+@contextmanager
+def exempt_only(hosts: frozenset[str] | None) -> Generator[None]:
+    """Let `INGESTION_ALLOW_HOSTS` hold for these host:port pairs alone."""
+    token = _OWN.set(hosts)
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+
+
+def exempt_hosts() -> frozenset[str] | None:
+    """Return the host:port pairs that an exemption holds for; None if it holds for all listed."""
+    return _OWN.get()
+
+
+def hosts_and_ports(urls: Iterable[str]) -> frozenset[str]:
+    """Return host:port of each URL that has one, as `INGESTION_ALLOW_HOSTS` lists it."""
+    return frozenset(entry for url in urls if (entry := _entry_of(url)) is not None)
+
+
+def _entry_of(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    return _host_and_port(parts.hostname, port) if parts.hostname and port else None
+
+
 class Guard:
     """Hands out checked addresses; whoever connects uses these and looks up nothing."""
 
@@ -61,6 +97,12 @@ class Guard:
     ) -> None:
         self._allow_hosts = frozenset(host.lower() for host in allow_hosts)
         self._resolve = resolve
+
+    async def recheck(self, host: str, port: int) -> None:
+        """Refuse a listed host to whoever it is not exempt for, also on a connection kept open."""
+        name = host.strip("[]").rstrip(".").lower()
+        if _host_and_port(name, port) in self._allow_hosts and not self._is_allowed(name, port):
+            await self.endpoints(host, port)
 
     async def endpoints(self, host: str, port: int) -> Sequence[Endpoint]:
         """Every address of `host`, after one lookup; if any of them is refused, all are."""
@@ -79,15 +121,16 @@ class Guard:
         try:
             found = await self._resolve(host, port)
         except (OSError, UnicodeError) as error:  # UnicodeError: a label that no name server takes
-            raise Transient(
+            raise Unreachable(
                 f"the name {host} could not be resolved: {error}", code="dns"
             ) from error
         if not found:
-            raise Transient(f"the name {host} has no address", code="dns")
+            raise Unreachable(f"the name {host} has no address", code="dns")
         return found
 
     def _is_allowed(self, name: str, port: int) -> bool:
-        return _host_and_port(name, port) in self._allow_hosts
+        entry, own = _host_and_port(name, port), _OWN.get()
+        return entry in self._allow_hosts and (own is None or entry in own)
 
 
 def _refuse_private(found: Sequence[Endpoint], name: str, port: int) -> None:
@@ -95,8 +138,8 @@ def _refuse_private(found: Sequence[Endpoint], name: str, port: int) -> None:
     if refused is not None:
         entry = _host_and_port(name, port)
         raise Permanent(
-            f"{name} has the address {refused}, which is not public; if it is yours,"
-            f" add {entry} to INGESTION_ALLOW_HOSTS",
+            f"{name} has the address {refused}, which is not public; if it is yours, add {entry}"
+            " to INGESTION_ALLOW_HOSTS, which holds for sources whose own URL is there",
             code="blocked_address",
         )
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from typing import Generic, TypeVar, cast
 
+from ingestion_pipeline.pages.guard import exempt_only, hosts_and_ports
 from ingestion_pipeline.pages.hosts import Busy
 from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
 from ingestion_pipeline.sources import Source
@@ -38,6 +39,7 @@ class HostVisits(Generic[Item]):
         self._queues: dict[str, deque[Item]] = {}
         self._visits: set[asyncio.Task[None]] = set()
         self._nudged = asyncio.Event()
+        self._source_of: Callable[[Item], Source]
 
     def nudge(self) -> None:
         """Whoever waits for a visit to end has something else to do."""
@@ -55,6 +57,7 @@ class HostVisits(Generic[Item]):
         A host is leased at the pace of the source that wants it first.
         """
         by_host = dict(items)
+        self._source_of = source_of
         # Before anything is awaited: a visit that goes on may end meanwhile.
         for host in by_host.keys() & self._queues.keys():
             self._queues[host].extend(by_host.pop(host))
@@ -124,7 +127,8 @@ class HostVisits(Generic[Item]):
             if why is not None:
                 self._leave(item, why)
             else:
-                await self._serve(item, visited)
+                with exempt_only(hosts_and_ports(declared_urls(self._source_of(item)))):
+                    await self._serve(item, visited)
 
     def _reason_to_leave(self, host: str) -> WorkError | None:
         over = self._reason_to_stop()
@@ -133,3 +137,18 @@ class HostVisits(Generic[Item]):
     def _leave_all(self, items: Sequence[Item], why: WorkError) -> None:
         for item in items:
             self._leave(item, why)
+
+
+def declared_urls(source: Source) -> Iterator[str]:
+    """Yield the URLs that the source was declared with: its own, and those in its config."""
+    left: list[object] = [source.url, source.config]
+    while left:
+        match left.pop():
+            case str() as text if text.startswith(("http://", "https://")):
+                yield text
+            case Mapping() as mapping:
+                left += cast("Mapping[object, object]", mapping).values()
+            case list() | tuple() as values:
+                left += cast("Sequence[object]", values)
+            case _:
+                pass

@@ -95,7 +95,9 @@ class HostWork(Generic[Item, Ended]):
         self._clock = clock
         self._crew = crew
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._time = SliceTime(worker, clock, seconds=shop.settings.polling.slice_seconds)
+        self._time = SliceTime(
+            worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
+        )
         self._ended: list[Ended] = []
         self._open: dict[int, Item] = {}
         self._visits: HostVisits[Item] = HostVisits(

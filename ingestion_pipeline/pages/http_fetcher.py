@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
 from ingestion_pipeline.pages.conditions import conditions, unchanged, validator
-from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.guard import Guard, exempt_hosts, exempt_only, hosts_and_ports
 from ingestion_pipeline.pages.refusals import (
     MAY_BE_A_WALL,
     WALL_BYTES,
@@ -22,22 +22,36 @@ from ingestion_pipeline.pages.refusals import (
 )
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Start
 from ingestion_pipeline.pages.secrets import (
+    NO_SECRETS,
     Secrets,
     kept_from_errors,
-    no_secrets,
     secret_of,
     with_secret,
     without_secret,
 )
 from ingestion_pipeline.pages.verdict import DEFAULT_WAITS, Waits, verdict
-from ingestion_pipeline.urls import BadUrl, has_credentials, request_url, without_credentials
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.urls import (
+    BadUrl,
+    has_credentials,
+    host_of,
+    request_url,
+    without_credentials,
+)
+from ingestion_pipeline.work.errors import (
+    Permanent,
+    Resource,
+    Transient,
+    Unreachable,
+    WorkError,
+)
 
 if TYPE_CHECKING:
+    from ingestion_pipeline.pages.network import Network
     from ingestion_pipeline.pages.transport import Exchange, RawAnswer
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
+_NOT_SENT = frozenset({"bad_url", "blocked_address"})
 # The body of a refusal is read only to keep the connection, and only when that is cheap.
 _DRAIN_BYTES = 16_384
 _DRAIN_SECONDS = 0.5
@@ -78,7 +92,7 @@ class HttpFetcher:
         guard: Guard,
         *,
         ca_file: Path | None = None,
-        secrets: Secrets = no_secrets,
+        secrets: Secrets = NO_SECRETS,
     ) -> None:
         from ingestion_pipeline.pages.transport import Connections  # httpx: only who fetches pays
 
@@ -86,6 +100,7 @@ class HttpFetcher:
         self._limits = limits
         self._secrets = secrets
         self.requests = 0  # sent so far, redirects too
+        self.network: Network | None = None  # a run's, which knows its other hosts
         self._connections = Connections(
             guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
         )
@@ -132,16 +147,39 @@ class HttpFetcher:
         *,
         max_redirects: int | None = None,
     ) -> T:
-        seconds = self._limits.deadline_seconds
+        own = exempt_hosts()  # the source's; else an exemption is the first URL's
+        with exempt_only(hosts_and_ports([url]) if own is None else own):
+            return await self._with_network(url, hop, check, max_redirects=max_redirects)
+
+    async def _with_network(
+        self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None
+    ) -> T:
         most = self._limits.max_redirects if max_redirects is None else max_redirects
+        if self.network is None:
+            return await self._before_deadline(url, hop, check, most=most)
+        try:
+            with self.network.attempt(host_of(wire_url(url))):
+                return await self._before_deadline(url, hop, check, most=most)
+        except Unreachable as error:
+            explained = await self.network.explain(host_of(url), error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
+        seconds = self._limits.deadline_seconds
         try:
             async with asyncio.timeout(seconds) as deadline:
                 return await self._follow(url, hop, check, deadline, most=most)
         except TimeoutError as error:
-            shown = without_credentials(url)
-            raise Transient(
-                f"{shown} was not there after {seconds:g} seconds", code="timeout"
-            ) from error
+            said = f"{without_credentials(url)} was not there after {seconds:g} seconds"
+            host = host_of(wire_url(url))
+            if self._connections.has_connected(host):
+                raise Transient(said, code="timeout") from error
+            failure = Unreachable(said, code="timeout")
+            if self.network is not None:
+                self.network.failed(host, failure)
+            raise failure from error
 
     async def _follow(
         self, asked: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
@@ -149,7 +187,7 @@ class HttpFetcher:
         url = wire_url(asked)
         seen = {url}
         for _ in range(most + 1):
-            answer = await hop(url)
+            answer = await self._noted(url, hop)
             if not isinstance(answer, _Redirect):
                 return answer
             url = next_url(url, answer.location)
@@ -160,6 +198,24 @@ class HttpFetcher:
                     await turn
             seen.add(url)
         raise _bad_redirect(asked, f"more than {most} times")
+
+    async def _noted(self, url: str, hop: Hop[T]) -> T | _Redirect:
+        """Do one hop, and tell the run's network whether its host was reached."""
+        try:
+            answer = await hop(url)
+        except Unreachable as error:
+            if self.network is not None:
+                self.network.failed(host_of(url), error)
+            raise
+        except Resource:  # no secret, or a pause that was asked for: of either host we know less
+            raise
+        except WorkError as error:
+            if self.network is not None and error.code not in _NOT_SENT:
+                self.network.reached(host_of(url))
+            raise
+        if self.network is not None:
+            self.network.reached(host_of(url))
+        return answer
 
     async def _start(self, url: str, max_bytes: int) -> Start | _Redirect:
         self.requests += 1

@@ -19,6 +19,7 @@ from ingestion_pipeline.pages.elsewhere import Elsewhere
 from ingestion_pipeline.pages.host_robots import HostRobots
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pace, Pacer
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
+from ingestion_pipeline.pages.network import Network
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store import Store
@@ -50,6 +51,13 @@ class LeasedHosts:
         self._fetcher = fetcher
         self._clock = clock
         self._yielding: set[str] = set()
+        if fetcher.network is None:
+            fetcher.network = Network(
+                shop.store,
+                canary=shop.settings.fetch.canary,
+                connect_seconds=shop.settings.fetch.connect_seconds,
+            )
+        self.network = fetcher.network
         self.visited: dict[str, Visited] = {}
         self.left: dict[str, Visited] = {}
         self._borrowed: dict[str, Visited] = {}
@@ -106,6 +114,10 @@ class LeasedHosts:
         self, wanted: Mapping[str, Source], *, is_its_own: bool = True
     ) -> dict[str, Visited | Busy]:
         """Each host, at the pace of the source that wants it; or until when another run has it."""
+        if is_its_own:
+            for host, source in wanted.items():
+                if source.failure_count:
+                    self.network.expect_failure(host)
 
         def act(connection: Connection) -> dict[str, Leased | Busy]:
             now = self._shop.store.clock.now(connection)

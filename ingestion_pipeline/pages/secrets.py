@@ -7,9 +7,9 @@ server repeats of it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from html import escape
 from json import dumps
@@ -19,18 +19,24 @@ from ingestion_pipeline.pages.request import Fetched, Request, Secret, SecretPla
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Resource, WorkError
 
-Secrets = Callable[[str], str | None]
-"""The value of an environment variable; None if it is not set."""
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """The secrets that an operator lets out: each variable with the host that it may be sent to.
+
+    A source only names a variable. Whoever could add a source would else have any variable sent
+    anywhere. `read` is the value of a variable; None if it is not set.
+    """
+
+    allowed: Collection[tuple[str, str]] = ()
+    read: Callable[[str], str | None] = field(default=lambda _: None)
+
+
+NO_SECRETS = Secrets()
 # What this program itself is configured by is nobody else's to send.
 OUR_OWN = re.compile(r"(?:INGESTION|OPENAI|DAGSTER|PG|AWS)_?.*|PATH|HOME", re.IGNORECASE)
 VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
 ASK_AGAIN = timedelta(hours=1)
-
-
-def no_secrets(variable: str) -> str | None:  # noqa: ARG001  there are none
-    """For who has none to give."""
-    return None
 
 
 def is_usable(variable: str) -> bool:
@@ -42,17 +48,20 @@ def secret_of(request: Request, url: str, secrets: Secrets, *, now: datetime) ->
     """The value to send to `url`; None without one, and wherever a redirect led to another host.
 
     Raises:
-        Resource: `no_secret`; nobody has set the variable, which is no fault of the source.
+        Resource: `no_secret`; the variable is not allowed or not set: no fault of the source.
     """
-    wanted = request.secret
-    if wanted is None or _origin(url) != _origin(request.url):
+    secret = request.secret
+    if secret is None or _origin(url) != _origin(request.url):
         return None
-    value = secrets(wanted.variable) if is_usable(wanted.variable) else None
-    if value and value.isascii() and value.isprintable():
-        return value
+    variable, host = secret.variable, host_of(url)
+    reason = f"may not be sent to {host}; add {variable}@{host} to INGESTION_SECRETS"
+    if is_usable(variable) and (variable, host) in secrets.allowed:
+        value = secrets.read(variable)
+        if value and value.isascii() and value.isprintable():
+            return value
+        reason = "is not set, or is no plain text; set it"
     raise Resource(
-        f"the environment variable {wanted.variable} that its config names is not set, or is no"
-        " plain text; set it where the runs are",
+        f"the environment variable {variable} that its config names {reason} where the runs are",
         until=now + ASK_AGAIN,
         code="no_secret",
     )

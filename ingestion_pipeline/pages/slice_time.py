@@ -8,18 +8,22 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
+from ingestion_pipeline.pages.network import Network
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.errors import Fatal, Resource
 from ingestion_pipeline.work.worker import Worker
 
 
 class SliceTime:
-    """Begins when it is made; a fatal error, or a lease that is nearly over, ends it early."""
+    """Begins when it is made; a fatal error, an outage or a lease nearly over ends it early."""
 
-    def __init__(self, worker: Worker, clock: SteadyClock, *, seconds: float) -> None:
+    def __init__(
+        self, worker: Worker, clock: SteadyClock, *, seconds: float, network: Network | None = None
+    ) -> None:
         self.fatal: Fatal | None = None
         self._worker = worker
         self._clock = clock
+        self._network = network
         self._ends = time.monotonic() + seconds
         self._again_at: set[datetime] = set()
 
@@ -30,7 +34,12 @@ class SliceTime:
 
     def is_left(self) -> bool:
         """Whether anything more may be begun."""
-        return self.fatal is None and not self.is_over and self._worker.may_start()
+        is_ended = self.fatal is not None or self.is_over or self._is_network_down
+        return not is_ended and self._worker.may_start()
+
+    @property
+    def _is_network_down(self) -> bool:
+        return self._network is not None and self._network.problem is not None
 
     def reason_to_stop(self) -> Resource | None:
         """Why nothing more is begun, if so."""
@@ -38,6 +47,8 @@ class SliceTime:
 
     def over(self) -> Resource:
         """Why what was not begun waits for a later run."""
+        if self._network is not None and self._is_network_down:
+            return self._network.released(self._clock.now())
         return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
 
     def stopped(self) -> Resource:

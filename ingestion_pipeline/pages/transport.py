@@ -24,11 +24,13 @@ from typing import Any
 import aiohttp
 import httpx
 from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
 from yarl import URL
 
 from ingestion_pipeline.pages.guard import Endpoint, Guard
 from ingestion_pipeline.urls import host_of, without_credentials
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.work.errors import Permanent, Transient, Unreachable, WorkError
 
 MAX_HOSTS = 256  # sessions kept open: the hosts of a slice come by turns, again and again
 CONNECTIONS_PER_HOST = 4  # politeness allows one or two at a time; the rest is for unspaced APIs
@@ -63,6 +65,10 @@ class _GuardedNames(AbstractResolver):
         _CHECKED.set(frozenset((each.address, each.port) for each in found))
         return found
 
+    async def recheck(self, host: str, port: int) -> None:
+        """Refuse a host that is exempt for others; a kept connection asks for no name."""
+        await self._guard.recheck(host, port)
+
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
@@ -82,6 +88,23 @@ class _GuardedNames(AbstractResolver):
         """Nothing is open."""
 
 
+class _Connector(aiohttp.TCPConnector):
+    """Connects as aiohttp does, and remembers whether the last try got through."""
+
+    has_connected = False
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
+    ) -> Connection:
+        self.has_connected = False
+        connection = await super().connect(req, traces, timeout)
+        self.has_connected = True
+        return connection
+
+
 class HostTransport(httpx.AsyncBaseTransport):
     """httpx's transport for one host, over a session of aiohttp's that only sends and receives."""
 
@@ -90,7 +113,7 @@ class HostTransport(httpx.AsyncBaseTransport):
     ) -> None:
         self._names = names = _GuardedNames(guard)
         self.users = 0
-        connector = aiohttp.TCPConnector(
+        self._connector = connector = _Connector(
             ssl=tls,
             resolver=names,
             use_dns_cache=False,  # each connection is looked up and checked
@@ -112,6 +135,11 @@ class HostTransport(httpx.AsyncBaseTransport):
         # It would repeat a request by itself, at once: one turn of a host's pace is one request.
         vars(self._session)["_retry_connection"] = False
 
+    @property
+    def has_connected(self) -> bool:
+        """Whether the last request got a connection."""
+        return self._connector.has_connected
+
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Status and headers are there; the stream is the body as it comes from the wire."""
         response = await self.send(
@@ -126,6 +154,7 @@ class HostTransport(httpx.AsyncBaseTransport):
     ) -> aiohttp.ClientResponse:
         """The same without httpx's objects, which cost as much as the exchange itself."""
         address = URL(url, encoded=True)
+        await self._names.recheck(address.raw_host or "", address.port or 0)
         if _is_literal(address.raw_host or ""):  # aiohttp asks no resolver about these
             await self._names.check(address.raw_host or "", address.port or 0)
         return await self._session.request(
@@ -221,6 +250,11 @@ class Connections:
         finally:
             transport.users -= 1
 
+    def has_connected(self, host: str) -> bool:
+        """Whether the last request to the host got a connection."""
+        transport = self._transports.get(host)
+        return transport is not None and transport.has_connected
+
     def _transport(self, host: str) -> HostTransport:
         """The host's own, which was now used last."""
         transport = self._transports.pop(host, None) or self._new_transport()
@@ -285,12 +319,20 @@ def _classified(url: str) -> Generator[None, None, None]:
 
 
 def _work_error(error: Exception, shown: str) -> WorkError:
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{shown}: no connection in time", code="timeout")
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientSSLError
+    ):
+        return Unreachable(f"{shown}: {error}", code="connection")
+    return _answer_error(error, shown)
+
+
+def _answer_error(error: Exception, shown: str) -> WorkError:
     text = f"{shown}: {str(error) or type(error).__name__}"
     match error:
         case httpx.InvalidURL() | aiohttp.InvalidURL():
             return Permanent(text, code="bad_url")
-        case TimeoutError():
-            return Transient(f"{shown}: no connection in time", code="timeout")
         case aiohttp.ClientConnectorCertificateError():
             return Permanent(f"{text}; its certificate must be renewed", code="tls")
         case aiohttp.ClientPayloadError():

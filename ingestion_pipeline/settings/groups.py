@@ -120,6 +120,12 @@ class Fetch(Group):
     max_pages: int = Field(
         default=50, ge=1, le=1_000, description="pages of one listing in one poll"
     )
+    canary: str = Field(
+        default="",
+        pattern=r"^(|([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[1-9][0-9]{0,4})$",
+        description="host:port that answers whenever our network works; if set, it alone decides"
+        " whether failed connections are an outage of ours",
+    )
 
 
 class Snapshots(Group):

@@ -37,6 +37,10 @@ LAST_PORT = 65_535
 # As the guard writes it: a name or an IPv4 address, or an IPv6 address in brackets.
 _HOST_AND_PORT = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\]):(?P<port>[1-9][0-9]{0,4})")
 
+_VARIABLE_AND_HOST = re.compile(
+    r"[A-Za-z_][A-Za-z0-9_]{0,99}@(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::[1-9][0-9]{0,4})?"
+)
+
 # A comma or a blank inside an Apprise URL parts its own targets.
 _BEFORE_A_SCHEME = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 
@@ -59,6 +63,13 @@ class Settings(Group):
     sources: Path = Field(default=Path("sources"), description="folder of source files")
     allow_hosts: str = Field(
         default="", description="host:port,... exempt from the private-address guard"
+    )
+    secrets: str = Field(
+        default="",
+        description="VARIABLE@host,...: which secret of the environment may be sent to which host",
+    )
+    ui_hosts: str = Field(
+        default="", description="names,... of the UI behind a proxy, besides localhost"
     )
     user_agent: str = Field(
         default="ingestion_pipeline/0.1 (+https://github.com/ingestion-pipeline)",
@@ -137,6 +148,17 @@ class Settings(Group):
             )
         return allow_hosts
 
+    @field_validator("secrets")
+    @classmethod
+    def _each_names_variable_and_host(cls, secrets: str) -> str:
+        wrong = [one for one in _listed(secrets) if not _VARIABLE_AND_HOST.fullmatch(one)]
+        if wrong:
+            raise ValueError(
+                f"{', '.join(map(repr, wrong))} is not VARIABLE@host;"
+                " write the name of the variable, @, and the host, with its port if it has one"
+            )
+        return secrets
+
     @property
     def store_url(self) -> str:
         """The database to open: the given one with an installed driver, else SQLite under home."""
@@ -150,6 +172,17 @@ class Settings(Group):
     def allowed_hosts(self) -> frozenset[str]:
         """The `host:port` pairs that may be private addresses."""
         return frozenset(_entries(self.allow_hosts))
+
+    @property
+    def allowed_secrets(self) -> frozenset[tuple[str, str]]:
+        """Each variable with a host that it may be sent to."""
+        pairs = (one.rpartition("@") for one in _listed(self.secrets))
+        return frozenset((variable, host.lower()) for variable, _, host in pairs)
+
+    @property
+    def ui_names(self) -> frozenset[str]:
+        """The names of the UI besides those of loopback."""
+        return frozenset(_entries(self.ui_hosts))
 
     @property
     def notify_services(self) -> tuple[str, ...]:
@@ -262,9 +295,13 @@ def unknown_variables(environment: Mapping[str, str] | None = None) -> list[str]
     return sorted(name for name in environment if name.startswith(PREFIX) and name not in known)
 
 
-def _entries(comma_list: str) -> list[str]:
-    parts = (part.strip().lower() for part in comma_list.split(","))
+def _listed(comma_list: str) -> list[str]:
+    parts = (part.strip() for part in comma_list.split(","))
     return [part for part in parts if part]
+
+
+def _entries(comma_list: str) -> list[str]:
+    return [part.lower() for part in _listed(comma_list)]
 
 
 def _is_host_and_port(entry: str) -> bool:

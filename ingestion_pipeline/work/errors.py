@@ -71,6 +71,10 @@ class Transient(WorkError):
         self.retry_after = retry_after
 
 
+class Unreachable(Transient):
+    """No connection could be made: the host is down, its name is gone, or our network is down."""
+
+
 class Permanent(WorkError):
     """Will not pass by waiting: a 404, a refused address, a body that is not what was promised."""
 

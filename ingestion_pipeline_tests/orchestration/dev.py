@@ -56,8 +56,8 @@ class Dev:
 
     def __init__(self, desk: Path, environment: dict[str, str]) -> None:
         self.port = closed_port()
-        dagster = str(Path(sys.executable).with_name("dagster"))
-        command = [sys.executable, "-c", HEARING, dagster, "dev", "-h", "127.0.0.1"]
+        dagster = [sys.executable, "-m", "ingestion_pipeline.orchestration.ui", "dev"]
+        command = [sys.executable, "-c", HEARING, *dagster, "-h", "127.0.0.1"]
         self._log = (desk / "dev.log").open("w+")
         self.process = subprocess.Popen(
             [*command, "-p", str(self.port)],

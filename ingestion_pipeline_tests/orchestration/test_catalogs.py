@@ -11,8 +11,8 @@ from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
-from ingestion_pipeline_tests.crawlers import LINKS, a_page, conclude, fetch_pages
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.crawlers import LINKS, a_catalog, a_page, conclude, fetch_pages
+from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.orchestration.house import (
     PARTITION,
     House,
@@ -273,3 +273,19 @@ def test_a_crawl_without_a_picture_is_told_without_one(
     shop = told(run_job("ingest_catalog", instance, tags={PARTITION: SHOP}), "pages")[SHOP]
 
     assert {"screenshot", "screenshot_of"}.isdisjoint(shop)
+
+
+def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a link or by a redirect: an exemption is for the sources whose own URL is there."""
+    with FakeWeb({"/c/secret": a_page(), "/c/other": a_page()}) as private:
+        monkeypatch.setenv("INGESTION_ALLOW_HOSTS", f"{web.host_port},{private.host_port}")
+        web.routes["/"] = a_page("/c/1", "/c/led", private.url("/c/secret"))
+        web.routes["/c/led"] = redirect(private.url("/c/other"))
+        house.add(a_catalog(url=web.url("/")))
+
+        run_job("ingest_catalog", instance, tags={PARTITION: SHOP})
+
+    assert "/c/1" in web.paths
+    assert private.requests == []

@@ -24,6 +24,7 @@ from ingestion_pipeline_tests.orchestration.house import (
     an_entry,
     run_job,
     tick_sensor,
+    why_it_failed,
 )
 
 MODEL_KEY, BOARD_TOKEN = "sk-canary-model-4711", "canary/board+token 0815"
@@ -58,6 +59,7 @@ def web(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeWeb]:
     with FakeWeb(routes) as running:
         monkeypatch.setenv("INGESTION_ALLOW_HOSTS", running.host_port)
         monkeypatch.setenv("ACME_TOKEN", BOARD_TOKEN)
+        monkeypatch.setenv("INGESTION_SECRETS", f"ACME_TOKEN@{running.host_port}")
         yield running
 
 
@@ -135,3 +137,32 @@ def test_no_secret_is_found_in_database_logs_events_dead_letters_or_exports(
     assert found == set()
     assert any("Engineer ..." in text for text in seen.values()), "the job is kept without it"
     assert any(BROKEN in text for path, text in seen.items() if path.suffix == ".jsonl")
+
+
+def test_a_source_that_names_a_variable_gets_no_secret_that_is_not_bound_to_its_host(
+    house: House,
+    web: FakeWeb,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INGESTION_SECRETS", "ACME_TOKEN@api.acme.test")
+    house.add(a_board(BOARD, web, "/jobs", place="bearer"))
+
+    run_job("ingest_job_board", instance, tags={PARTITION: BOARD})
+
+    assert web.requests == []
+    assert house.poll_task(BOARD)["error_code"] == "no_secret"
+    assert house.source(BOARD).failure_count == 0
+
+
+def test_the_launchpad_adds_no_source_that_sends_a_secret(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    stolen = a_board(BOARD, web, "/jobs", place="bearer")
+    fields = {"id": BOARD, "kind": "job_board", "url": stolen.url, "platform": "json"}
+    config = {"ops": {"register": {"config": {**fields, "config": dict(stolen.config)}}}}
+
+    said = why_it_failed(run_job("add_source", instance, config=config))
+
+    assert "config.auth: is not taken from the Launchpad" in said
+    assert house.rows("sources") == []

@@ -5,12 +5,16 @@ The servers are shared; SCREENSHOTS=folder keeps the pictures.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -108,6 +112,22 @@ def ui(browser: Path, folder: Path, house: House, dev: Dev) -> Iterator[Ui]:
         yield made
         made.picture("at_the_end")
         chromium.close()
+
+
+def test_a_running_dagster_runs_nothing_for_a_page_of_another_site(dev: Dev) -> None:
+    mutation = "mutation { reloadWorkspace { __typename } }"
+    by_get = Request(f"{dev.url}/graphql?{urlencode({'query': mutation})}")
+    body = json.dumps({"query": mutation}).encode()
+    kind = {"Content-Type": "application/json"}
+    from_afar = Request(f"{dev.url}/graphql", body, kind | {"Origin": "https://evil.test"})
+    rebound = Request(f"{dev.url}/graphql", body, kind | {"Host": f"evil.test:{dev.port}"})
+    for request in (by_get, from_afar, rebound):
+        with pytest.raises(HTTPError) as caught:
+            urlopen(request, timeout=60)
+        with caught.value as answer:
+            assert answer.code == 403
+
+    assert dev.ask(mutation)["reloadWorkspace"]["__typename"] == "Workspace"
 
 
 def test_a_running_dagster_has_every_asset_and_everything_running(dev: Dev) -> None:

@@ -11,11 +11,12 @@ from socket import socket
 import httpx
 import pytest
 
-from ingestion_pipeline.pages import Endpoint, Guard
+from ingestion_pipeline.pages import Endpoint, Guard, HttpFetcher, Request
 from ingestion_pipeline.pages.guard import system_resolver
 from ingestion_pipeline.pages.transport import AddressInfo, Connections, HostTransport
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
-from ingestion_pipeline_tests.fakes import FakeResolver
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, redirect
+from ingestion_pipeline_tests.pages.fetching import NOW, page, with_fetcher
 
 PUBLIC, OTHER_PUBLIC = "93.184.216.34", "8.8.8.8"
 SITE = Endpoint("127.0.0.1", 8000, is_exempt=True)
@@ -186,3 +187,28 @@ def test_a_client_of_httpx_meets_the_same_guard() -> None:
     with pytest.raises(Permanent):
         asyncio.run(request())
     assert wire.asked == []
+
+
+def test_a_redirect_leads_to_no_private_host_that_is_exempt_for_another_source() -> None:
+    with FakeWeb({"/inside": "secret"}) as private, FakeWeb() as public:
+        public.routes["/"] = redirect(private.url("/inside"))
+        names = FakeResolver({"public.test": [[public.endpoint]], LOOPBACK: [[LOOPBACK]]})
+        guard = Guard(frozenset({private.host_port}), names)
+
+        async def fetch_both(fetcher: HttpFetcher) -> None:
+            own = Request(url=private.url("/inside"))
+            await fetcher.fetch(own, now=NOW)  # its connection is kept open
+            await fetcher.fetch(Request(url="http://public.test/"), now=NOW)
+
+        with pytest.raises(Permanent) as caught:
+            with_fetcher(fetch_both, guard)
+
+    assert caught.value.code == "blocked_address"
+    assert private.paths == ["/inside"]
+
+
+def test_a_redirect_within_an_exempt_host_is_followed() -> None:
+    with FakeWeb({"/new": "here"}) as web:
+        web.routes["/"] = redirect(web.url("/new"))
+
+        assert page(web).body == b"here"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from collections.abc import Collection
 
 import pytest
 
 from ingestion_pipeline.pages import Answer, FetchLimits, Guard, HttpFetcher, Request
 from ingestion_pipeline.pages.request import Fetched, Secret, SecretPlace
-from ingestion_pipeline.pages.secrets import is_usable
+from ingestion_pipeline.pages.secrets import Secrets, is_usable
 from ingestion_pipeline.work.errors import Resource, WorkError
 from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, Reply, garbage, redirect
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
@@ -18,14 +19,21 @@ VALUE = "hunter2 &/%"
 VARIABLE = "ACME_API_KEY"
 
 
-def fetch(web: FakeWeb, place: SecretPlace, *, known: str | None = VALUE) -> Answer:
+def fetch(
+    web: FakeWeb,
+    place: SecretPlace,
+    *,
+    known: str | None = VALUE,
+    allowed: Collection[tuple[str, str]] = ((VARIABLE, "a.test"),),
+) -> Answer:
     names = {"a.test": [[web.endpoint]], "b.test": [[web.endpoint]]}
     secret = Secret(place=place, variable=VARIABLE, name="X-Key")
 
     async def run() -> Answer:
         guard = Guard(frozenset(), FakeResolver(names))
         asked = Request(url="http://a.test/jobs?page=1", secret=secret)
-        async with HttpFetcher(AGENT, FetchLimits(), guard, secrets={VARIABLE: known}.get) as one:
+        secrets = Secrets(allowed=allowed, read={VARIABLE: known}.get)
+        async with HttpFetcher(AGENT, FetchLimits(), guard, secrets=secrets) as one:
             return await one.fetch(asked, now=NOW)
 
     return asyncio.run(run())
@@ -69,6 +77,19 @@ def test_a_variable_that_nobody_set_is_no_fault_of_the_source() -> None:
         fetch(web, SecretPlace.BEARER, known=None)
 
     assert caught.value.code == "no_secret"
+    assert web.requests == []
+
+
+@pytest.mark.parametrize(
+    "allowed", [(), [(VARIABLE, "b.test")], [("OTHER", "a.test")], [(VARIABLE, "a.test:8080")]]
+)
+def test_a_secret_goes_only_to_the_host_that_the_operator_bound_it_to(
+    allowed: Collection[tuple[str, str]],
+) -> None:
+    cure = f"{VARIABLE} .* may not be sent to a.test; add {VARIABLE}@a.test to INGESTION_SECRETS"
+    with FakeWeb() as web, pytest.raises(Resource, match=cure):
+        fetch(web, SecretPlace.BEARER, allowed=allowed)
+
     assert web.requests == []
 
 

@@ -153,7 +153,9 @@ class DetectionSlice:
         self._client = client
         self._visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._time = SliceTime(worker, clock, seconds=shop.settings.polling.slice_seconds)
+        self._time = SliceTime(
+            worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
+        )
         self._results: list[Result] = []
         self._counts = DetectionCounts()
         self._open: dict[int, _Item] = {}

@@ -97,7 +97,7 @@ class ListingSlice:
         self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._time = SliceTime(worker, clock, seconds=limit)
+        self._time = SliceTime(worker, clock, seconds=limit, network=self._hosts.network)
         self._turns = asyncio.Semaphore(shop.settings.match.concurrency)
         self._open: dict[int, ListingWork] = {}
         self._results: list[Result] = []

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ingestion_pipeline.pages.browser.heads import BadHead, Head, Target
-from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.guard import Guard, exempt_only
 from ingestion_pipeline.work.errors import Transient, WorkError
 
 LOOPBACK = "127.0.0.1"
@@ -38,11 +38,18 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class Pass:
     """One page's way through the proxy; `on_too_much` is called when its bytes are used up."""
 
-    def __init__(self, *, max_bytes: int, on_too_much: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        *,
+        max_bytes: int,
+        on_too_much: Callable[[], None],
+        exempt: frozenset[str] | None = None,
+    ) -> None:
         self.name = secrets.token_hex(8)
         self.password = secrets.token_urlsafe(24)
         self.bytes = 0
         self.is_open = True
+        self.exempt = exempt  # said here, since the proxy serves in tasks of its own
         self._failures: dict[Target, WorkError] = {}
         self._max_bytes = max_bytes
         self._on_too_much = on_too_much
@@ -158,7 +165,8 @@ class GuardedProxy:
         with entry.connection():
             target = head.target()
             try:
-                far = await self._connect(target)
+                with exempt_only(entry.exempt):
+                    far = await self._connect(target)
             except WorkError as error:
                 entry.note(target, error)
                 # A plain request gets no answer, lest it be taken for the site's own.

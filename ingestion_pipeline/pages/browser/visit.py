@@ -18,6 +18,7 @@ from ingestion_pipeline.pages.browser.limits import BrowserLimits
 from ingestion_pipeline.pages.browser.proxy import GuardedProxy, Pass
 from ingestion_pipeline.pages.browser.stage import WIDTH, Stage
 from ingestion_pipeline.pages.browser.traffic import Traffic
+from ingestion_pipeline.pages.guard import exempt_hosts, hosts_and_ports
 from ingestion_pipeline.pages.rendering import Rendered, Rendering, Wait
 from ingestion_pipeline.pages.request import Fetched
 from ingestion_pipeline.urls import without_credentials
@@ -52,7 +53,12 @@ class Visit:
         self._url = url
         self._rendering = rendering
         self._document = Document(url, host.limits, check_url=check_url, clock=host.clock)
-        self._pass = Pass(max_bytes=host.limits.max_bytes, on_too_much=self._too_much)
+        own = exempt_hosts()  # the source's; else the page's
+        self._pass = Pass(
+            max_bytes=host.limits.max_bytes,
+            on_too_much=self._too_much,
+            exempt=hosts_and_ports([url]) if own is None else own,
+        )
         self._broken: asyncio.Future[Exception] = asyncio.get_running_loop().create_future()
 
     async def run(self) -> Rendered:

@@ -69,7 +69,9 @@ class AnalysisSlice:
         self._clock = clock
         self._source_ids = source_ids
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._time = SliceTime(worker, clock, seconds=shop.settings.polling.slice_seconds)
+        self._time = SliceTime(
+            worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
+        )
         self._open: dict[int, ClaimedPhase] = {}
         self._running: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()

@@ -1,0 +1,254 @@
+"""An outage of our own network is no fault of the sources: no strike, and the run says so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import dagster as dg
+import pytest
+
+from ingestion_pipeline.sources import Definition, Kind, SourceStatus, Tier
+from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, closed_port
+from ingestion_pipeline_tests.orchestration.house import House, run_job, why_it_failed
+
+FEED = (
+    '<rss version="2.0"><channel><title>A</title><item><title>Chapter 1</title>'
+    "<link>https://a.test/1</link></item></channel></rss>"
+)
+LIST = {"items": "jobs", "fields": {"external_id": "id", "title": "title", "url": "url"}}
+DOWN = "network down: no connection to"
+
+
+def a_series(name: str, host: str) -> Definition:
+    return a_definition(id=f"series:{name}", series=name, url=f"http://{host}/feed", tier=Tier.HOT)
+
+
+def a_board(name: str, host: str) -> Definition:
+    return Definition(
+        id=f"job_board:{name}",
+        kind=Kind.JOB_BOARD,
+        url=f"http://{host}/jobs",
+        platform="json",
+        config=LIST | {"company": "Acme"},
+        tier=Tier.HOT,
+    )
+
+
+def closed_hosts(count: int) -> list[str]:
+    return [f"{LOOPBACK}:{port}" for port in {closed_port() for _ in range(count)}]
+
+
+@pytest.fixture
+def webs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sequence[FakeWeb]]:
+    running = [FakeWeb({"/feed": FEED, "/robots.txt": 404}) for _ in range(4)]
+    for web in running:
+        web.__enter__()
+    yield running
+    for web in running:
+        web.__exit__()
+
+
+def add(house: House, monkeypatch: pytest.MonkeyPatch, *definitions: Definition) -> list[str]:
+    hosts = {one.url.split("/")[2] for one in definitions}
+    monkeypatch.setenv("INGESTION_ALLOW_HOSTS", ",".join(sorted(hosts)))
+    house.add(*definitions)
+    return [one.id for one in definitions]
+
+
+def strikes(house: House, ids: Sequence[str]) -> list[int]:
+    return [house.source(one).failure_count for one in ids]
+
+
+def test_an_outage_of_ours_opens_no_breaker_and_disables_no_board(
+    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = closed_hosts(30)
+    series = [a_series(f"s{n}", host) for n, host in enumerate(hosts[:20])]
+    boards = [a_board(f"b{n}", host) for n, host in enumerate(hosts[20:])]
+    ids = add(house, monkeypatch, *series, *boards)
+
+    for _ in range(5):
+        house.make_due(*ids)
+        assert DOWN in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [0] * len(ids)
+    assert {house.source(one).status for one in ids} == {SourceStatus.ACTIVE}
+    assert {house.poll_task(one)["attempts"] for one in ids} == {0}
+    assert {house.poll_task(one)["error_code"] for one in ids} == {"network_down"}
+    assert house.rows("dead_letters") == []
+
+
+def test_what_still_answers_is_ingested_while_the_rest_is_released(
+    house: House,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs[:2])]
+    down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(6))]
+    ids = add(house, monkeypatch, *up, *down)
+
+    for _ in range(5):
+        house.make_due(*ids)
+        assert f"{DOWN} 6 of 8 hosts" in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [0] * len(ids)
+    assert [house.chapters_of(one.id) for one in up] == [1, 1]
+
+
+@pytest.mark.parametrize("dead", [1, 2, 3])
+def test_dead_hosts_among_as_many_that_answer_are_struck(
+    house: House,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+    dead: int,
+) -> None:
+    up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
+    down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(dead))]
+    add(house, monkeypatch, *up, *down)
+
+    assert run_job("poll_hot", instance).success
+
+    assert strikes(house, [one.id for one in down]) == [1] * dead
+
+
+def test_one_dead_host_alone_is_struck(
+    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = add(house, monkeypatch, a_series("alone", *closed_hosts(1)))
+
+    assert "all 1 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [1]
+
+
+def test_hosts_that_stay_dead_while_others_answer_are_struck_in_the_end(
+    house: House,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three hosts that die together and are due alone look like an outage, but only once."""
+    up = [a_series(f"up{n}", web.host_port) for n, web in enumerate(webs)]
+    down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(3))]
+    add(house, monkeypatch, *up, *down)
+    ids = [one.id for one in down]
+    for one in up:
+        house.set_poll_task(one.id, status="SKIPPED")
+    assert DOWN in why_it_failed(run_job("poll_hot", instance))
+    for one in down:
+        house.set_poll_task(one.id, kind="resting")
+    for one in up:
+        house.set_poll_task(one.id, status="PENDING")
+    assert run_job("poll_hot", instance).success
+    for one in down:
+        house.set_poll_task(one.id, kind="poll")
+    house.make_due(*ids)
+
+    assert "all 3 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [1, 1, 1]
+
+
+def test_a_canary_that_is_down_protects_a_single_source(
+    house: House, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("INGESTION_FETCH__CANARY", *closed_hosts(1))
+    ids = add(house, monkeypatch, a_series("alone", *closed_hosts(1)))
+
+    assert f"{DOWN} the canary" in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [0]
+
+
+def test_a_canary_that_answers_leaves_the_failures_with_the_hosts(
+    house: House,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INGESTION_FETCH__CANARY", webs[0].host_port)
+    down = [a_series(f"down{n}", host) for n, host in enumerate(closed_hosts(5))]
+    ids = add(house, monkeypatch, *down)
+
+    assert "all 5 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [1] * 5
+
+
+@pytest.mark.parametrize(
+    ("kind", "platform", "job", "tag"),
+    [
+        ("catalog", "catalog", "crawl_catalogs", "ingestion/crawl"),
+        ("company", "website", "process_companies", "ingestion/shard"),
+        ("website", "website", "analyze_websites", "ingestion/shard"),
+    ],
+)
+def test_an_outage_is_no_failure_of_pages_companies_or_websites(
+    house: House,
+    instance: dg.DagsterInstance,
+    monkeypatch: pytest.MonkeyPatch,
+    kind: str,
+    platform: str,
+    job: str,
+    tag: str,
+) -> None:
+    config = {"recipe": {"page_type": "DETAIL"}} if kind == "catalog" else {}
+    definitions = [
+        Definition(
+            id=f"{kind}:d{n}",
+            kind=Kind(kind),
+            url=f"http://{host}/",
+            platform=platform,
+            config=config,
+            tier=Tier.HOT,
+        )
+        for n, host in enumerate(closed_hosts(4))
+    ]
+    ids = add(house, monkeypatch, *definitions)
+    assert run_job("poll_hot", instance).success
+
+    for _ in range(5):
+        assert DOWN in why_it_failed(run_job(job, instance, tags={tag: "0"}))
+        for one in ids:  # due again
+            house.set_poll_task(one, not_before=NOON)
+
+    assert strikes(house, ids) == [0] * 4
+    assert house.rows("dead_letters") == []
+    working = [one for one in house.rows("tasks") if one["kind"] != "poll"]
+    assert {one["status"] for one in working} == {"PENDING"}
+    assert max(one["attempts"] for one in working) <= 1  # of who failed before it was clear
+
+
+def test_a_run_whose_sources_were_all_retried_in_vain_has_failed(
+    house: House,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for web in webs:
+        web.routes["/feed"] = 500
+    definitions = [a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)]
+    ids = add(house, monkeypatch, *definitions)
+
+    assert "all 4 polled sources failed" in why_it_failed(run_job("poll_hot", instance))
+
+    assert strikes(house, ids) == [1] * 4
+
+
+def test_a_run_whose_sources_are_all_to_be_retried_later_has_failed(
+    house: House,
+    instance: dg.DagsterInstance,
+    webs: Sequence[FakeWeb],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("INGESTION_WORK__BACKOFF_BASE_SECONDS", "600")
+    for web in webs:
+        web.routes["/feed"] = 500
+    add(house, monkeypatch, *[a_series(f"s{n}", web.host_port) for n, web in enumerate(webs)])
+
+    said = why_it_failed(run_job("poll_hot", instance))
+
+    assert "no polled sources got through; they are tried again" in said
