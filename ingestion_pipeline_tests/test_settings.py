@@ -64,6 +64,8 @@ def test_one_setting_of_a_group_leaves_the_others_alone() -> None:
         ("INGESTION_ALLOW_HOSTS", "a.test:65536", "port 1 to 65535"),
         ("INGESTION_ALLOW_HOSTS", "::1:80", "[IPv6]:port"),
         ("INGESTION_ALLOW_HOSTS", "http://a.test:80", "write name:port"),
+        ("INGESTION_SECRETS", "ACME_TOKEN", "'ACME_TOKEN' is not VARIABLE@host"),
+        ("INGESTION_SECRETS", "ACME_TOKEN@https://a.test", "is not VARIABLE@host"),
         ("OPENAI_BASE_URL", "localhost:8080", "should match pattern"),
         ("INGESTION_MODEL_BUDGET_USD", "-1", "dollars for one extraction, or none"),
         ("INGESTION_MODEL_BUDGET_MONTH_USD", "unlimited", "or none"),
@@ -115,6 +117,8 @@ def test_every_setting_is_read_by_something() -> None:
     computed = {
         "database_url",
         "allow_hosts",
+        "secrets",
+        "ui_hosts",
         "notify_urls",
         "model_budget_usd",
         "model_budget_month_usd",

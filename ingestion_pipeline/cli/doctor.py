@@ -184,12 +184,14 @@ def _behind(url: str) -> Check | None:
 def _state(
     settings: Settings, store: Store, variables: Mapping[str, str], files: list[SourceFile]
 ) -> Generator[Check]:
+    from ingestion_pipeline.pages.clock_step import clock_set_back
     from ingestion_pipeline.settings import BadSetting, load_settings, setting_fields
     from ingestion_pipeline.store.overrides import overrides
 
     with store.read() as connection:
         now = store.clock.now(connection)
-        yield checks.clock(now, datetime.fromtimestamp(time.time(), UTC))
+        process = datetime.fromtimestamp(time.time(), UTC)
+        yield checks.clock(now, process, clock_set_back(connection, now=now))
         changed = overrides(connection)
         try:
             settings = load_settings(variables, changed)

@@ -232,8 +232,15 @@ def content(damaged: Sequence[str], checked: int) -> Check:
     )
 
 
-def clock(database: datetime, process: datetime) -> Check:
-    """Whether this machine and the database agree on the time."""
+def clock(database: datetime, process: datetime, ahead: timedelta | None) -> Check:
+    """Whether this machine and the database agree on the time, and rows are not dated `ahead`."""
+    if ahead is not None:
+        return failed(
+            "clock",
+            f"rows are dated {ahead} ahead: the clock was set back, and leases hold for as long",
+            "set it by NTP, then `dagster job execute -m ingestion_pipeline -j maintain`: every run"
+            " frees them; Dagster's own schedules and sensors wait until their last tick is past",
+        )
     difference = abs(database - process)
     said = f"{difference.total_seconds():.1f} s between process and database"
     if difference <= LARGEST_CLOCK_DIFFERENCE:

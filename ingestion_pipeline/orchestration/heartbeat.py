@@ -9,6 +9,7 @@ from datetime import timedelta
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages import hosts
+from ingestion_pipeline.pages.clock_step import mend_clock_step
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.store import Store
@@ -27,6 +28,7 @@ def working(
     lease = timedelta(seconds=shop.settings.runs.lease_seconds)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
+        mend_clock_step(connection, now=now, longest_lease=max(worker.lease, lease))
         runs.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
     stop = threading.Event()
     thread = threading.Thread(target=_beat, args=(shop, worker, run_id, stop), daemon=True)

@@ -222,6 +222,19 @@ def test_stale_sources_silent_workers_and_silent_runs_are_warned_of(
     assert "r1" in found["runs"]["found"]
 
 
+def test_a_clock_that_was_set_back_is_a_failure(ingest: Ingest, database: Store) -> None:
+    ingest.done("sources", "add", "https://a.test/feed", "--id", "series:old", "--kind", "series")
+    with database.begin() as connection:
+        tomorrow = database.clock.now(connection) + timedelta(days=1)
+        held = {"status": "PROCESSING", "lease_until": tomorrow, "updated_at": tomorrow}
+        connection.execute(update(tasks).values(held))
+
+    exit_code, found = examined(ingest)
+
+    assert (exit_code, found["clock"]["state"]) == (1, "failed")
+    assert "the clock was set back" in found["clock"]["found"]
+
+
 def test_the_default_user_agent_is_warned_of_while_strangers_are_polled(ingest: Ingest) -> None:
     ingest.done("sources", "add", "https://a.test/feed", "--id", "series:new", "--kind", "series")
 
@@ -268,7 +281,7 @@ def test_a_daemon_that_never_ran_is_no_trouble_while_nothing_is_due() -> None:
 
 @pytest.mark.parametrize(("seconds", "state"), [(0, "ok"), (-5, "ok"), (6, "warning")])
 def test_clocks_may_differ_by_five_seconds(seconds: int, state: str) -> None:
-    assert checks.clock(NOON + timedelta(seconds=seconds), NOON).state == state
+    assert checks.clock(NOON + timedelta(seconds=seconds), NOON, None).state == state
 
 
 def test_a_home_needs_room_and_a_writer() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -13,6 +14,8 @@ from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.clock import FixedClock
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.worker import Worker
@@ -144,3 +147,47 @@ def test_a_heartbeat_that_fails_once_does_not_end_the_heartbeats(house: House) -
 def test_a_run_that_is_not_known_has_nothing_to_give_back(house: House) -> None:
     with opened() as shop:
         assert heartbeat.give_back(shop.store, run_id="run-of-nobody") == 0
+
+
+def with_clock_ahead(shop: Workshop, clock: FixedClock) -> Workshop:
+    clock.advance(days=1)
+    return replace(shop, store=Store(shop.store.engine, clock))
+
+
+def test_a_clock_set_back_leaves_nothing_leased_by_a_run_that_died(house: House) -> None:
+    with opened() as shop:
+        wrong = with_clock_ahead(shop, FixedClock(shop.store.now()))
+        with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
+            assert len(dead.claim(POLL, limit=1)) == 1
+            lease_host(wrong, "dead")  # and it is killed: nothing is given back
+
+        with heartbeat.working(shop, run_id="next", job="poll_hot") as worker:
+            assert [task.source_id for task in worker.claim(POLL, limit=1)] == [LIGHTHOUSE]
+            assert lease_host(shop, "next") == hosts.Leased(next_allowed_at=None)
+
+
+def test_a_clock_set_back_puts_off_nothing_that_was_planned_by_it(house: House) -> None:
+    with opened() as shop:
+        wrong = with_clock_ahead(shop, FixedClock(shop.store.now()))
+        with heartbeat.whole_run(wrong, run_id="before", job="poll_hot"):
+            house.set_poll_task(
+                LIGHTHOUSE, not_before=wrong.store.now(), updated_at=wrong.store.now()
+            )
+
+        with heartbeat.working(shop, run_id="next", job="poll_hot") as worker:
+            assert len(worker.claim(POLL, limit=1)) == 1
+
+
+def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> None:
+    with opened() as shop:
+        clock = FixedClock(shop.store.now())
+        wrong = with_clock_ahead(shop, clock)
+        with heartbeat.working(wrong, run_id="alive", job="poll_hot") as alive:
+            [task] = alive.claim(POLL, limit=1)
+            clock.advance(days=-1)
+            alive.renew()
+
+            with heartbeat.working(wrong, run_id="next", job="poll_hot") as worker:
+                assert worker.claim(POLL, limit=1) == []
+
+            assert alive.renew() == 1, task
