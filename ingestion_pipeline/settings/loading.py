@@ -45,7 +45,7 @@ _VARIABLE_AND_HOST = re.compile(
 _BEFORE_A_SCHEME = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
 
 # A key may stand in it by mistake; its message names each problem by place.
-_HIDDEN = frozenset({"website.providers"})
+_HIDDEN = frozenset({"secrets", "website.providers"})
 _USER_INFO = re.compile(r"//[^/]*@")
 
 
@@ -151,12 +151,12 @@ class Settings(Group):
     @field_validator("secrets")
     @classmethod
     def _each_names_variable_and_host(cls, secrets: str) -> str:
-        wrong = [one for one in _listed(secrets) if not _VARIABLE_AND_HOST.fullmatch(one)]
-        if wrong:
-            raise ValueError(
-                f"{', '.join(map(repr, wrong))} is not VARIABLE@host;"
-                " write the name of the variable, @, and the host, with its port if it has one"
-            )
+        for number, entry in enumerate(_listed(secrets), start=1):
+            if not _VARIABLE_AND_HOST.fullmatch(entry):  # not repeated: it may be a secret itself
+                raise ValueError(
+                    f"entry {number} is not VARIABLE@host; write the name of the variable, @,"
+                    " and the host, with its port if it has one"
+                )
         return secrets
 
     @property
