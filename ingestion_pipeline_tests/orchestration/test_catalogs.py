@@ -289,3 +289,15 @@ def test_a_page_leads_to_no_private_host_that_is_exempt_for_another_source(
 
     assert "/c/1" in web.paths
     assert private.requests == []
+
+
+def test_a_scheduled_crawl_of_which_every_page_failed_fails_its_run(
+    house: House, web: FakeWeb, instance: dg.DagsterInstance
+) -> None:
+    web.routes["/"] = 404
+    house.add(a_catalog(url=web.url("/")))
+    assert run_job("poll_warm", instance).success
+
+    said = why_it_failed(run_job("crawl_catalogs", instance, tags={"ingestion/crawl": "0"}))
+
+    assert f"every page of {SHOP} failed" in said
