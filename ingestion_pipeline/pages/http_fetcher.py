@@ -39,7 +39,6 @@ from ingestion_pipeline.urls import (
 )
 from ingestion_pipeline.work.errors import (
     Permanent,
-    Resource,
     Transient,
     Unreachable,
     WorkError,
@@ -51,7 +50,7 @@ if TYPE_CHECKING:
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _NOT_MODIFIED = 304
-_NOT_SENT = frozenset({"bad_url", "blocked_address"})
+_NOT_SENT = frozenset({"bad_url", "blocked_address", "no_secret"})
 # The body of a refusal is read only to keep the connection, and only when that is cheap.
 _DRAIN_BYTES = 16_384
 _DRAIN_SECONDS = 0.5
@@ -206,8 +205,6 @@ class HttpFetcher:
         except Unreachable as error:
             if self.network is not None:
                 self.network.failed(host_of(url), error)
-            raise
-        except Resource:  # no secret, or a pause that was asked for: of either host we know less
             raise
         except WorkError as error:
             if self.network is not None and error.code not in _NOT_SENT:
