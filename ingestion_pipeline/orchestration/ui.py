@@ -6,7 +6,8 @@ that another site's page sends, and GraphQL by GET, which Dagster would run, mut
 """
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from importlib import import_module
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -80,30 +81,23 @@ def serve() -> None:
     from dagster_webserver.cli import main
     from dagster_webserver.webserver import DagsterWebserver
 
-    guard = Middleware(RequestGuard, hosts=served_names())
-    build: Callable[[DagsterWebserver], list[Middleware]] = DagsterWebserver.build_middleware
-
-    def guarded(webserver: DagsterWebserver) -> list[Middleware]:
-        return [guard, *build(webserver)]
-
-    DagsterWebserver.build_middleware = guarded
+    server: Any = DagsterWebserver
+    guard, build = Middleware(RequestGuard, hosts=served_names()), server.build_middleware
+    server.build_middleware = lambda webserver: [guard, *build(webserver)]
     main()
 
 
 def develop() -> None:
-    """Run `dagster dev`, on loopback unless told otherwise, with `serve` as its webserver."""
-    from dagster._cli import dev
-    from dagster._cli import main as dagster_main
+    """Run `dagster dev`, whose default is loopback, with `serve` as its webserver."""
+    dev: Any = import_module("dagster._cli.dev")
+    start = dev.open_ipc_subprocess
 
-    start: Callable[..., Any] = dev.open_ipc_subprocess
-
-    def start_guarded(command: list[str], **more: Any) -> Any:  # noqa: ANN401 - Dagster's own
-        return start(
-            [__spec__.name if one == "dagster_webserver" else one for one in command], **more
-        )
+    def start_guarded(command: Sequence[str], **more: Any) -> Any:  # noqa: ANN401 - Dagster's own
+        ours = [__spec__.name if part == "dagster_webserver" else part for part in command]
+        return start(ours, **more)
 
     dev.open_ipc_subprocess = start_guarded
-    dagster_main()
+    import_module("dagster._cli").main()
 
 
 if __name__ == "__main__":

@@ -143,12 +143,10 @@ def declared_urls(source: Source) -> Iterator[str]:
     """Yield the URLs that the source was declared with: its own, and those in its config."""
     left: list[object] = [source.url, source.config]
     while left:
-        match left.pop():
-            case str() as text if text.startswith(("http://", "https://")):
-                yield text
-            case Mapping() as mapping:
-                left += cast("Mapping[object, object]", mapping).values()
-            case list() | tuple() as values:
-                left += cast("Sequence[object]", values)
-            case _:
-                pass
+        value = left.pop()
+        if isinstance(value, str) and value.startswith(("http://", "https://")):
+            yield value
+        elif isinstance(value, Mapping):
+            left += cast("Mapping[object, object]", value).values()
+        elif isinstance(value, list | tuple):
+            left += cast("Sequence[object]", value)
