@@ -54,15 +54,25 @@ _UNRESERVED_CHAR = re.compile(f"[{_UNRESERVED}]")
 _FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
 _MESSAGE_CHARS = 500
 _SECRET_VALUE = re.compile(
-    r"(?i)([?&;](?:(?:access|auth)[_-]?token|api[_-]?key|auth|(?:client[_-]?)?secret|key"
-    r"|passw(?:or)?d|pwd|sig|signature|token)=)[^&#;]*"
+    r"(?i)([?&;][\w.-]{0,40}(?:auth|bearer|credential|jwt|key|passw(?:or)?d|pwd|secret|sig"
+    r"|signature|token)=)[^&#;]*"
 )
 
-
-# Parameters that hold a secret wherever they stand; `key`, `token` and the like select a page, too.
-_SECRET_PARAMETER = re.compile(
-    r"(?i)[?&;]((?:access|auth)[_-]?token|api[_-]?key|client[_-]?secret|passw(?:or)?d|pwd|secret)="
+# Parameters that hold a secret wherever they stand, without the dashes in their names.
+_SECRET_NAMES = frozenset(
+    {
+        *("accesstoken", "apikey", "apitoken", "authtoken", "bearer", "clientsecret", "hapikey"),
+        *("idtoken", "jwt", "passwd", "password", "privatetoken", "pwd", "refreshtoken", "secret"),
+        *("securitytoken", "sessiontoken", "subscriptionkey", "usertoken"),
+        *("xamzcredential", "xamzsecuritytoken", "xamzsignature"),
+        *("xgoogcredential", "xgoogsignature"),
+    }
 )
+# These select a page, too: by a number, or by a short word.
+_OFTEN_SECRET_NAMES = frozenset({"auth", "key", "sig", "signature", "token"})
+_LEAST_SECRET_CHARS = 8
+_LEAST_KEY_CHARS = 16
+_MAY_BE_SECRET = re.compile("(?i)token|key|secret|passw|pwd|sig|auth|jwt|bearer|credential")
 
 
 class BadUrl(ValueError):
@@ -84,9 +94,10 @@ class _Parts(NamedTuple):
 def canonical_url(url: str) -> str:
     """The one spelling under which a page is known; the same for every spelling of the same page.
 
-    Fragment, user info and tracking parameters are gone, the query is sorted by name (values of one
-    name keep their order). It is an identity: a source is asked for by `request_url`, which changes
-    nothing that a server could mind; pages that a crawl finds are asked for by this spelling.
+    Fragment, user info, secrets and tracking parameters are gone, the query is sorted by name
+    (values of one name keep their order). It is an identity: a source is asked for by
+    `request_url`, which changes nothing that a server could mind; pages that a crawl finds are
+    asked for by this spelling.
     """
     parts = _split(url)
     path = _without_dots(_PATH_ODDITY.sub(_normal_escape, parts.path))
@@ -114,16 +125,49 @@ def has_credentials(url: str) -> bool:
 
 def secret_parameter(url: str) -> str | None:
     """The name of a parameter of the URL that holds a secret; None if there is none."""
-    found = _SECRET_PARAMETER.search(url.partition("#")[0])
-    return found[1] if found else None
+    pairs = re.split("[?&;]", url.partition("#")[0])[1:]
+    secret = next((pair for pair in pairs if _is_secret(pair, least_chars=1)), None)
+    return None if secret is None else secret.partition("=")[0]
+
+
+def without_secrets(url: str) -> str:
+    """Return the URL as it may be stored: without user info and parameters that hold a secret."""
+    if "=" not in url and "@" not in url:
+        return url
+    address, hash_sign, fragment = _without_user_info(url).partition("#")
+    page, _, query = address.partition("?")
+    kept = without_secret_pairs(query)
+    shown = f"{page}?{kept}" if kept else (page if query else address)
+    return f"{shown}#{kept}" if (kept := without_secret_pairs(fragment)) and hash_sign else shown
+
+
+def without_secret_pairs(query: str) -> str:
+    """Return the query without the parameters that hold a secret."""
+    if not _MAY_BE_SECRET.search(query):
+        return query
+    return "&".join(pair for pair in query.split("&") if not _is_secret(pair))
+
+
+def _is_secret(pair: str, *, least_chars: int = _LEAST_SECRET_CHARS) -> bool:
+    name, _, value = pair.partition("=")
+    plain_name = name.lower().replace("_", "").replace("-", "")
+    if plain_name in _SECRET_NAMES:
+        return bool(value)
+    if plain_name not in _OFTEN_SECRET_NAMES or value.isdigit():
+        return False
+    return len(value) >= (_LEAST_KEY_CHARS if plain_name == "key" else least_chars)
 
 
 def without_credentials(url: str) -> str:
     """The URL for messages and logs: no user info, no secret parameter, cut at 500 characters."""
+    shown = _without_user_info(url)
+    return (_SECRET_VALUE.sub(r"\1...", shown) if "=" in shown else shown)[:_MESSAGE_CHARS]
+
+
+def _without_user_info(url: str) -> str:
     end = _credentials_end(url)
     scheme = re.match(r"\s*[A-Za-z][A-Za-z0-9+.\-]*:[/\\]*", url[:end]) if end else None
-    shown = (scheme[0] if scheme else "") + url[end:]
-    return (_SECRET_VALUE.sub(r"\1...", shown) if "=" in shown else shown)[:_MESSAGE_CHARS]
+    return (scheme[0] if scheme else "") + url[end:]
 
 
 def checked_url(url: str) -> str:
@@ -262,7 +306,7 @@ def _without_dots(path: str) -> str:
 def _canonical_query(query: str) -> str:
     if not query:
         return ""
-    pairs = _QUERY_ODDITY.sub(_normal_escape, query).split("&")
+    pairs = without_secret_pairs(_QUERY_ODDITY.sub(_normal_escape, query)).split("&")
     kept = [pair for pair in pairs if pair and not is_tracking(pair.partition("=")[0].lower())]
     return "&".join(sorted(kept, key=lambda pair: pair.partition("=")[0]))
 

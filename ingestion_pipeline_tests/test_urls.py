@@ -19,6 +19,7 @@ from ingestion_pipeline.urls import (
     is_refused_address,
     request_url,
     without_credentials,
+    without_secrets,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -151,6 +152,35 @@ def test_a_secret_parameter_is_not_shown() -> None:
     assert without_credentials("http://a.test/?q=1&api_key=hunter2&z=2#f") == (
         "http://a.test/?q=1&api_key=...&z=2#f"
     )
+
+
+@pytest.mark.parametrize(
+    ("url", "stored"),
+    [
+        ("https://a.test/x?token=hunter2-4711", "https://a.test/x"),
+        ("https://a.test/x?a=1&token=hunter2-4711&b=2#top", "https://a.test/x?a=1&b=2#top"),
+        ("https://a.test/x?Access_Token=s&page=2", "https://a.test/x?page=2"),
+        ("https://a.test/x?X-Amz-Signature=0f&X-Amz-Credential=me", "https://a.test/x"),
+        ("https://a.test/x#access_token=s", "https://a.test/x"),
+        ("https://me:pw@a.test/x?q=1", "https://a.test/x?q=1"),
+        ("https://a.test/x?key=0123456789abcdef0123", "https://a.test/x"),
+    ],
+)
+def test_an_address_is_stored_without_its_secrets(url: str, stored: str) -> None:
+    assert without_secrets(url) == stored
+    assert canonical_url(url) == stored.partition("#")[0]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("https://a.test/x?token=4012345007", "https://a.test/x?key=drama", "https://a.test/x?"),
+        *("https://a.test/x?page_token=abcdefgh12", "https://a.test/x?signature=1", "not a url"),
+        *("https://a.test/@someone?keyword=token", "https://a.test/x#a=1"),
+    ],
+)
+def test_a_parameter_that_selects_a_page_stays_in_its_address(url: str) -> None:
+    assert without_secrets(url) == url
 
 
 def test_an_at_sign_in_a_path_is_no_credential() -> None:

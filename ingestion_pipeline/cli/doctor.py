@@ -245,6 +245,7 @@ def _sources(
     yield checks.undeclared(found, [*files, *demo_files()])
     is_default = settings.user_agent == setting_fields()["user_agent"][0]
     yield checks.user_agent(found, is_default=is_default)
+    yield checks.secrets_in_urls(found)
     yield reach.allow_list(settings.allowed_hosts, found)
     stale = [one.id for one in found if is_stale(one, now=now, settings=settings)]
     yield checks.stale(stale)

@@ -176,6 +176,17 @@ def user_agent(sources: Iterable[Source], *, is_default: bool) -> Check:
     return warning("user agent", f"the default, sent to the hosts of {_named(polled)}", cure)
 
 
+def secrets_in_urls(sources: Iterable[Source]) -> Check:
+    """Report sources whose address holds a secret, as older versions accepted them."""
+    from ingestion_pipeline.urls import secret_parameter
+
+    ids = [source.id for source in sources if secret_parameter(source.url)]
+    if not ids:
+        return ok("secrets", "no address of a source holds one")
+    cure = "take it out of the address and use `auth` of its config, which names a variable"
+    return warning("secrets", f"in the addresses of {_named(ids)}", cure)
+
+
 def stale(ids: Sequence[str]) -> Check:
     """Sources that should have succeeded several times by now."""
     if not ids:

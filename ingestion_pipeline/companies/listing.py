@@ -10,6 +10,7 @@ from typing import Any
 
 from ingestion_pipeline.companies.salary import Salary, salary_as_dict
 from ingestion_pipeline.reading.decode import clean_text, without_references
+from ingestion_pipeline.urls import without_secrets
 
 
 class Remote(StrEnum):
@@ -45,10 +46,13 @@ class Listing:
     posted_is_relative: bool = False
 
     def __post_init__(self) -> None:
-        """Resolve `&amp;` and the like: boards escape names for pages, once or twice."""
+        """Resolve `&amp;` and the like in names, and take secrets out of addresses."""
         for name in ("title", "location", "company", "department", "employment_type"):
             if (text := getattr(self, name)) is not None and "&" in text:
                 object.__setattr__(self, name, clean_text(without_references(text)) or text)
+        for name in ("url", "company_website", "external_id"):
+            if (address := getattr(self, name)) is not None and "://" in address:
+                object.__setattr__(self, name, without_secrets(address))
         places = tuple(without_references(place) for place in self.other_locations)
         object.__setattr__(self, "other_locations", places)
 

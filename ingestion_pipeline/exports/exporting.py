@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.exports.columns import Batches, Column
+from ingestion_pipeline.exports.columns import Batches, Column, Row
 from ingestion_pipeline.exports.datasets import Dataset, chosen_datasets
 from ingestion_pipeline.exports.formats import Format, write
 from ingestion_pipeline.exports.items import item_columns, item_rows
@@ -17,6 +17,7 @@ from ingestion_pipeline.exports.names import ITEMS, Wanted
 from ingestion_pipeline.exports.tables import table_columns, table_rows
 from ingestion_pipeline.exports.writing import private_folder, replacing
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.urls import without_secrets
 
 BATCH_ROWS = 5_000  # 15 MB of courses with their evidence; a Parquet row group
 
@@ -69,11 +70,28 @@ def reading(
                 since=wanted.since,
                 newest=wanted.newest,
             )
-            yield table_columns(wanted.name), (), rows
+            columns = table_columns(wanted.name)
+            yield columns, (), _without_secrets(columns, rows)
             return
         datasets = chosen_datasets(connection, wanted)
         rows = item_rows(connection, wanted, datasets, batch_rows=batch_rows)
-        yield item_columns(wanted, datasets), datasets, rows
+        columns = item_columns(wanted, datasets)
+        yield columns, datasets, _without_secrets(columns, rows)
+
+
+def _without_secrets(columns: Sequence[Column], batches: Batches) -> Batches:
+    """Take secrets out of addresses: rows that older versions wrote may have some."""
+    names = [column.name for column in columns]
+    places = [place for place, name in enumerate(names) if name.endswith(("url", "website"))]
+    for batch in batches:
+        yield [_safe_row(row, places) for row in batch]
+
+
+def _safe_row(row: Row, places: Sequence[int]) -> Row:
+    safe = {place: without_secrets(row[place]) for place in places if isinstance(row[place], str)}
+    if all(row[place] == address for place, address in safe.items()):
+        return row
+    return [safe.get(place, value) for place, value in enumerate(row)]
 
 
 def _see_one_state(connection: Connection) -> None:

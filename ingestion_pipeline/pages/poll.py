@@ -24,7 +24,7 @@ from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.urls import host_of
+from ingestion_pipeline.urls import host_of, without_secrets
 from ingestion_pipeline.work.errors import classify
 
 
@@ -80,8 +80,8 @@ def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageR
         names = content.put_many([page.body for page in pages])
     return tuple(
         PageRef(
-            url=page.url,
-            final_url=page.final_url,
+            url=without_secrets(page.url),
+            final_url=without_secrets(page.final_url),
             content_hash=name,
             content_type=page.content_type,
             size_bytes=len(page.body),

@@ -38,6 +38,7 @@ from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import snapshots
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.urls import without_secrets
 
 _IDENTITY = ("url", "url_key", "content_hash")
 _FORMS = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
@@ -124,8 +125,8 @@ def _stored(
     return KeptPage(
         source_id=source_id,
         run_id=run_id,
-        url=page.url,
-        final_url=page.final_url,
+        url=without_secrets(page.url),
+        final_url=without_secrets(page.final_url),
         canonical_url=page.canonical_url,
         content_hash=page.content_hash,
         served_hash=page.served_hash,

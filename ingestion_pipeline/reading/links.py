@@ -14,6 +14,7 @@ from ingestion_pipeline.urls import (
     BadUrl,
     canonical_url,
     is_tracking,
+    without_secret_pairs,
 )
 
 if TYPE_CHECKING:
@@ -155,7 +156,8 @@ def _canonical_origin(origin: str) -> str | None:
 
 def _plain_query(query: str) -> str:
     """As `canonical_url` does it, for a query without anything to escape."""
-    pairs = [(pair.partition("=")[0], pair) for pair in query.split("&") if pair]
+    parts = without_secret_pairs(query).split("&")
+    pairs = [(pair.partition("=")[0], pair) for pair in parts if pair]
     kept = sorted((pair for pair in pairs if not is_tracking(pair[0].lower())), key=_name)
     return "?" + "&".join([pair for _, pair in kept]) if kept else ""
 

@@ -8,7 +8,7 @@ from typing import cast
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS
-from ingestion_pipeline.urls import without_credentials
+from ingestion_pipeline.urls import secret_parameter, without_credentials
 
 _SECRET_KEY = re.compile(r"token|key|secret|passw|pwd|auth|credential", re.IGNORECASE)
 
@@ -140,6 +140,11 @@ class ConfigReader:
             has_credentials, is_web = "@" in address, False
         if has_credentials:
             self._problems.append(f"{key} holds credentials; accepted: an address without them")
+        elif name := secret_parameter(address):
+            self._problems.append(
+                f"{key} holds a secret, {name}; take it out, put it into a variable and write"
+                f" auth: {{place: query, name: {name}, env: VARIABLE}}"
+            )
         elif not is_web:
             self.refuse(key, address, "an http or https address")
         return address

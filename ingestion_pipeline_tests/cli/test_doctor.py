@@ -15,9 +15,10 @@ from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import found_schema
 from ingestion_pipeline.store.tables import runs, settings, sources, tasks
-from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.crawlers import LINKS
+from ingestion_pipeline_tests.pollers import given_sources
 from ingestion_pipeline_tests.postgres import PostgresServer
 from ingestion_pipeline_tests.sources.test_status import a_source
 
@@ -83,6 +84,19 @@ def test_damaged_objects_of_the_content_store_are_counted_and_left_where_they_ar
     assert found["content store"]["found"].startswith("1 of 3 objects are damaged")
     assert names[0] in found["content store"]["found"]
     assert content.has(names[0])
+
+
+def test_a_secret_in_a_stored_address_is_warned_of_and_not_repeated(
+    ingest: Ingest, database: Store
+) -> None:
+    given_sources(database, a_definition(url="https://a.test/feed?token=canary-4711"))
+
+    result = ingest("doctor", "--offline", "--json")
+
+    checks_by_name = {check["name"]: check for check in json.loads(result.stdout)["checks"]}
+    assert checks_by_name["secrets"]["state"] == "warning"
+    assert "series:solo" in checks_by_name["secrets"]["found"]
+    assert "canary" not in result.stdout
 
 
 def test_a_whole_content_store_is_in_order(ingest: Ingest, home: Path) -> None:

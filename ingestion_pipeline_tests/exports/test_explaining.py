@@ -22,13 +22,14 @@ from ingestion_pipeline.store.tables import (
     ingestions,
     job_listings,
     listing_sources,
+    metadata,
     snapshots,
     source_versions,
 )
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.companies.boards.polling import a_board, jobs
 from ingestion_pipeline_tests.exports.chains import HOPS, gaps, ten_of_each
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, redirect
 from ingestion_pipeline_tests.pollers import a_feed, a_shop, given_sources, poll, rows, settings_of
 
 RUN = "11111111-2222-3333-4444-555555555555"
@@ -180,6 +181,24 @@ def test_a_snapshot_that_was_cleared_away_is_called_that(polled: Workshop) -> No
 
     assert hops(chain)["snapshot"].said == CLEARED
     assert {one.why for one in chain.fields} == {"no stored body of it can be read"}
+
+
+def test_no_token_of_an_address_is_stored(shop: Workshop, web: FakeWeb) -> None:
+    canary = "canary-token-4711"
+    given_sources(shop.store, a_definition(url="http://a.test/solo"), a_board())
+    web.routes["/solo"] = redirect(f"/moved?token={canary}")
+    web.routes[f"/moved?token={canary}"] = f"""<rss version="2.0"><channel><title>Solo</title>
+        <item><title>Chapter 1</title><link>https://a.test/1?token={canary}&amp;x=2</link>
+        <guid>https://a.test/1?access_token={canary}</guid></item></channel></rss>""".encode()
+    listed = jobs(1, absolute_url=f"https://a.test/job?token={canary}")
+    web.routes[BOARD] = json.dumps({"jobs": listed}).encode()
+
+    poll(shop, web)
+
+    assert rows(shop.store, chapter_sources)
+    assert rows(shop.store, job_listings)
+    for table in metadata.sorted_tables:
+        assert canary not in repr(rows(shop.store, table)), table.name
 
 
 def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: Workshop) -> None:

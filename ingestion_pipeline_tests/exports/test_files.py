@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import update
 
 from ingestion_pipeline.exports.columns import Column, Row
 from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
@@ -23,6 +24,7 @@ from ingestion_pipeline.exports.formats import Format, harmless, write
 from ingestion_pipeline.exports.names import Wanted
 from ingestion_pipeline.exports.writing import ABANDONED_SECONDS, replacing
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset, an_item
 
@@ -176,6 +178,19 @@ def test_a_bad_place_is_named(store: Store, tmp_path: Path) -> None:
         export(store, COURSES, Format.CSV, tmp_path)
     with pytest.raises(BadPath, match="there is no folder"):
         export(store, COURSES, Format.CSV, tmp_path / "none" / "x.csv")
+
+
+def test_a_token_in_an_address_of_an_older_row_is_not_exported(
+    store: Store, tmp_path: Path
+) -> None:
+    a_dataset(store, [a_course()], source_id="catalog:a")
+    with store.begin() as connection:
+        address = "https://a.test/list?page=1&token=canary-4711"
+        connection.execute(update(sources).values(url=address))
+
+    done = export(store, Wanted(name="sources"), Format.JSONL, tmp_path / "x.jsonl")
+
+    assert [row["url"] for row in in_jsonl(done.path)] == ["https://a.test/list?page=1"]
 
 
 @pytest.mark.parametrize("form", Format)

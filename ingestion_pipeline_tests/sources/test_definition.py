@@ -106,7 +106,19 @@ def test_what_is_not_accepted_says_what_is(changes: dict[str, Any], field: str, 
     assert said in bad[0].message
 
 
-@pytest.mark.parametrize("name", ["api_key", "apikey", "access_token", "client_secret", "Password"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "api_key",
+        "apikey",
+        "access_token",
+        "client_secret",
+        "Password",
+        "token",
+        "sig",
+        "private_token",
+    ],
+)
 def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
     _, bad = definition_of(declared(url=f"https://a.test/feed.xml?page=1&{name}=s3cret"))
 
