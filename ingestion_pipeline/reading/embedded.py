@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_SCRIPTS = 200
 MAX_ASSIGNMENTS = 100  # of one script that are tried; the state comes before the program
 MAX_META = 500
-MAX_THINGS = 20_000
+MAX_THINGS = 200_000  # of any type: a record holds several
 MAX_DEPTH = 60
 
 _SCHEMA = re.compile(r"(?:https?://(?:www\.)?schema\.org/|schema:)")

@@ -16,7 +16,7 @@ from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.items import Item, ItemPage, named_items
 from ingestion_pipeline.reading.links import linked_page, stated_base
 from ingestion_pipeline.reading.markup import refuse_bombs
-from ingestion_pipeline.reading.reading import Problem
+from ingestion_pipeline.reading.reading import MAX_RECORDS, Problem
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_BYTES = 5_000_000  # a list of 3,000 rows has 1 MB
@@ -140,7 +140,7 @@ class HtmlReader:
         elements = [element for element in found if not isinstance(element, str)]
         if not elements and not self.may_be_empty:
             raise self._no_items(page)
-        items = [self._item(element) for element in elements]
+        items = [self._item(element) for element in elements[: MAX_RECORDS + 1]]
         reading = named_items(items, self.required, cure="check fields in the config")
         return ItemPage(
             reading=replace(reading, problems=[*reading.problems, *_cut_off(page.text)]),

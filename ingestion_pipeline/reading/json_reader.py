@@ -14,6 +14,7 @@ from typing import cast
 from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.items import Item, ItemPage, named_items
 from ingestion_pipeline.reading.links import linked_page
+from ingestion_pipeline.reading.reading import MAX_RECORDS
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PATH_CHARACTERS = 500
@@ -80,7 +81,7 @@ class JsonReader:
         """
         document = read_document(body, content_type)
         values = self._values(document)
-        items = [self._item(value) for value in values]
+        items = [self._item(value) for value in values[: MAX_RECORDS + 1]]
         first = f"the first has {_shape(values[0])}" if values else ""
         reading = named_items(items, self.required, cure=f"{first}; check fields in the config")
         return ItemPage(reading=reading, base_url=url, next_url=self._next_url(document, url))

@@ -8,6 +8,11 @@ from typing import Generic, TypeVar
 
 Record = TypeVar("Record")
 
+# Of one listing; the largest real ones have some thousand. Readers stop behind the first that is
+# too many, and `Reading` keeps no more.
+MAX_RECORDS = 50_000
+TOO_MANY = "too_many_records"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
@@ -34,3 +39,13 @@ class Reading(Generic[Record]):
     problems: Sequence[Problem] = ()
     is_complete: bool = False
     notes: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        """Keep the first `MAX_RECORDS`: what is cut off makes the listing a part of itself."""
+        if len(self.records) <= MAX_RECORDS:
+            return
+        message = f"it states more than {MAX_RECORDS} records; the first {MAX_RECORDS} are kept"
+        problem = Problem(where="listing", message=message, code=TOO_MANY)
+        object.__setattr__(self, "records", self.records[:MAX_RECORDS])
+        object.__setattr__(self, "problems", (*self.problems, problem))
+        object.__setattr__(self, "is_complete", False)

@@ -24,7 +24,7 @@ from ingestion_pipeline.reading.xml_reader import read_xml
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_DEPTH = 12
-MAX_ITEMS = 50_000
+MAX_ITEMS = 400_000  # objects of any kind: a record holds several
 MAX_NAME_CHARACTERS = 300
 
 Item = Mapping[str, object]

@@ -8,19 +8,17 @@ from typing import cast
 from ingestion_pipeline.catalogs.entities.course_found import credit_fields, credit_quotes
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.embedded import EmbeddedData, Thing
-
-MAX_COURSES = 5_000
 
 
 def courses_by_embedded(data: EmbeddedData) -> list[Found]:
     """The courses in JSON-LD and microdata that have a code and a name."""
     found: dict[object, Found] = {}
     for thing in data.things("Course"):
-        if len(found) < MAX_COURSES and (one := _course(thing)):
+        if len(found) <= MAX_PAGE_RECORDS and (one := _course(thing)):
             found.setdefault((one.fields["course_id"], one.fields["course_name"]), one)
     return list(found.values())
 

@@ -9,11 +9,10 @@ from typing import assert_never, cast
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.entities.phrases import choice_by_name, choice_by_phrase
-from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, Found
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.embedded import EmbeddedData, Thing
 
-MAX_THINGS = 5_000
 _NUMBER = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,4})?")
 _YES, _NO = frozenset({"true", "yes", "1"}), frozenset({"false", "no", "0"})
 
@@ -25,7 +24,7 @@ def things_by_embedded(kind: EntityType, data: EmbeddedData) -> list[Found]:
     found: dict[object, Found] = {}
     for thing in data.things(*kind.embedded.types):
         one = _found(kind, kind.embedded.fields, thing)
-        if len(found) < MAX_THINGS and one.fields.get(kind.name_field):
+        if len(found) <= MAX_PAGE_RECORDS and one.fields.get(kind.name_field):
             found.setdefault(tuple(one.fields.items()), one)
     return list(found.values())
 

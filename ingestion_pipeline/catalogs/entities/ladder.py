@@ -19,6 +19,7 @@ from ingestion_pipeline.catalogs.entities.page_lines import content_lines
 from ingestion_pipeline.catalogs.entities.places import embedded, placed
 from ingestion_pipeline.catalogs.entities.record import (
     LEARNED,
+    MAX_PAGE_RECORDS,
     Found,
     Record,
     Rung,
@@ -30,7 +31,7 @@ from ingestion_pipeline.catalogs.entities.titled_rules import thing_by_title
 from ingestion_pipeline.catalogs.entities.vendor_layouts import courses_by_vendor
 from ingestion_pipeline.reading.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.reading.embedded import read_embedded
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.reading import TOO_MANY, Problem, Reading
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 MAX_PROBLEMS = 50
@@ -109,6 +110,12 @@ def read_by_rules(
     best = _best(kind, answers)
     if best is None:
         return Reading(records=[], notes=[f"no rung found a {kind.name}"])
+    if len(best.found) > MAX_PAGE_RECORDS:  # a part of them would pass for all: the others vanish
+        raise Permanent(
+            f"the page states more than {MAX_PAGE_RECORDS} records of {kind.name}; none of them is"
+            " read: give the source a page or an address that lists fewer",
+            code=TOO_MANY,
+        )
     records = _records(kind, best)
     kept = _once(kind, [record for record in records if _is_named(kind, record)])
     note = f"read by {best.by} ({best.rung}), {len(kept)} records"

@@ -18,10 +18,9 @@ from ingestion_pipeline.catalogs.entities.course_found import Slots, course_foun
 from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
 from ingestion_pipeline.catalogs.entities.course_region import own_lines
 from ingestion_pipeline.catalogs.entities.page_lines import Line
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, Found
 from ingestion_pipeline.catalogs.entities.words import Part, names_section
 
-MAX_COURSES = 5_000
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75
 _FIGURE = re.compile("[0-9]")
@@ -79,7 +78,7 @@ def _split(lines: Sequence[Line]) -> list[_Course]:
         course, last, above = _begun(line), line, last
         is_marked = line.is_heading or bool(line.lead)
         if course is not None and (is_marked or not is_list or _is_set_alike(line, courses)):
-            if len(courses) == MAX_COURSES:
+            if len(courses) > MAX_PAGE_RECORDS:
                 break
             course.above = _title_above(above)
             courses.append(course)

@@ -6,9 +6,14 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
-from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
+from ingestion_pipeline.catalogs.entities.record import (
+    MAX_PAGE_RECORDS,
+    Found,
+    Record,
+    Rung,
+    record_of,
+)
 from ingestion_pipeline.catalogs.entities.selectors import (
-    MAX_RECORDS,
     Selectors,
     records_by_selectors,
     texts_at,
@@ -47,6 +52,6 @@ def is_alone(block: LexborNode, css: str) -> bool:
 def _are_alone(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> bool:
     if tree.body is None:
         return True
-    blocks = tree.css(selectors.record)[:MAX_RECORDS] if selectors.record else [tree.body]
+    blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
     keys = [css for name, css in selectors.fields if name in kind.key_fields]
     return all(is_alone(block, css) for block in blocks for css in keys)

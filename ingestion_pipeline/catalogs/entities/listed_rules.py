@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind, Listed
 from ingestion_pipeline.catalogs.entities.phrases import choice_by_phrase
-from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, Found
 from ingestion_pipeline.catalogs.entities.titled_rules import ASIDE
 from ingestion_pipeline.reading.cleaning import fragment_text
 from ingestion_pipeline.reading.head import language_of
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 CONFIDENCE = 0.8
-MAX_ITEMS = 2_000
 MAX_HEADING_WORDS = 12
 LEAST_ITEM_WORDS = 3
 _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "dt", "summary", "caption", "legend"})
@@ -35,7 +34,7 @@ def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[Found]:
     for node in tree.css(_LOOKED_AT):
         text = _own_text(node)
         if node.tag == "li":
-            if choice and len(found) < MAX_ITEMS and _is_item(node, text):
+            if choice and len(found) <= MAX_PAGE_RECORDS and _is_item(node, text):
                 item = _item(kind, listed, text, choice, heading, language)
                 found.setdefault(text, item)
         elif _is_heading(node, text):

@@ -20,6 +20,7 @@ from ingestion_pipeline.reading.decode import clean_text
 from ingestion_pipeline.reading.grounding import BY_SOURCE, Grounding, Value
 
 LEARNED = "learned"  # the reason of a record that learned selectors found
+MAX_PAGE_RECORDS = 20_000  # of one page, read in 6 s; more are refused
 MAX_TEXT_CHARACTERS = 20_000  # the longest description seen has 6,000
 
 FieldValue = str | Decimal | bool

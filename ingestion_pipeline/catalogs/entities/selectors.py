@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     SingleGoesToMax,
 )
 from ingestion_pipeline.catalogs.entities.phrases import choice_in_words
-from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, Found
 from ingestion_pipeline.catalogs.recipes.fields import Fields, as_mapping
 from ingestion_pipeline.reading.cleaning import fragment_text
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 RECORD = "record"
 AFTER_LABEL = "::after-label"
-MAX_RECORDS = 5_000
 _LABEL = re.compile(r"[^:\uff1a\n]{1,40}[:\uff1a]\s*")
 _RANGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:-|\u2013|\u2014|to|or)\s*([0-9]+(?:\.[0-9]+)?)")
 
@@ -85,7 +84,7 @@ def records_by_selectors(
     """What the selectors find, in page order; the tree is a cleaned one."""
     if tree.body is None:
         return []
-    blocks = tree.css(selectors.record)[:MAX_RECORDS] if selectors.record else [tree.body]
+    blocks = tree.css(selectors.record)[: MAX_PAGE_RECORDS + 1] if selectors.record else [tree.body]
     found = [found_in(kind, selectors, block) for block in blocks]
     return [one for one in found if any(value is not None for value in one.fields.values())]
 

@@ -11,14 +11,13 @@ from ingestion_pipeline.catalogs.entities.course_code import read_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, Found
 from ingestion_pipeline.catalogs.entities.words import Part, part_named
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-MAX_ROWS = 20_000
 CONFIDENCE = 0.85
 LEAST_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
 
@@ -56,7 +55,7 @@ def courses_by_table(tree: LexborHTMLParser) -> list[Found]:
 
 
 def _courses(table: LexborNode) -> Iterator[Found]:
-    rows = [_cells(row) for row in table.css("tr")[:MAX_ROWS]]
+    rows = [_cells(row) for row in table.css("tr")[: MAX_PAGE_RECORDS + 2]]
     columns = _columns(rows)
     if columns is None:
         return

@@ -14,7 +14,7 @@ from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
 from ingestion_pipeline.reading.items import MAX_PROBLEMS
 from ingestion_pipeline.reading.json_reader import read_document
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.reading import MAX_RECORDS, Problem, Reading
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
@@ -140,7 +140,7 @@ class JsonBoard:
 
     def _listings(self, page: Page, known: Known, problems: list[Problem]) -> list[Listing]:
         found: list[Listing] = []
-        for position, item in enumerate(page.items):
+        for position, item in enumerate(page.items[: MAX_RECORDS + 1]):
             listing = self.api.listing(Fields.of(item), known)
             if listing is not None:
                 found.append(listing)

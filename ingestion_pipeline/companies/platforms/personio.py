@@ -21,7 +21,7 @@ from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
 from ingestion_pipeline.reading.items import MAX_PROBLEMS
 from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.reading import MAX_RECORDS, Problem, Reading
 from ingestion_pipeline.reading.xml_reader import XmlElement, read_xml
 from ingestion_pipeline.sources.config_reader import ConfigReader
 from ingestion_pipeline.work.errors import Permanent
@@ -62,7 +62,7 @@ class PersonioBoard:
         roots = [_root(read_xml(*pair)) for pair in zip(bodies, content_types, strict=True)]
         positions = [position for root in roots for position in root.each("position")]
         dates = DateReader(now=now)
-        found = [self._listing(position, dates) for position in positions]
+        found = [self._listing(position, dates) for position in positions[: MAX_RECORDS + 1]]
         problems = [
             Problem(where=f"position {n}", message="it has no id or no name; the rest counts")
             for n, listing in enumerate(found)

@@ -10,6 +10,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
 from ingestion_pipeline.catalogs.entities.ladder import NoRules, read_records
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS
 from ingestion_pipeline.reading import cleaned_text
 from ingestion_pipeline.work.errors import Permanent, Transient
 from ingestion_pipeline_tests.catalogs.pages import WITH, WITHOUT, body, courses, expected
@@ -327,3 +328,21 @@ def test_names_that_an_api_escaped_twice_are_read_as_they_are_meant() -> None:
     (record,) = read_records(COURSE, json.dumps([page])).records
 
     assert record.fields["course_name"] == "Trees & Shrubs"
+
+
+@pytest.mark.parametrize("layout", ["answer of an API", "table"])
+def test_a_page_of_too_many_records_is_refused_and_none_of_them_passes_for_all(layout: str) -> None:
+    codes = [f"BOT {number}" for number in range(10_000, 10_000 + MAX_PAGE_RECORDS + 1)]
+    rows_of_codes = "".join(f"<tr><td>{code}<td>Plants<td>{PROSE}</tr>" for code in codes)
+    heads = "<tr><th>Code<th>Title<th>Description</tr>"
+    pages = {
+        "answer of an API": json.dumps(
+            [{"code": code, "title": "Plants", "description": PROSE} for code in codes]
+        ),
+        "table": a_page(f"<table>{heads}{rows_of_codes}</table>"),
+    }
+
+    with pytest.raises(Permanent, match=f"more than {MAX_PAGE_RECORDS}") as caught:
+        read_records(COURSE, pages[layout])
+
+    assert caught.value.code == "too_many_records"

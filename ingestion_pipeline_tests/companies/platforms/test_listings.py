@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.companies import Listing, Remote, Salary
+from ingestion_pipeline.reading.reading import MAX_RECORDS
 from ingestion_pipeline_tests.companies.sampled import body, read
 
 LISTINGS: dict[str, tuple[str, Listing]] = {
@@ -333,3 +334,30 @@ def test_references_in_the_other_names_of_a_listing_are_resolved_too() -> None:
     assert (listing.location, listing.company) == ("Trinidad & Tobago", "Smith & Sons")
     assert (listing.department, listing.other_locations) == ("R&D", ("Bosnia & Herzegovina",))
     assert (listing.external_id, listing.url) == ("a&amp;b", "https://a.test/?a=1&amp;b=2")
+
+
+@pytest.mark.parametrize("name", ["greenhouse", "json", "jsonld", "html", "personio"])
+def test_a_list_of_too_many_jobs_is_cut_and_never_passes_for_the_whole_list(name: str) -> None:
+    count = MAX_RECORDS + 10
+    jobs = [{"id": str(n), "title": f"Job {n}", "absolute_url": f"/{n}"} for n in range(count)]
+    postings = [{"@type": "JobPosting", "title": f"Job {n}", "url": f"/{n}"} for n in range(count)]
+    items = "".join(f"<li><a href='/{n}'>Job {n}</a></li>" for n in range(count))
+    positions = "".join(
+        f"<position><id>{n}</id><name>Job {n}</name></position>" for n in range(count)
+    )
+    by_path = {"items": "jobs", "fields": {"title": "title", "url": "absolute_url"}, "next": None}
+    by_css = {"items": "li", "fields": {"title": "a", "url": "a@href"}, "next": None}
+    bodies: dict[str, tuple[str, dict[str, object]]] = {
+        "greenhouse": (json.dumps({"jobs": jobs}), {}),
+        "json": (json.dumps({"jobs": jobs}), {**by_path, "complete": True}),
+        "jsonld": (json.dumps(postings), {"complete": True}),
+        "html": (f"<html><ul>{items}</ul></html>", {**by_css, "complete": True}),
+        "personio": (f"<workzag-jobs>{positions}</workzag-jobs>", {}),
+    }
+    body_text, config = bodies[name]
+
+    reading = read(name, body_text.encode(), **config)
+
+    assert len(reading.records) == MAX_RECORDS
+    assert [problem.code for problem in reading.problems] == ["too_many_records"]
+    assert not reading.is_complete

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.reading import MAX_RECORDS, Reading
 from ingestion_pipeline.series.platforms import BadConfig, Feed, platform
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.work.errors import Permanent
@@ -151,3 +151,13 @@ def test_references_in_a_label_are_no_numbers(label: str) -> None:
     assert release.number == Decimal(12)
     assert release.title is not None
     assert "&" not in release.title
+
+
+def test_a_list_of_too_many_chapters_is_cut_and_never_passes_for_the_whole_list() -> None:
+    chapters = [{"id": n, "no": n, "links": [f"/{n}"]} for n in range(MAX_RECORDS + 10)]
+
+    reading = read(*chapters, complete=True)
+
+    assert len(reading.records) == MAX_RECORDS
+    assert "too_many_records" in [problem.code for problem in reading.problems]
+    assert not reading.is_complete
