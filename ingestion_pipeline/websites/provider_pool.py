@@ -221,7 +221,6 @@ class _Member:
                 asked,
                 _request(asked, self._provider.model, asking.prompt, limits.answer_tokens),
                 asking.seconds_left,
-                max_bytes=limits.answer_bytes,
             )
         latency_ms = round((time.monotonic() - began) * 1000)
         if not isinstance(came, Said):
@@ -281,7 +280,9 @@ class _Member:
     def _open(self) -> openai.AsyncOpenAI:
         if self._client is None:
             key = provider_key(self._provider, self._settings)
-            self._client = wire.open_client(key, self._provider.base_url)
+            self._client = wire.open_client(
+                key, self._provider.base_url, max_bytes=self._settings.website.answer_bytes
+            )
         return self._client
 
     async def _way(self) -> AnswerFormat:

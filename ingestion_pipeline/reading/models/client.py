@@ -220,7 +220,7 @@ class ModelClient:
         latency_ms: int,
     ) -> Answered | NoAnswer | Busy | Unsupported | Bad | Denied:
         if not isinstance(came, Said):
-            is_charged = isinstance(came, Busy) and came.may_be_charged
+            is_charged = isinstance(came, Busy | Bad) and came.may_be_charged
             self._ledger.fail(reserved, came.code, may_be_charged=is_charged, latency_ms=latency_ms)
             return came
         usage = came.usage or _guessed(reserved.estimate, came)

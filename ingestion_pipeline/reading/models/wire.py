@@ -22,9 +22,13 @@ from ingestion_pipeline.reading.models.outcomes import Usage
 from ingestion_pipeline.work.retry_after import http_date, retry_after
 
 if TYPE_CHECKING:
+    import httpx2
     import openai
 
 OPENAI = "https://api.openai.com/v1"
+# An answer of a million tokens, the most that a setting allows, has some five million.
+MAX_ANSWER_BYTES = 8_000_000
+_FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding"})
 MESSAGE_CHARS = 300  # a server may quote the page in its error; so much is enough to know it by
 _BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
 _NO_MONEY = re.compile(r"insufficient_quota|billing|exceeded your current quota", re.IGNORECASE)
@@ -81,16 +85,63 @@ class Denied:
 Exchange = Said | Unsupported | Busy | Bad | Denied
 
 
-def open_client(api_key: str, base_url: str) -> openai.AsyncOpenAI:
-    """A client for the server; a server of one's own may need no key, the client wants one."""
+def open_client(
+    api_key: str, base_url: str, *, max_bytes: int = MAX_ANSWER_BYTES
+) -> openai.AsyncOpenAI:
+    """Open a client for the server; a server of one's own may need no key, the client wants one.
+
+    It follows no redirect, so that a page goes to the configured server alone, and reads no answer
+    beyond `max_bytes`, an error's neither.
+    """
     import openai
 
+    http_client = _capped_client()(max_bytes, verify=_trusted(), follow_redirects=False)
     return openai.AsyncOpenAI(
         api_key=api_key or "none",
         base_url=base_url or OPENAI,
         max_retries=0,
-        http_client=openai.DefaultAsyncHttpxClient(verify=_trusted()),
+        http_client=http_client,
     )
+
+
+@cache
+def _capped_client() -> type[httpx2.AsyncClient]:
+    """Return the class of the HTTP client; made when it is needed, as its base takes long."""
+    import httpx2
+    import openai
+
+    class CappedClient(openai.DefaultAsyncHttpxClient):
+        """Reads every body itself, decoded, up to a limit."""
+
+        def __init__(self, max_bytes: int, **options: Any) -> None:  # noqa: ANN401
+            super().__init__(**options)
+            self._max_bytes = max_bytes
+
+        async def send(
+            self,
+            request: httpx2.Request,
+            *,
+            stream: bool = False,
+            **options: Any,  # noqa: ANN401
+        ) -> httpx2.Response:
+            del stream  # an answer is read whole, whoever asks
+            response = await super().send(request, stream=True, **options)
+            body = bytearray()
+            try:
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > self._max_bytes:
+                        raise _TooLong(f"its answer has more than {self._max_bytes} bytes")
+            finally:
+                await response.aclose()
+            headers = [
+                pair for pair in response.headers.multi_items() if pair[0].lower() not in _FRAMING
+            ]
+            return httpx2.Response(
+                response.status_code, headers=headers, content=bytes(body), request=request
+            )
+
+    return CappedClient
 
 
 @cache
@@ -106,23 +157,17 @@ class _TooLong(ValueError):
 
 
 async def exchange(
-    client: openai.AsyncOpenAI,
-    asked: AnswerFormat,
-    request: Mapping[str, Any],
-    seconds: float,
-    *,
-    max_bytes: int | None = None,
+    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
 ) -> Exchange:
-    """Send once and wait that long at the most; whatever happens is told, and nothing is raised.
-
-    Of an answer with more than `max_bytes` no more than that is read.
-    """
+    """Send once and wait that long at the most; whatever happens is told, and nothing is raised."""
     import httpx2
     import openai
 
+    way = client.responses if asked is AnswerFormat.RESPONSES else client.chat.completions
+    create = cast("Any", way.with_raw_response.create)
     try:
         async with asyncio.timeout(seconds):
-            body = await _send(client, asked, request, seconds, max_bytes)
+            body = str((await create(**request, timeout=seconds)).text)
     except (TimeoutError, openai.APITimeoutError):
         return Busy(
             code="timeout",
@@ -139,27 +184,6 @@ async def exchange(
         said = _safe(f"{type(error).__name__}: {error}", client.api_key)
         return Busy(code="unreachable", message=said, may_be_charged=not is_unsent)
     return read_body(asked, body)
-
-
-async def _send(
-    client: openai.AsyncOpenAI,
-    asked: AnswerFormat,
-    request: Mapping[str, Any],
-    seconds: float,
-    max_bytes: int | None,
-) -> str:
-    way = client.responses if asked is AnswerFormat.RESPONSES else client.chat.completions
-    if max_bytes is None:
-        create = cast("Any", way.with_raw_response.create)
-        return str((await create(**request, timeout=seconds)).text)
-    stream = cast("Any", way.with_streaming_response.create)
-    body = bytearray()
-    async with stream(**request, timeout=seconds) as response:
-        async for chunk in response.iter_bytes():
-            body += chunk
-            if len(body) > max_bytes:
-                raise _TooLong(f"its answer has more than {max_bytes} bytes")
-    return body.decode("utf-8", "replace")
 
 
 def read_body(asked: AnswerFormat, body: str) -> Exchange:
@@ -249,6 +273,10 @@ def _refused(asked: AnswerFormat, error: openai.APIStatusError, key: str) -> Exc
     said = _safe(f"{status}: {_words(error)}", key)
     known = f"{said} {error.code or ''} {error.type or ''} {error.param or ''}"
     code = f"http_{status}"
+    if 300 <= status < 400:  # noqa: PLR2004
+        where = _safe(error.response.headers.get("location") or "nowhere", key)
+        cure = "give the address where the server is"
+        return Denied(code=code, message=f"{status}: it redirects to {where}; {cure}")
     if status == 429 and _NO_MONEY.search(known):  # noqa: PLR2004
         return Denied(code="model_quota", message=said)
     if is_unsupported(asked, status, known):

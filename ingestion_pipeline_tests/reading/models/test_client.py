@@ -1,12 +1,23 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
+import tracemalloc
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Fail, Garble, Reply, Say, ScriptedModel, in_turn
+from ingestion_pipeline.demo.model_server import (
+    Asked,
+    Fail,
+    Garble,
+    Reply,
+    Say,
+    ScriptedModel,
+    in_turn,
+)
 from ingestion_pipeline.reading.models import (
     Answered,
     CutOff,
@@ -24,6 +35,8 @@ from ingestion_pipeline.reading.models.server import deadline
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
+from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import Reply as FakeReply
 from ingestion_pipeline_tests.reading.models.asking import (
     BILLING,
     GOOD,
@@ -244,6 +257,58 @@ def test_a_body_that_is_not_of_the_protocol_is_tried_again_and_booked_as_it_may_
     assert (caught.value.code, len(model.asked)) == ("model_garbled", 2)
     assert [(row.status, row.outcome) for row in ledger(store)] == [("failed", "garbled")] * 2
     assert all(row.cost_usd == row.reserved_usd for row in ledger(store))
+
+
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_is_not_followed_and_the_page_goes_nowhere_else(
+    store: Store, settings: Settings, status: int
+) -> None:
+    def redirect(_: Asked) -> Reply:
+        return Fail(status=status, headers={"Location": f"{inside.base_url}/responses"})
+
+    with (
+        ScriptedModel(in_turn(says())) as inside,
+        ScriptedModel(redirect) as model,
+        pytest.raises(Resource, match=f"redirects to {inside.base_url}"),
+    ):
+        ask(store, leading_to(model.base_url, settings))
+
+    assert inside.asked == []
+    assert [row.outcome for row in ledger(store)] == [f"http_{status}"]
+    assert [row.cost_usd for row in ledger(store)] == [0]
+
+
+@pytest.mark.parametrize(
+    ("reply", "outcome"),
+    [
+        (Garble(body=b'{"output": "' + b"x" * 20_000_000), "too_long"),
+        (Fail(status=400, message="x" * 20_000_000), "too_long"),
+        (Garble(body=b"x" * 7_000_000), "garbled"),
+    ],
+    ids=["answer", "error", "within the limit"],
+)
+def test_of_an_answer_without_end_no_more_is_read_than_its_limit(
+    store: Store, settings: Settings, reply: Reply, outcome: str
+) -> None:
+    once = {"INGESTION_MODELS__MAX_ATTEMPTS": "1"}
+    with ScriptedModel(in_turn(reply)) as model, suppress(Transient):
+        ask(store, leading_to(model.base_url, settings, **once), rungs=(Rung.CHEAP,))
+
+    [row] = ledger(store)
+    assert (row.outcome, row.cost_usd) == (outcome, row.reserved_usd)
+
+
+def test_a_compressed_answer_counts_as_long_as_it_is(store: Store, settings: Settings) -> None:
+    bomb = gzip.compress(b"x" * 200_000_000, compresslevel=1)
+    served = FakeReply(bomb, headers={"Content-Encoding": "gzip"})
+    with FakeWeb({"/v1/responses": served}) as web:
+        tracemalloc.start()
+        ask(store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), rungs=(Rung.CHEAP,))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+
+    assert [row.outcome for row in ledger(store)] == ["too_long"]
+    assert peak < 100_000_000
 
 
 def test_nobody_at_the_address_costs_nothing_and_postpones(
