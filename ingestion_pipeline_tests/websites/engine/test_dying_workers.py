@@ -7,6 +7,7 @@ import random
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +17,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
-from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Asked, Fail, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
@@ -28,6 +29,7 @@ from ingestion_pipeline.store.tables import (
     website_answers,
     website_rankings,
 )
+from ingestion_pipeline.systems import replay
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
 from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction
@@ -98,51 +100,94 @@ def kill_now_and_then(job: Job, *, workers: int, every: float, seconds: float) -
     return killed
 
 
+class CountingProvider:
+    """Takes its time; knows every call, and which were for an answer that was stored already."""
+
+    def __init__(self, store: Store, seconds: float) -> None:
+        self.calls: Counter[str] = Counter()
+        self.paid_again: list[str] = []
+        self._store = store
+        self._seconds = seconds
+        self._lock = threading.Lock()
+
+    def __call__(self, asked: Asked) -> Said:
+        with self._lock:
+            self.calls[asked.told] += 1
+        is_stored = (website_answers.c.prompt == asked.told) & (
+            website_answers.c.status == "answered"
+        )
+        with self._store.read() as connection:
+            if connection.execute(select(website_answers.c.id).where(is_stored)).first():
+                self.paid_again.append(asked.told)
+        time.sleep(self._seconds)  # so that kills find something at work
+        return Say(text="Acme Tools.")
+
+
+def given_up(store: Store) -> dict[str, str]:
+    """The website of each analysis that was given up, with the code of its dead letter."""
+    letters = [row for row in rows(store, dead_letters) if row.replayed_at is None]
+    return {row.source_id: row.error_code for row in letters}
+
+
+def replay_all(store: Store) -> None:
+    with store.begin() as connection:
+        now = store.clock.now(connection)
+        for row in connection.execute(select(dead_letters)).all():
+            assert replay(connection, row.id, actor="test", now=now) == "queued"
+
+
 def assert_a_kill_loop_loses_nothing(
-    store: Store, web: FakeWeb, job: Job, *, count: int, workers: int, every: float, seconds: float
+    store: Store, web: FakeWeb, job: Job, provider: CountingProvider, **loop: Any
 ) -> None:
-    begun(store, web, job, *(f"w{number}" for number in range(count)))
+    """Each analysis ends once; what lost all its workers is a dead letter, and ends when replayed.
 
-    killed = kill_now_and_then(job, workers=workers, every=every, seconds=seconds)
+    Counted where it is paid: no prompt is asked once its answer is stored.
+    """
+    count = loop.pop("count")
+    prompts = {
+        f"w{number}": [f"Who bakes {kind} w{number}?" for kind in ("rye", "rolls")]
+        for number in range(count)
+    }
+    definitions = [a_website(name, config={"prompts": own}) for name, own in prompts.items()]
+    given_sources(store, *definitions)
+    with replace(job, changes={}).shop() as shop:  # a lease of a second may end a slow poll
+        poll(shop, web)
 
-    assert killed >= seconds / every / 3
+    killed = kill_now_and_then(job, **loop)
+
+    assert killed >= loop["seconds"] / loop["every"] / 3
+    failed = {row.source_id for row in rows(store, website_analyses) if row.status == "failed"}
+    assert given_up(store) == dict.fromkeys(failed, "worker_lost")
+    replay_all(store)
+    Child(work_job, job).result()
     assert statuses(store) == {"completed": count}
-    pairs = answer_pairs(store)
-    assert len(pairs) == 2 * count
-    assert set(pairs.values()) == {1}
-    failed = [row for row in rows(store, website_answers) if row.status != "answered"]
-    assert failed == []
+    assert set(provider.calls) == {text for own in prompts.values() for text in own}
+    assert provider.paid_again == []
+    assert set(answer_pairs(store).values()) == {1}
+    assert {row.status for row in rows(store, website_answers)} == {"answered"}
+    assert len(rows(store, website_answers)) == 2 * count
     assert len(phase_tasks(store)) == 3 * count
     assert {task.status for task in phase_tasks(store)} == {"SUCCESS"}
-    assert rows(store, dead_letters) == []
 
 
 KILL_LOOP = {
     "work__lease_seconds": "1",
     "hosts__lease_seconds": "1",
-    "work__max_attempts": "100",  # here every death is ours, not the site's
     # A worker that has just started imports its client first, on two cores that are busy.
     "website__answer_seconds": "60",
 }
-
-
-def slow_answer(seconds: float) -> Any:
-    def answer(_: Asked) -> Said:
-        time.sleep(seconds)  # so that kills find something at work
-        return Say(text="Acme Tools.")
-
-    return answer
 
 
 def test_workers_that_are_killed_again_and_again_lose_and_double_nothing(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     web.routes["/"] = slowly(SMALL.encode(), 0.1)
-    with ScriptedModel(slow_answer(0.2)) as model:
+    provider = CountingProvider(store, 0.2)
+    with ScriptedModel(provider) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
         # 15 s on the two databases together
         assert_a_kill_loop_loses_nothing(
-            store, web, job, count=24, workers=3, every=0.4, seconds=7.5
+            store, web, job, provider, count=24, workers=3, every=0.4, seconds=7.5
         )
 
 
@@ -151,10 +196,11 @@ def test_a_minute_of_kills_loses_and_doubles_nothing(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
     web.routes["/"] = slowly(SMALL.encode(), 0.1)
-    with ScriptedModel(slow_answer(0.2)) as model:
+    provider = CountingProvider(store, 0.2)
+    with ScriptedModel(provider) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, **KILL_LOOP)
         assert_a_kill_loop_loses_nothing(
-            store, web, job, count=500, workers=6, every=0.3, seconds=60
+            store, web, job, provider, count=500, workers=6, every=0.3, seconds=60
         )
 
 
@@ -192,18 +238,23 @@ def test_an_answer_is_stored_before_its_sentiment_is_known_and_never_paid_twice(
 def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on(
     store: Store, web: FakeWeb, database_url: str, tmp_path: Path
 ) -> None:
+    prompts = ["Who bakes?", "Who bakes best?"]
+    asked_late: list[str] = []
     is_asked, may_answer = threading.Event(), threading.Event()
 
-    def answer(_: Asked) -> Said:
-        if not is_asked.is_set():
-            is_asked.set()
-            may_answer.wait(30)
-        return Say(text="Acme.")
+    def answer(asked: Asked) -> Said:
+        """The sleeper is answered late; who takes over gets no answer to the second prompt."""
+        if len(asked_late) < len(prompts):
+            asked_late.append(asked.told)
+            if len(asked_late) == len(prompts):
+                is_asked.set()
+            may_answer.wait(60)
+            return Say(text="Acme, too late.")
+        return Say(text="Acme.") if asked.told == prompts[0] else Fail(status=400)
 
     with ScriptedModel(answer) as model:
         job = a_job(database_url, tmp_path, web, model.base_url, work__lease_seconds="30")
-        own = {"business": {"name": "Acme"}, "prompts": ["Who bakes?"]}
-        begun(store, web, job, "acme", config=own)
+        begun(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
         sleeper = Child(work_job, job, 1)  # looks no more once it goes on
         try:
             assert is_asked.wait(120)
@@ -211,13 +262,14 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
             end_leases(store)
             assert Child(work_job, job).result() == 1
             before = everything(store)
+            assert {row.status for row in before["website_answers"]} == {"answered", "failed"}
             may_answer.set()
             sleeper.go_on()
 
             assert sleeper.result() == 2  # its first two phases, before it was stopped
         finally:
             sleeper.kill()
-    assert everything(store) == before
+    assert everything(store) == before  # an answer would have replaced the failure
     assert analysis(store).status == "completed"
     assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
 

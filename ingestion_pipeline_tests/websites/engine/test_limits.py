@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from typing import Any
+
+import pytest
+from sqlalchemy import event
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import open_store
-from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline.store.tables import tasks, website_analyses
+from ingestion_pipeline.websites.metrics import phase_metrics
+from ingestion_pipeline.websites.states import PHASES
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
@@ -58,9 +65,21 @@ def own(prompt: str = "Who bakes?") -> dict[str, object]:
 def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
     shop: Workshop, web: FakeWeb
 ) -> None:
-    crowd = Crowd(0.4)
-    with ScriptedModel(crowd) as model:
-        long = changed(shop, **provided(one=model.base_url), work__lease_seconds="1")
+    crowd = Crowd(0.1)
+    long_calls: list[str] = []
+    stuck: list[int] = []
+
+    def longer_than_a_lease(asked: Asked) -> Said:
+        if len(long_calls) < 10:
+            long_calls.append(asked.told)
+            time.sleep(2.6)  # the long phase itself; only heartbeats keep its claim
+            with shop.store.read() as connection:
+                now = shop.store.clock.now(connection)
+                stuck.extend(phase.lost for phase in phase_metrics(connection, now=now))
+        return crowd(asked)
+
+    with ScriptedModel(longer_than_a_lease) as model:
+        long = changed(shop, **provided(one=model.base_url), work__lease_seconds="2")
         given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(31)))
         poll(long, web)
         counts = work(long, web.port)
@@ -70,6 +89,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
     assert statuses(shop.store) == {"completed": 31}
     assert {(task.attempts, task.fence) for task in phase_tasks(shop.store)} == {(1, 1)}
     assert 2 <= crowd.most <= 10
+    assert (len(stuck), set(stuck)) == (30, {0})
 
 
 def test_two_schedulers_at_once_do_each_phase_once(
@@ -151,3 +171,46 @@ def test_so_many_are_at_work_at_once_and_no_more(shop: Workshop, web: FakeWeb) -
         work(limited, web.port)
 
     assert crowd.most == 2
+
+
+def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(8)))
+    poll(shop, web)
+    work(shop, web.port)
+
+    # What one cycle claims begins at one moment.
+    cycles = Counter(
+        (queue, times["began"])
+        for row in rows(shop.store, website_analyses)
+        for queue, times in row.phase_times.items()
+    )
+    first = [count for (queue, _), count in sorted(cycles.items()) if queue == "website-analysis"]
+    assert first == [3, 3, 2]
+    assert max(cycles.values()) == 3
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
+def test_a_cycle_claims_in_the_order_of_phases(shop: Workshop, web: FakeWeb) -> None:
+    nobody = changed(shop, website__providers="", website__queue_limit="2")
+    for name in ("last", "middle", "first"):
+        given_sources(shop.store, *(a_website(f"{name}{n}", config=own()) for n in range(2)))
+        poll(nobody, web)
+        if name != "first":
+            work(nobody, web.port)
+    assert statuses(shop.store) == {"model-analysis": 2, "prompt-forming": 2, "not-started": 2}
+    kinds = [phase.kind for phase in PHASES]
+    claimed: list[str] = []
+
+    def note(
+        _connection: Any, _cursor: Any, statement: str, given: Any, _context: Any, _many: bool
+    ) -> None:
+        if statement.lstrip().startswith(("WITH due", "UPDATE tasks")):
+            values = given.values() if isinstance(given, dict) else given
+            claimed.extend(value for value in values if value in kinds)
+
+    event.listen(shop.store.engine, "before_cursor_execute", note)
+    work(shop, web.port)
+
+    assert claimed[:3] == kinds

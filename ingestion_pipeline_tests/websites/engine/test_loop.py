@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import threading
 import time
+from asyncio import StreamWriter
 
 import pytest
 
-from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel, blank
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.source import Tier
@@ -29,8 +33,8 @@ from ingestion_pipeline_tests.pollers import (
     source_row,
     wait_until,
 )
-from ingestion_pipeline_tests.websites.asking import says
 from ingestion_pipeline_tests.websites.engine.analysing import (
+    SMALL,
     a_website,
     analysis,
     phase_tasks,
@@ -72,26 +76,56 @@ def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
     shop: Workshop, web: FakeWeb
 ) -> None:
     seen: list[tuple[str, str, int]] = []
+    may_answer = threading.Event()
 
     def see() -> tuple[str, str, int]:
         row = analysis(shop.store)
         return row.status, row.current_step, row.progress_percent
 
+    async def home_page(writer: StreamWriter) -> None:
+        seen.append(await asyncio.to_thread(see))
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SMALL.encode())
+
+    def form(asked: Asked) -> Said:
+        if "questions" in asked.schema.get("properties", {}):
+            seen.append(see())
+        return Say(text=json.dumps(blank(asked.schema)))
+
+    def first(_: Asked) -> Said:
+        """Answers when the other provider has been asked."""
+        may_answer.wait(30)
+        return Say(text="Acme Tools.")
+
     def last(_: Asked) -> Said:
         """Answers when the other provider is done."""
+        seen.append(see())
+        may_answer.set()
         wait_until(lambda: see()[2] == 75)
         seen.append(see())
         return Say(text="Acme Tools.")
 
-    with ScriptedModel(says("Acme Tools.")) as quick, ScriptedModel(last) as slow:
-        two = changed(shop, **provided(quick=quick.base_url, slow=slow.base_url))
+    web.routes["/"] = home_page
+    with (
+        ScriptedModel(form) as model,
+        ScriptedModel(first) as quick,
+        ScriptedModel(last) as slow,
+    ):
+        changes = provided(quick=quick.base_url, slow=slow.base_url)
+        changes |= {"website__prompts": "2", "openai_base_url": model.base_url}
+        two = changed(shop, **changes)
         given_sources(shop.store, a_website())
         poll(two, web)
         begun = analysis(shop.store)
         work(two, web.port)
 
     assert (begun.status, begun.progress_percent, begun.started_at) == ("not-started", 0, None)
-    assert set(seen) == {("model-analysis", "model-analysis", 75)}
+    assert list(dict.fromkeys(seen)) == [
+        ("not-started", "not-started", 10),
+        ("prompt-forming", "prompt-forming", 30),
+        ("model-analysis", "model-analysis", 50),
+        ("model-analysis", "model-analysis", 75),
+    ]
+    assert analysis(shop.store).progress_percent == 100
     ended = analysis(shop.store)
     assert set(ended.phase_times) == {"website-analysis", "prompt-forming", "model-analysis"}
     assert all(one["began"] <= one["ended"] for one in ended.phase_times.values())

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from asyncio import StreamWriter
+
+from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
+from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import given_sources
-from ingestion_pipeline_tests.websites.engine.analysing import a_website, poll, work
+from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources
+from ingestion_pipeline_tests.websites.engine.analysing import (
+    SMALL,
+    a_website,
+    poll,
+    provided,
+    work,
+)
 
 
 def measured(store: Store) -> dict[str, PhaseMetrics]:
@@ -32,6 +42,31 @@ def test_each_phase_counts_what_waits_what_ended_and_what_was_tried_again(
     assert (first.success_rate, second.success_rate, third.success_rate) == (0.5, 1, 1)
     assert 0 <= (third.waiting_seconds or -1) < 60
     assert 0 < (third.processing_seconds or 0) < 60
+
+
+def test_each_phase_measures_how_long_it_waited_and_how_long_it_worked(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    async def read_for_30_seconds(writer: StreamWriter) -> None:
+        clock.advance(seconds=30)
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n" + SMALL.encode())
+
+    def answer_after_40_seconds(_: Asked) -> Said:
+        clock.advance(seconds=40)
+        return Say(text="Acme.")
+
+    web.routes["/"] = read_for_30_seconds
+    with ScriptedModel(answer_after_40_seconds) as model:
+        one = changed(shop, **provided(one=model.base_url) | {"website__prompts": "1"})
+        given_sources(shop.store, a_website())
+        poll(one, web)
+        clock.advance(seconds=90)
+        work(one, web.port)
+    first, second, third = measured(shop.store).values()
+
+    # In steps of ten: a busy machine adds a second or two of its own.
+    assert [(phase.waiting_seconds or 0) // 10 for phase in (first, second, third)] == [9, 0, 0]
+    assert [(phase.processing_seconds or 0) // 10 for phase in (first, second, third)] == [3, 0, 4]
 
 
 def test_without_analyses_there_are_no_times(store: Store) -> None:
