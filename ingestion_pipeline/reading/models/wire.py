@@ -11,7 +11,7 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import cache
@@ -105,7 +105,7 @@ def open_client(
 
 
 @cache
-def _capped_client() -> type[httpx2.AsyncClient]:
+def _capped_client() -> Callable[..., httpx2.AsyncClient]:
     """Return the class of the HTTP client; made when it is needed, as its base takes long."""
     import httpx2
     import openai
