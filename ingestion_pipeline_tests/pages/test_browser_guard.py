@@ -78,11 +78,12 @@ def datagrams() -> Iterator[socket.socket]:
 
 @pytest.fixture(scope="module")
 def desk(private: FakeWeb) -> Iterator[Desk]:
-    names = {name: [[LOOPBACK]] for name in (LOOPBACK, "localhost", "inside.test")}
+    names = {name: [[LOOPBACK]] for name in (LOOPBACK, "localhost", "inside.test", "others.test")}
     names["[::1]"] = names["::1"] = [["::1"]]
     with FakeWeb() as web:
-        allowed = frozenset({web.host_port, f"control.test:{private.port}"})
-        resolve = FakeResolver({**names, "control.test": [[LOOPBACK]]})
+        # others.test is exempt for a source of its own, control.test as if it were public
+        allowed = frozenset({web.host_port, f"others.test:{private.port}"})
+        resolve = FakeResolver({**names, "control.test": [[private.endpoint]]})
         with a_desk(web, Guard(allowed, resolve)) as desk:
             yield desk
 
@@ -101,7 +102,7 @@ def received(datagrams: socket.socket) -> int:
         return 0
 
 
-@pytest.mark.parametrize("name", [LOOPBACK, "inside.test"])
+@pytest.mark.parametrize("name", [LOOPBACK, "inside.test", "others.test"])
 def test_nothing_inside_a_page_reaches_a_private_address(
     desk: Desk, private: FakeWeb, datagrams: socket.socket, name: str
 ) -> None:
