@@ -24,6 +24,7 @@ from sqlalchemy import (
     cast,
     func,
     literal,
+    or_,
     select,
     update,
 )
@@ -85,9 +86,13 @@ def _tell_chapters(
     connection: Connection, rows: Sequence[RowMapping]
 ) -> tuple[set[str], list[str]]:
     """The chapters that are told, and the modes of their notices."""
-    announced = _announced(connection, [row for row in rows if row["subject_kind"] not in KINDS])
-    modes = _insert_notices(connection, announced) if announced else []
-    return {str(one.chapter_id) for one in announced}, modes
+    news = _news(row for row in rows if row["subject_kind"] not in KINDS)
+    announced = _announced(connection, news)
+    modes: list[str] = []
+    for also in sorted({one.also for one in news.values()}):
+        some = [each for each in announced if news[each.chapter_id].also == also]
+        modes += _insert_notices(connection, some, also) if some else []
+    return {str(each.chapter_id) for each in announced}, modes
 
 
 def _others(rows: Sequence[RowMapping]) -> dict[str, set[str]]:
@@ -122,6 +127,31 @@ def _mark_handled(connection: Connection, ids: Sequence[int], *, now: datetime) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _News:
+    """When a chapter was announced, and to whom: who followed by then, and these recipients."""
+
+    announced_at: datetime
+    followed_by: datetime
+    also: tuple[str, ...] = ()
+
+
+def _news(rows: Iterable[RowMapping]) -> dict[int, _News]:
+    """Return what the outbox announces, by chapter; of two rows both reach their followers."""
+    news: dict[int, _News] = {}
+    for row in rows:
+        payload = row["payload"]
+        id_, by = int(payload["chapter_id"]), payload.get("followed_by")
+        followed_by = datetime.fromisoformat(by) if by else row["created_at"]
+        before = news.get(id_) or _News(announced_at=row["created_at"], followed_by=followed_by)
+        news[id_] = _News(
+            announced_at=max(before.announced_at, row["created_at"]),
+            followed_by=max(before.followed_by, followed_by),
+            also=tuple(sorted({*before.also, *payload.get("also", ())})),
+        )
+    return news
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Announced:
     """A chapter, for the followers of one series who prefer one language (None: any)."""
 
@@ -130,16 +160,13 @@ class _Announced:
     language: str | None
     rank: int
     announced_at: datetime
+    followed_by: datetime
     payload: dict[str, Any]
 
 
-def _announced(connection: Connection, rows: Sequence[RowMapping]) -> list[_Announced]:
+def _announced(connection: Connection, news: Mapping[int, _News]) -> list[_Announced]:
     """Each chapter that still stands, for every (followed series, language) that it concerns."""
-    at: dict[int, datetime] = {}
-    for row in rows:  # of two rows of one chapter the later one reaches more followers
-        id_ = int(row["payload"]["chapter_id"])
-        at[id_] = max(at.get(id_, row["created_at"]), row["created_at"])
-    found = _chapters(connection, at)
+    found = _chapters(connection, news)
     meant = meanings(connection, {row["series_id"] for row in found})
     names_by_series = names_of(connection, set(meant.values()))
     titles = _titles(connection, names_by_series)
@@ -150,7 +177,7 @@ def _announced(connection: Connection, rows: Sequence[RowMapping]) -> list[_Anno
     for row in found:
         meaning = meant[row["series_id"]]
         names = names_by_series[meaning]
-        base = _payload(row, meaning, titles[meaning], at[row["id"]])
+        base = _payload(row, meaning, titles[meaning], news[row["id"]].announced_at)
         for language in sorted({each for name in names for each in languages.get(name, ())}):
             release = _release(links.get(row["id"], ()), language or None)
             if release is None:
@@ -163,7 +190,8 @@ def _announced(connection: Connection, rows: Sequence[RowMapping]) -> list[_Anno
                     followed=name,
                     language=language or None,
                     rank=int(name != meaning),
-                    announced_at=at[row["id"]],
+                    announced_at=news[row["id"]].announced_at,
+                    followed_by=news[row["id"]].followed_by,
                     payload=payload,
                 )
                 for name in sorted(names)
@@ -273,14 +301,18 @@ _GIVEN = {
     "language": String(20),
     "rank": Integer(),
     "announced_at": UtcDateTime(),
+    "followed_by": UtcDateTime(),
     "payload": Json,
 }
 
 
-def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> list[str]:
+def _insert_notices(
+    connection: Connection, announced: Sequence[_Announced], also: Sequence[str]
+) -> list[str]:
     """One row per follower and chapter that has none; the modes of those that are new.
 
-    In one order, so that two deliverers that tell of one chapter wait for each other at the most.
+    Whoever came later is not told, but for those named in `also`. In one order, so that two
+    deliverers that tell of one chapter wait for each other at the most.
     """
     given_rows = [
         (
@@ -290,6 +322,7 @@ def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> 
             one.language,
             one.rank,
             one.announced_at,
+            one.followed_by,
             one.payload,
         )
         for one in announced
@@ -306,16 +339,14 @@ def _insert_notices(connection: Connection, announced: Sequence[_Announced]) -> 
         "payload": given.c.payload,
         "created_at": given.c.announced_at,
     }
+    is_due = follows.c.created_at <= given.c.followed_by
+    if also:
+        named = row_source(connection, {"id": String(120)}, [(id_,) for id_ in also], "named")
+        is_due = or_(is_due, follows.c.recipient_id.in_(select(named.c.id)))
     reached = (
         select(*(value.label(name) for name, value in columns.items()))
         .select_from(given)
-        .join(
-            follows,
-            and_(
-                follows.c.series_id == given.c.followed,
-                follows.c.created_at <= given.c.announced_at,
-            ),
-        )
+        .join(follows, and_(follows.c.series_id == given.c.followed, is_due))
         .join(recipients, recipients.c.id == follows.c.recipient_id)
         .where(
             _WANTED.is_not_distinct_from(given.c.language),

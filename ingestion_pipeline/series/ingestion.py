@@ -8,7 +8,7 @@ deliver the same chapter at the same moment make one chapter, two chapter source
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
@@ -27,7 +27,14 @@ from ingestion_pipeline.series.chapter import (
 )
 from ingestion_pipeline.series.homes import lock_homes
 from ingestion_pipeline.series.numbers import number_text
-from ingestion_pipeline.series.plan import ChapterKey, Plan, SourceListing, past, result_of
+from ingestion_pipeline.series.plan import (
+    Baseline,
+    ChapterKey,
+    Plan,
+    SourceListing,
+    past,
+    result_of,
+)
 from ingestion_pipeline.series.quarantine import reason_to_quarantine
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import KnownLink, LinkRow
@@ -50,19 +57,35 @@ def ingest_listings(
         )
         for one in listings
     ]
+    _find_baselines(connection, plans, homes.new)
     ids = _known_chapters(connection, plans, homes.new)
     _decide(connection, plans, ids, settings.ingest)
     kept = [plan for plan in plans if plan.quarantine is None]
     corrections.find(connection, kept)
     _look_beyond_windows(connection, kept)
     chapter_ids, created = _write_chapters(connection, kept, ids, now=now)
-    spoken = languages.new_languages(connection, kept, chapter_ids, created)
+    news = _announce(connection, kept, chapter_ids, created.keys(), now=now)
+    spoken = languages.new_languages(connection, kept, chapter_ids, created.keys() | news)
     _write_links(connection, kept, chapter_ids, created, now=now)
     _raise_latest(connection, kept, now=now)
     _withdraw(connection, kept, now=now)
-    _announce(connection, kept, set(created), now=now)
     languages.announce(connection, spoken, now=now)
     return [result_of(plan, now=now) for plan in plans]
+
+
+def _find_baselines(connection: Connection, plans: Sequence[Plan], empty: set[str]) -> None:
+    """Let silent syncs of series that have chapters know what there was before them."""
+    suppressed = [plan for plan in plans if not plan.is_loud and plan.series_id not in empty]
+    moved = [plan.listing.source for plan in suppressed if plan.listing.source.is_redirected]
+    of_series = latest.baselines(connection, {plan.series_id for plan in suppressed})
+    of_sources = latest.highest_numbers(connection, {source.id for source in moved})
+    for plan in suppressed:
+        source = plan.listing.source
+        plan.baseline = of_series.get(plan.series_id)
+        if plan.baseline is not None and source.is_redirected:
+            plan.baseline = Baseline(
+                latest=of_sources.get((source.id, plan.series_id)), since=source.last_success_at
+            )
 
 
 def _known_chapters(
@@ -268,18 +291,35 @@ def _withdraw(connection: Connection, plans: Sequence[Plan], *, now: datetime) -
 
 
 def _announce(
-    connection: Connection, plans: Sequence[Plan], created: set[ChapterKey], *, now: datetime
-) -> None:
-    """One outbox row per new chapter, unless only first syncs deliver it: those are silent.
+    connection: Connection,
+    plans: Sequence[Plan],
+    chapter_ids: Mapping[ChapterKey, int],
+    created: Collection[ChapterKey],
+    *,
+    now: datetime,
+) -> set[ChapterKey]:
+    """Write one outbox row per chapter that followers do not know yet; return those chapters.
 
-    A release under another number is no news either: whoever follows was told of it before.
+    What a silent sync adds to a series that had chapters is kept in mind: it is announced when a
+    source that was synced before comes to list it. A release under another number is no news:
+    whoever follows was told of it before.
     """
-    loud: dict[ChapterKey, str] = {}
+    news: dict[ChapterKey, str] = {}
+    suppressed: set[ChapterKey] = set()
     for plan in plans:
-        if not plan.is_loud:
-            continue
         for chapter in plan.new_links:
             key = (plan.series_id, chapter.key)
-            if key in created and chapter.key not in plan.renumbered:
-                loud.setdefault(key, plan.listing.source.id)
-    latest.announce(connection, loud, now=now)
+            if chapter.key in plan.renumbered:
+                continue
+            if plan.is_news(chapter, now=now):
+                news.setdefault(key, plan.listing.source.id)
+            elif plan.baseline is not None:
+                suppressed.add(key)
+    latest.mark_unannounced(
+        connection, [chapter_ids[key] for key in (suppressed - news.keys()) & set(created)]
+    )
+    existing = [chapter_ids[key] for key in news.keys() - set(created)]
+    revealed = latest.reveal(connection, existing)
+    news = {key: source for key, source in news.items() if key in created or key in revealed}
+    latest.announce(connection, news, revealed=revealed, now=now)
+    return set(news)

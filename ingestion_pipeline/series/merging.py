@@ -1,11 +1,14 @@
-"""Two series that are one: everything of the first moves into the second, and nobody is told."""
+"""Two series that are one: everything of the first moves into the second.
+
+Followers of either are told of what is new to them, and of nothing twice.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, case, delete, func, update
+from sqlalchemy import Connection, case, delete, func, or_, update
 
 from ingestion_pipeline.series import told
 from ingestion_pipeline.series.latest import recompute_latest
@@ -52,6 +55,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     lock_live(connection, [old, new])
     pairs = pairs_of(connection, old, new)
     told.lock(connection, pairs.values(), old=old, new=new)
+    unseen = told.unseen(connection, old, new)
     _improve(connection, old, new)
     links = move_links(connection, pairs)
     dropped = told.repoint(connection, pairs, series_id=new)
@@ -59,6 +63,7 @@ def merge(connection: Connection, old: str, new: str, *, actor: str, now: dateti
     others = update(chapters).where(chapters.c.series_id == old).values(series_id=new)
     moved = connection.execute(others).rowcount
     follows = told.rename_series(connection, old, new)
+    told.announce_unseen(connection, unseen, series_id=new, now=now)
     _point(connection, old, new)
     recompute_latest(connection, [old, new])
     lock_rows(connection, sources.c.id, affected)
@@ -89,6 +94,7 @@ def _improve(connection: Connection, old: str, new: str) -> None:
             title=func.coalesce(chapters.c.title, twin.c.title),
             published_at=func.coalesce(chapters.c.published_at, twin.c.published_at),
             first_detected_at=earlier,
+            unannounced=or_(chapters.c.unannounced, twin.c.unannounced),
         )
     )
 

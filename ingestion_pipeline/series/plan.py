@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from decimal import Decimal
 
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
@@ -47,6 +48,14 @@ class SourceListing:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """What a silent sync starts from: the latest number there was, and since when it is watched."""
+
+    latest: Decimal | None
+    since: datetime | None
+
+
 @dataclass(slots=True, kw_only=True)
 class Plan:
     """What is to be written for one listing."""
@@ -57,6 +66,7 @@ class Plan:
     chapters: Sequence[Chapter]  # as listed, but under the keys of chapters that were recognised
     vanished: list[VanishedLink] = field(default_factory=list[VanishedLink])
     quarantine: str | None = None
+    baseline: Baseline | None = None  # of a silent sync; none where there was no chapter before
     new_links: list[Chapter] = field(default_factory=list[Chapter])
     changed_links: list[tuple[Chapter, KnownLink]] = field(
         default_factory=list[tuple[Chapter, KnownLink]]
@@ -66,8 +76,27 @@ class Plan:
 
     @property
     def is_loud(self) -> bool:
-        """Whether what it brings is news; a first sync is not."""
-        return self.listing.source.synced_at is not None
+        """Whether all it brings is news: not at a first sync, nor at the first one after a change.
+
+        Another address or configuration may show a backlog that nobody had seen.
+        """
+        source = self.listing.source
+        return source.synced_at is not None and not source.is_redirected
+
+    def is_news(self, chapter: Chapter, *, now: datetime) -> bool:
+        """Return whether a chapter that the source did not have may be new to followers.
+
+        A silent sync proves it by a number beyond the latest; a first one by its date, too.
+        """
+        if self.is_loud:
+            return True
+        if self.baseline is None:
+            return False
+        latest, since, at = self.baseline.latest, self.baseline.since, chapter.published_at
+        is_dated = since is not None and at is not None and since < at <= now
+        if chapter.number is None or latest is None:
+            return is_dated and self.listing.source.is_redirected
+        return chapter.number > latest and (is_dated or self.listing.source.is_redirected)
 
     @property
     def returned(self) -> list[Chapter]:

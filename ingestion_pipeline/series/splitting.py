@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, case, delete, exists, func, literal, null, select, update
+from sqlalchemy import Connection, case, delete, exists, func, literal, null, or_, select, update
 
 from ingestion_pipeline.series import rows, told
 from ingestion_pipeline.series.latest import recompute_latest
@@ -100,12 +100,18 @@ def _revive(connection: Connection, old: str, new: str, leaving: Collection[str]
 
 
 def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Collection[str]) -> int:
-    """`new` has every chapter that these sources have, detected when they first had it."""
+    """`new` has every chapter that these sources have, detected when they first had it.
+
+    Its followers, if it has chapters, are told once a source of theirs lists one of them.
+    """
     facts = ("key", "number", "title", "published_at", "rejected_at")
+    own = chapters.alias()
+    has_chapters = exists().where(own.c.series_id == new)
     theirs = (
         select(
             literal(new),
             *(chapters.c[name] for name in facts),
+            or_(chapters.c.unannounced, has_chapters),
             func.min(chapter_sources.c.detected_at, type_=chapters.c.first_detected_at.type),
         )
         .join(chapter_sources, chapter_sources.c.chapter_id == chapters.c.id)
@@ -118,7 +124,7 @@ def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Colle
     )
     statement = (
         insert_into(connection, chapters)
-        .from_select(["series_id", *facts, "first_detected_at"], theirs)
+        .from_select(["series_id", *facts, "unannounced", "first_detected_at"], theirs)
         .on_conflict_do_nothing(index_elements=["series_id", "key"])
     )
     return connection.execute(statement).rowcount

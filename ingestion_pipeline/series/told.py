@@ -6,7 +6,8 @@ Nobody is told a second time, and nothing that is still to be told is lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import (
@@ -23,13 +24,23 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql.elements import ColumnElement
 
+from ingestion_pipeline.series import latest
 from ingestion_pipeline.series.languages import CHAPTER_LANGUAGE
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import chapters, follows, notices, outbox
+from ingestion_pipeline.store.tables import (
+    chapter_sources,
+    chapters,
+    follows,
+    notices,
+    outbox,
+    series,
+)
 from ingestion_pipeline.store.types import Id, Json
 
 KINDS = ("chapter", CHAPTER_LANGUAGE)  # subject ids: "12" and "12:de"
 WITHDRAWN = "the chapter was withdrawn"  # why a notice is muted; restoring looks for it
+
+_NOBODY = datetime(1970, 1, 1, tzinfo=UTC)  # followed by then
 
 _Pairs = Mapping[int, int]  # chapter that goes: chapter that stays
 
@@ -42,8 +53,8 @@ def lock(connection: Connection, staying: Collection[int], *, old: str, new: str
     theirs = select(follows.c.series_id).where(follows.c.series_id.in_([old, new]))
     in_order = theirs.order_by(follows.c.recipient_id, follows.c.series_id)
     connection.execute(in_order.with_for_update()).all()
-    of_old = select(chapters.c.id).where(chapters.c.series_id == old)
-    _about(connection, outbox, [*connection.execute(of_old).scalars(), *staying])
+    of_both = select(chapters.c.id).where(chapters.c.series_id.in_([old, new]))
+    _about(connection, outbox, list(connection.execute(of_both).scalars()))
     given = row_source(connection, {"id": Text()}, [(str(one),) for one in staying], "given")
     is_staying = notices.c.subject_kind.in_(KINDS) & notices.c.subject_id.in_(select(given.c.id))
     concerned = select(notices.c.id).where(or_(notices.c.series_id == old, is_staying))
@@ -102,6 +113,94 @@ def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> i
     connection.execute(delete(notices).where(_among(connection, notices.c.id, dropped)))
     _rewrite(connection, notices, moved)
     return len(dropped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unseen:
+    """A chapter that only one of two series has, and the other's followers who miss it."""
+
+    chapter_id: int
+    recipients: Sequence[str]
+
+
+def unseen(connection: Connection, old: str, new: str) -> list[Unseen]:
+    """Return what a merge shows to followers of either series that is new to them.
+
+    That is what is beyond their series' latest, and what was found in the other after they began to
+    follow. The other's backlog is old, and who follows both has been told of it.
+    """
+    return [*_unseen(connection, old, new), *_unseen(connection, new, old)]
+
+
+def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
+    since = _followers_of_one(connection, mine, but_not=other)
+    if not since:
+        return []
+    ours, query = chapters.alias(), select(series.c.latest_chapter).where(series.c.id == mine)
+    highest = connection.execute(query).scalar_one_or_none()
+    is_ours = exists().where(ours.c.series_id == mine, ours.c.key == chapters.c.key)
+    is_there = exists().where(
+        chapter_sources.c.chapter_id == chapters.c.id, chapter_sources.c.available
+    )
+    theirs = chapters.c.series_id == other
+    began = select(func.min(chapters.c.first_detected_at)).where(theirs).scalar_subquery()
+    is_backlog = or_(chapters.c.first_detected_at <= began, chapters.c.unannounced)
+    query = select(chapters.c.id, chapters.c.number, chapters.c.first_detected_at, is_backlog)
+    rows = connection.execute(
+        query.where(theirs, ~is_ours, is_there, chapters.c.rejected_at.is_(None))
+    )
+    owed: list[Unseen] = []
+    for id_, number, detected_at, is_old in rows:
+        is_later = None not in (highest, number) and number > highest
+        who = [
+            recipient
+            for recipient, at in since.items()
+            if is_later or (not is_old and at <= detected_at)
+        ]
+        owed += [Unseen(chapter_id=id_, recipients=who)] if who else []
+    return owed
+
+
+def _followers_of_one(
+    connection: Connection, series_id: str, *, but_not: str
+) -> dict[str, datetime]:
+    """Return since when each follower of the one series, and not of the other, follows it."""
+    others = select(follows.c.recipient_id).where(follows.c.series_id == but_not)
+    query = select(follows.c.recipient_id, follows.c.created_at).where(
+        follows.c.series_id == series_id, follows.c.recipient_id.not_in(others.scalar_subquery())
+    )
+    found = connection.execute(query.order_by(follows.c.recipient_id))
+    return {recipient: at for recipient, at in found}  # noqa: C416 - rows to a dict
+
+
+def announce_unseen(
+    connection: Connection, owed: Sequence[Unseen], *, series_id: str, now: datetime
+) -> None:
+    """Let the outbox name these followers, beside whoever its row of the chapter is for."""
+    rows = {
+        row["subject_id"]: row
+        for row in _about(connection, outbox, {chapter.chapter_id for chapter in owed})
+    }
+    values: list[dict[str, Any]] = []
+    for chapter in owed:
+        row = rows.get(str(chapter.chapter_id))
+        before: dict[str, Any] = {} if row is None else row["payload"]
+        followed_by = before.get("followed_by") or (row["created_at"] if row else _NOBODY)
+        payload = before | {
+            "series_id": series_id,
+            "chapter_id": chapter.chapter_id,
+            "followed_by": str(followed_by),
+            "also": sorted({*chapter.recipients, *before.get("also", ())}),
+        }
+        values.append(
+            {
+                "subject_kind": "chapter",
+                "subject_id": str(chapter.chapter_id),
+                "payload": payload,
+                "created_at": now,
+            }
+        )
+    latest.put_in_outbox(connection, values)
 
 
 def says_more(going: str, staying: str) -> bool:

@@ -31,7 +31,7 @@ from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE
 
 from ingestion_pipeline.sources.belonging import home_of, named_series
-from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier, shard_of
+from ingestion_pipeline.sources.source import Definition, Kind, SourceStatus, Tier, shard_of
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.rows import making_rows, row_source
@@ -191,10 +191,12 @@ def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> None
     given = row_source(connection, _GIVEN, rows, "given")
     is_moved = _is_moved(given)
     content_differs = or_(_differs(given, _CONTENT), is_moved)
+    # A board's jobs have no order that would say which of another address's are new.
+    is_unsynced = or_(is_moved, and_(content_differs, sources.c.kind == Kind.JOB_BOARD.value))
     switched_on, switched_off = _is_switched_on(given), _is_switched_off(given)
     forget = {
         name: case((content_differs, null()), else_=sources.c[name])
-        for name in ("etag", "last_modified", "content_hash", "rhythm")
+        for name in ("etag", "last_modified", "content_hash")
     }
     lock_rows(connection, sources.c.id, [row[0] for row in rows])
     statement = (
@@ -217,8 +219,10 @@ def update_changed(connection: Connection, rows: Rows, *, now: datetime) -> None
                     else_=sources.c.status_reason,
                 ),
                 "next_check_at": case((content_differs, now), else_=sources.c.next_check_at),
-                # from another address or of another series, what is new to us is no news
-                "synced_at": case((content_differs, null()), else_=sources.c.synced_at),
+                # Of another series everything is a backlog, and other habits are to be learned.
+                "rhythm": case((is_moved, null()), else_=sources.c.rhythm),
+                "synced_at": case((is_unsynced, null()), else_=sources.c.synced_at),
+                "synced_version": func.coalesce(sources.c.synced_version, sources.c.config_version),
                 "record_count": case(
                     (is_moved, _links_at_home(given)), else_=sources.c.record_count
                 ),

@@ -111,6 +111,13 @@ class Source:
     tracking_id: str
     created_at: datetime
     config_version: int = 1
+    synced_version: int | None = None
+
+    @property
+    def is_redirected(self) -> bool:
+        """Whether it was synced, but not since its address or configuration changed."""
+        is_current = self.synced_version in (None, self.config_version)
+        return self.synced_at is not None and not is_current
 
     @property
     def ignores_robots(self) -> bool:

@@ -142,6 +142,10 @@ def write_successes(
             synced_at=func.coalesce(
                 sources.c.synced_at, _if(given.c.is_read & (given.c.record_count > 0), now)
             ),
+            synced_version=case(
+                (given.c.is_read & (given.c.record_count > 0), sources.c.config_version),
+                else_=sources.c.synced_version,
+            ),
             last_outcome=given.c.outcome,
             last_error_class=None,
             content_hash=given.c.content_hash,

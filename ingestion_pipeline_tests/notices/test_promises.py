@@ -12,6 +12,7 @@ from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.notices.telling import Telling, numbers
 from ingestion_pipeline_tests.notices.test_expansion import many_followers
+from ingestion_pipeline_tests.series.identity import merge_now
 from ingestion_pipeline_tests.series.syncing import Syncing, releases
 
 
@@ -60,6 +61,85 @@ def test_a_chapter_from_two_sources_at_the_same_moment_is_one_notice_per_followe
 
     assert (telling.told("ann"), telling.told("bob")) == ([["2"]], [["2"]])
     assert len(telling.notices()) == 2
+
+
+def test_who_follows_is_told_once_of_what_a_second_source_had_first(
+    telling: Telling, syncing: Syncing, clock: FixedClock
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(*range(1, 11)))
+    telling.given_follower("ann")
+    clock.advance(days=1)
+    syncing.given_source("series:two")
+    syncing.sync(releases(*range(1, 12)), by="series:two")
+    clock.advance(days=1)
+    telling.given_follower("late")  # chapter 11 was there
+    clock.advance(days=1)
+
+    for _ in range(2):
+        syncing.sync(releases(*range(1, 12)))
+        clock.advance(hours=2)
+        telling.deliver()
+
+    assert (telling.told("ann"), telling.told("late")) == ([["11"]], [])
+
+
+@pytest.mark.parametrize(("old", "new"), [("solo", "other"), ("other", "solo")])
+@pytest.mark.parametrize("is_announced", [True, False], ids=["announced", "backlog"])
+def test_a_merge_tells_followers_of_each_series_what_only_the_other_had(
+    telling: Telling,
+    syncing: Syncing,
+    clock: FixedClock,
+    old: str,
+    new: str,
+    *,
+    is_announced: bool,
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(*range(1, 11)))
+    telling.given_follower("ann")
+    syncing.given_source("series:two", series_id="other")
+    syncing.sync(releases(*range(1, 9 if is_announced else 13)), by="series:two")
+    telling.given_follower("bob", "other")
+    clock.advance(hours=1)
+    syncing.sync(releases(*range(1, 13)), by="series:two")
+    clock.advance(hours=1)
+    telling.deliver()
+    telling.given_follower("late", "other")  # all twelve were there
+    telling.given_follower("both", "solo", "other")
+    clock.advance(hours=1)
+    before = (telling.told("bob"), telling.told("late"), telling.told("both"))
+
+    merge_now(syncing, old, new)
+    for _ in range(2):
+        clock.advance(hours=3)
+        telling.deliver()
+        syncing.sync(releases(*range(1, 13)))
+
+    assert telling.told("ann") == [["11", "12"]]
+    assert (telling.told("bob"), telling.told("late"), telling.told("both")) == before
+
+
+def test_a_merge_tells_of_a_side_chapter_only_those_who_followed_when_it_came(
+    telling: Telling, syncing: Syncing, clock: FixedClock
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(*range(5, 11)))
+    syncing.given_source("series:two", series_id="other")
+    syncing.sync(releases(1, 2, 10), by="series:two")
+    telling.given_follower("ann")
+    clock.advance(hours=1)
+    syncing.sync(releases(1, 2, "9.5", 10), by="series:two")
+    clock.advance(hours=1)
+    telling.deliver()
+    telling.given_follower("late")
+    clock.advance(hours=1)
+
+    merge_now(syncing, "other", "solo")
+    clock.advance(hours=1)
+    telling.deliver()
+
+    assert (telling.told("ann"), telling.told("late")) == ([["9.5"]], [])
 
 
 @pytest.mark.slow

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from random import Random
+from typing import Any
 
 import pytest
 from sqlalchemy import text
@@ -116,13 +118,105 @@ def test_a_second_sources_first_sync_is_silent_too(syncing: Syncing) -> None:
     syncing.given_source(OTHER)
 
     syncing.sync(releases(1, 2, 3), by=OTHER)
-    syncing.sync(releases(1, 2, 3))
     assert syncing.told() == []
 
     syncing.sync(releases(1, 2, 3, 4), by=OTHER)
-    syncing.sync(releases(1, 2, 3, 4))
+    syncing.sync(releases(1, 2, 4))
     assert syncing.told() == ["4"]
-    assert len(syncing.links()) == 8
+    assert len(syncing.links()) == 7
+
+
+def test_what_a_first_sync_added_silently_is_told_once_when_another_source_lists_it(
+    syncing: Syncing,
+) -> None:
+    third = "series:third"
+    syncing.given_source()
+    syncing.sync(releases(1, 2))
+    syncing.given_source(OTHER)
+    syncing.given_source(third)
+    syncing.sync(releases(1, "1.5", 2, 3), by=OTHER)
+    syncing.sync(releases(1, 2, 3), by=third)
+    assert syncing.told() == []
+
+    for _ in range(2):
+        syncing.sync(releases(1, "1.5", 2, 3))
+        syncing.sync(releases(1, "1.5", 2, 3), by=third)
+
+    assert syncing.told() == ["1.5", "3"]
+
+
+def test_the_backlog_of_a_series_is_no_news_whichever_source_lists_it_later(
+    syncing: Syncing,
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(1, 2, 3))
+    syncing.given_source(OTHER)
+    syncing.sync(releases(3), by=OTHER)
+
+    syncing.sync(releases(1, 2, 3), by=OTHER)
+
+    assert syncing.told() == []
+
+
+def test_a_first_sync_tells_what_was_published_since_the_series_is_watched(
+    syncing: Syncing, clock: FixedClock
+) -> None:
+    """Else a chapter that only the second source ever has would never be told."""
+    syncing.given_source()
+    syncing.sync(releases(1, 2))
+    later = clock.advance(days=9)
+    syncing.given_source(OTHER)
+    dated = releases("1.5", 3, published_at=later - DAY)
+    undated = releases(4, published_at=None)
+    older, future = releases(5, published_at=NOON - DAY), releases(6, published_at=later + DAY)
+
+    syncing.sync([*dated, *undated, *older, *future], by=OTHER)
+    syncing.sync(releases(1, 2, 3))
+
+    assert syncing.told() == ["3"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"url": "https://moved.test/feed"}, {"config": {"language": "de"}}, {"platform": "mangadex"}],
+)
+def test_a_source_that_moved_tells_its_new_chapter_and_not_the_backlog_that_it_shows_now(
+    syncing: Syncing, clock: FixedClock, change: dict[str, Any]
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(8, 9, 10, None, published_at=NOON - DAY))
+    later = clock.advance(days=1)
+    with syncing.store.begin() as connection:
+        moved = a_definition(id=SOLO, url="https://solo.test/feed", series="solo")
+        register(connection, [replace(moved, **change)], now=later)
+    assert syncing.source().synced_at == NOON
+
+    clock.advance(hours=1)
+    note = a_release(number=None, url="https://moved.test/note", published_at=later)
+    old_note = a_release(number=None, url="https://moved.test/old", published_at=NOON - 9 * DAY)
+    backlog = releases(*range(1, 11), published_at=NOON - DAY, language="de")
+    syncing.sync([*backlog, *releases(11, published_at=None), note, old_note])
+    assert syncing.told() == ["11", None]
+    assert len(syncing.rows(outbox)) == 2
+
+    syncing.sync([*backlog, *releases("0.5", 11, published_at=None), note, old_note])
+    assert syncing.told() == ["11", None, "0.5"]
+
+
+def test_a_source_that_moved_tells_what_another_had_brought_in_silence(
+    syncing: Syncing, clock: FixedClock
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(1, 2))
+    syncing.given_source(OTHER)
+    syncing.sync(releases(1, 2, 3), by=OTHER)
+    with syncing.store.begin() as connection:
+        moved = a_definition(id=SOLO, url="https://moved.test/feed", series="solo")
+        register(connection, [moved], now=clock.advance(hours=1))
+
+    syncing.sync(releases(1, 2, 3))
+
+    assert syncing.told() == ["3"]
 
 
 def test_two_sources_of_one_batch_bring_a_chapter_once(syncing: Syncing) -> None:

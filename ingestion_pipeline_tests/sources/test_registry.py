@@ -12,6 +12,7 @@ from sqlalchemy import RowMapping, func, select, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import outcomes, registry
+from ingestion_pipeline.sources.change_rate import Rhythm
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
 from ingestion_pipeline.sources.outcomes import PollSuccess
@@ -129,7 +130,8 @@ def test_other_content_is_fetched_at_once_without_what_was_known(
         {"config": {"language": "de"}},
     ):
         finish(store, claimed(store), settings, random)
-        set_source(store, content_hash="h", last_modified="m", synced_at=NOON, record_count=9)
+        learned = {"synced_at": NOON, "record_count": 9, "rhythm": Rhythm(last_at=7).to_json()}
+        set_source(store, content_hash="h", last_modified="m", **learned)
         definition = dataclasses.replace(definition, **change)
         later = clock.advance(minutes=5)
 
@@ -140,7 +142,7 @@ def test_other_content_is_fetched_at_once_without_what_was_known(
         assert source["content_hash"] is None
         assert (source["next_check_at"], poll["not_before"]) == (later, later)
         assert (poll["url"], poll["shard"]) == (source["url"], source["shard"])
-        assert (source["synced_at"], source["record_count"]) == (None, 9)  # what follows is silent
+        assert {name: source[name] for name in learned} == learned
 
 
 def test_a_running_poll_of_the_old_address_loses_its_claim(
@@ -163,13 +165,13 @@ def test_a_source_that_moves_to_another_series_is_read_again_and_silently(
     store: Store, clock: FixedClock
 ) -> None:
     register(store, a_definition(series="sloo"))
-    set_source(store, content_hash="h", synced_at=NOON, record_count=9)
+    set_source(store, content_hash="h", synced_at=NOON, record_count=9, rhythm={"last": 7})
 
     register(store, a_definition(series="solo"))
 
     source = the_source(store)
     assert (source["series_id"], source["content_hash"]) == ("solo", None)
-    assert (source["synced_at"], source["record_count"]) == (None, 0)
+    assert (source["synced_at"], source["record_count"], source["rhythm"]) == (None, 0, None)
 
 
 def test_another_name_is_written_and_nothing_is_fetched_for_it(

@@ -186,6 +186,7 @@ def _judging(plan: Plan, listing_id: int, posting: Posting) -> Judging:
         listing_id=listing_id,
         url=posting.listing.url if has_own_url else None,
         is_new=True,
+        posted_at=posting.columns["posted_at"],
     )
 
 

@@ -24,6 +24,18 @@ class Judging:
     listing_id: int
     url: str | None
     is_new: bool
+    posted_at: datetime | None = None
+
+    @property
+    def is_backlog(self) -> bool:
+        """Whether it is of a first sync, and not posted since the board's last good answer.
+
+        A board that moved has its first sync again, but what came meanwhile is news.
+        """
+        if self.source.synced_at is not None:
+            return False
+        last = self.source.last_success_at
+        return last is None or self.posted_at is None or self.posted_at <= last
 
 
 def spawn_jobs(
@@ -50,6 +62,6 @@ def _spawning(one: Judging, *, now: datetime) -> Spawning:
         one.source.id,
         now=now,
         board_url=one.source.url,
-        is_first_sync=one.source.synced_at is None,
+        is_first_sync=one.is_backlog,
     )
     return Spawning(parent=one.parent, child=child)

@@ -36,6 +36,7 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "strike_count": "polls that failed since it was added",
         "synced_at": "when its first poll succeeded, UTC; nobody is told of what is older; null:"
         " none did",
+        "synced_version": "the config_version that its last listing was read by; null: none was",
         "last_outcome": "what its last poll came to, for people; null: never polled",
         "last_error_class": "class of the last poll's error, such as transient; null: it had none",
         "needs_full_read": "whether the next poll must read all pages, not only what is new",

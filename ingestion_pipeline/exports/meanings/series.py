@@ -25,6 +25,8 @@ MEANINGS: Mapping[str, Mapping[str, str]] = {
         "published_at": "date of publication as a source last stated it, UTC; null: none does",
         "first_detected_at": "when we first saw it on any source, UTC",
         "rejected_at": "when an operator said that there is no such chapter, UTC; null: it counts",
+        "unannounced": "whether followers are told of it once another source lists it: the first"
+        " sync that brought it told nobody",
         "source_id": f"of the sources that have it, the one that had it first; {_NO_SOURCE}",
     },
     "chapter_sources": {

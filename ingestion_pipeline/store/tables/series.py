@@ -41,6 +41,13 @@ chapters = Table(
     Column("published_at", UtcDateTime),
     Column("first_detected_at", UtcDateTime, nullable=False),
     Column("rejected_at", UtcDateTime, comment="an operator's word: there is no such chapter"),
+    Column(
+        "unannounced",
+        Boolean,
+        nullable=False,
+        server_default=text("false"),
+        comment="a silent sync added it to a series that had chapters: news once a source adds it",
+    ),
     modified_at(),
     UniqueConstraint("series_id", "key"),
 )

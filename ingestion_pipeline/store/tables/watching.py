@@ -67,6 +67,7 @@ sources = Table(
     Column("change_count", Integer, nullable=False, server_default="0", comment="that found news"),
     Column("strike_count", Integer, nullable=False, server_default="0", comment="that failed"),
     Column("synced_at", UtcDateTime, comment="first successful sync; before it nobody is told"),
+    Column("synced_version", Integer, comment="config_version of the last listing that was read"),
     Column("last_outcome", Text, comment="what the last poll came to, for people"),
     Column("last_error_class", String(20)),
     Column("content_hash", String(64), comment="of the listing last ingested"),

@@ -74,6 +74,22 @@ def test_what_comes_after_the_first_sync_is_loud(boards: Boards) -> None:
     assert boards.row().last_outcome == "2 found, 1 new"
 
 
+def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_older(
+    boards: Boards,
+) -> None:
+    boards.given()
+    boards.poll(jobs(1))
+    posted_at = boards.clock.advance(hours=1).isoformat()
+    boards.given(a_board(config={"api_base": "http://api.test", "company": "Acme"}))
+
+    boards.poll([*jobs(1, 2), a_job(3, first_published=posted_at)])
+
+    silent = {
+        task.payload["listing_id"]: task.payload["is_first_sync"] for task in boards.job_tasks()
+    }
+    assert silent == {1: True, 2: True, 3: False}
+
+
 def test_a_board_that_is_empty_at_first_is_a_success_and_no_sync(boards: Boards) -> None:
     """Trap 19: zero jobs is a success."""
     boards.given()
