@@ -58,6 +58,7 @@ from ingestion_pipeline.upkeep.house import note_budget
 from ingestion_pipeline.upkeep.telling import note_health
 from ingestion_pipeline.websites import retention as websites
 from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.work.totals import add_deleted
 
 Sweep = Callable[[Connection, Settings, datetime], int]
 
@@ -147,7 +148,8 @@ def _old_tasks(
 ) -> int:
     """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work.
 
-    A poll is always at work: it does not keep what it spawned, whose results are rows.
+    They stay in the totals, which is what rates of success are taken of. A poll is always at work:
+    it does not keep what it spawned, whose results are rows.
     """
     ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL, *those)
     newest = (
@@ -167,7 +169,11 @@ def _old_tasks(
         .where(at_work.c.tracking_id.is_(None))
         .correlate(None)
     )
-    return connection.execute(delete_unlocked(tasks, tasks.c.id.in_(old))).rowcount
+    counted = (tasks.c.kind, tasks.c.status, tasks.c.error_class, tasks.c.attempts)
+    statement = delete_unlocked(tasks, tasks.c.id.in_(old)).returning(*counted)
+    deleted = connection.execute(statement).all()
+    add_deleted(connection, [(kind, status, error, n) for kind, status, error, n in deleted])
+    return len(deleted)
 
 
 def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:

@@ -84,7 +84,7 @@ def _of_queues(found: Numbers) -> Iterable[Metric]:
         ({"kind": kind, "status": status.lower(), "error_class": error}, float(count))
         for (kind, status, error), count in found.ended.items()
     )
-    yield Metric("tasks_ended", "Tasks that ended and are kept, by status and class.", ended)
+    yield Metric("tasks_ended", "Tasks that ever ended, by status and class.", ended)
     letters = tuple(({"error_class": name}, float(n)) for name, n in found.letters.items())
     yield Metric("dead_letters_open", "Dead letters that nobody has decided.", letters)
 
@@ -145,7 +145,7 @@ def _of_phases(phases: Iterable[PhaseMetrics]) -> Iterable[Metric]:
     )
     yield Metric("website_phase_tasks", "Analyses of websites by phase and state.", counts)
     for field, meaning in (
-        ("retries", "Attempts beyond the first, of tasks that are kept."),
+        ("retries", "Attempts beyond the first, of tasks that ended."),
         ("success_rate", "Share of successes among what ended."),
         ("waiting_seconds", "Mean time of waiting of the newest analyses."),
         ("processing_seconds", "Mean time of working of the newest analyses."),

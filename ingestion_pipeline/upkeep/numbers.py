@@ -1,7 +1,7 @@
 """How the house does, in numbers: queues, runs, polls, money, what was saved, and who is how well.
 
-Counts of the whole are of what is kept: finished tasks for an hour, failed ones for a week, and so
-on (`retention.*`). Each is one grouped statement; nothing is counted by walking through rows here.
+Tasks and polls are counted of all times, dead letters as long as they are kept, runs of a day and
+model calls of a month. Each is one grouped statement, and none walks through rows here.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from sqlalchemy import Connection, and_, func, select
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.store.tables import (
-    ENDED,
     OPEN,
     UNHANDLED,
     UNSENT,
@@ -29,7 +28,6 @@ from ingestion_pipeline.store.tables import (
     pages,
     runs,
     sources,
-    tasks,
 )
 from ingestion_pipeline.upkeep.backlog import Backlog, backlog
 from ingestion_pipeline.upkeep.coverage import MONTH
@@ -37,6 +35,7 @@ from ingestion_pipeline.upkeep.house import Budget, last_pulse, month_budget
 from ingestion_pipeline.upkeep.queues import Queue, queues
 from ingestion_pipeline.upkeep.standing import Standing
 from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
+from ingestion_pipeline.work.totals import ended_totals
 
 DAY = timedelta(days=1)
 _BY_MODELS = ("cheap_model", "strong_model")  # rungs that a model was asked for
@@ -131,15 +130,8 @@ def numbers(
 
 
 def _ended(connection: Connection) -> dict[tuple[str, str, str], int]:
-    """Tasks that ended and are kept, by kind, status and class of error."""
-    error = func.coalesce(tasks.c.error_class, "none")
-    query = (
-        select(tasks.c.kind, tasks.c.status, error, func.count())
-        .where(ENDED)
-        .group_by(tasks.c.kind, tasks.c.status, error)
-        .order_by(tasks.c.kind, tasks.c.status, error)
-    )
-    return {(kind, status, said): n for kind, status, said, n in connection.execute(query)}
+    """Return how many tasks ever ended, by kind, status and class of error."""
+    return {ended: total.tasks for ended, total in ended_totals(connection).items()}
 
 
 def _letters(connection: Connection) -> dict[str, int]:

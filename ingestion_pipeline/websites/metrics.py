@@ -12,6 +12,7 @@ from sqlalchemy import Connection, and_, func, select
 from ingestion_pipeline.store.tables import ACTIVE, tasks, website_analyses
 from ingestion_pipeline.websites.states import PHASES
 from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.work.totals import ended_totals
 
 KINDS = tuple(phase.kind for phase in PHASES)
 MEASURED = 500  # analyses, the newest; older ones say little about today
@@ -19,8 +20,9 @@ MEASURED = 500  # analyses, the newest; older ones say little about today
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseMetrics:
-    """One phase of today; times in seconds, means of the newest analyses, None if there are none.
+    """One phase; times in seconds, means of the newest analyses, None if there are none.
 
+    What succeeded, failed and was tried again is counted of all times.
     `waiting` can be claimed now or later; `lost` have a worker that fell silent.
     """
 
@@ -38,44 +40,53 @@ class PhaseMetrics:
 
 def phase_metrics(connection: Connection, *, now: datetime) -> list[PhaseMetrics]:
     """Every phase, in the order in which they are served."""
-    counts, times = _counts(connection, now), _times(connection)
+    counts, ends, times = _counts(connection, now), _ends(connection), _times(connection)
     return [
-        PhaseMetrics(queue=phase.queue, **counts.get(phase.kind, _NONE), **times[phase.queue])
+        PhaseMetrics(
+            queue=phase.queue,
+            **counts.get(phase.kind, _NONE),
+            **ends[phase.kind],
+            **times[phase.queue],
+        )
         for phase in PHASES
     ]
 
 
-_NONE: dict[str, Any] = {
-    **dict.fromkeys(("waiting", "running", "lost", "succeeded", "failed", "retries"), 0),
-    "success_rate": None,
-}
+_NONE: dict[str, Any] = dict.fromkeys(("waiting", "running", "lost"), 0)
 
 
 def _counts(connection: Connection, now: datetime) -> dict[str, dict[str, Any]]:
     is_running = tasks.c.status == TaskStatus.PROCESSING.value
-    beyond_first = func.sum(tasks.c.attempts - 1).filter(tasks.c.attempts > 1)
     active = {
         "waiting": func.count().filter(and_(ACTIVE, tasks.c.status == TaskStatus.PENDING.value)),
         "running": func.count().filter(and_(ACTIVE, is_running, tasks.c.lease_until >= now)),
         "lost": func.count().filter(and_(ACTIVE, is_running, tasks.c.lease_until < now)),
-        "succeeded": func.count().filter(tasks.c.status == TaskStatus.SUCCESS.value),
-        "failed": func.count().filter(tasks.c.status == TaskStatus.FAILED.value),
-        "retries": func.coalesce(beyond_first, 0),
     }
     query = (
         select(tasks.c.kind, *(one.label(name) for name, one in active.items()))
-        .where(tasks.c.kind.in_(KINDS))
+        .where(ACTIVE, tasks.c.kind.in_(KINDS))
         .group_by(tasks.c.kind)
     )
     return {
-        row["kind"]: {name: int(row[name]) for name in active} | {"success_rate": _rate(row)}
+        row["kind"]: {name: int(row[name]) for name in active}
         for row in connection.execute(query).mappings()
     }
 
 
-def _rate(row: Mapping[Any, Any]) -> float | None:
-    ended = row["succeeded"] + row["failed"]
-    return round(row["succeeded"] / ended, 4) if ended else None
+def _ends(connection: Connection) -> dict[str, dict[str, Any]]:
+    """Return how the phases' tasks ended, by kind, whether or not they are kept."""
+    counts = {kind: {"succeeded": 0, "failed": 0, "retries": 0} for kind in KINDS}
+    names = {TaskStatus.SUCCESS.value: "succeeded", TaskStatus.FAILED.value: "failed"}
+    for (kind, status, _), total in ended_totals(connection, KINDS).items():
+        counts[kind]["retries"] += total.retries
+        if status in names:
+            counts[kind][names[status]] += total.tasks
+    return {kind: count | {"success_rate": _rate(**count)} for kind, count in counts.items()}
+
+
+def _rate(*, succeeded: int, failed: int, **_: int) -> float | None:
+    ended = succeeded + failed
+    return round(succeeded / ended, 4) if ended else None
 
 
 def _times(connection: Connection) -> dict[str, dict[str, Any]]:

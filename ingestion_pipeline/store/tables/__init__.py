@@ -56,6 +56,7 @@ from ingestion_pipeline.store.tables.watching import (
     dead_letters,
     runs,
     sources,
+    task_totals,
     tasks,
     tunings,
 )
@@ -117,6 +118,7 @@ __all__ = [
     "source_versions",
     "source_words",
     "sources",
+    "task_totals",
     "tasks",
     "tunings",
     "website_analyses",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sqlalchemy import (
+    BigInteger,
     Boolean,
     CheckConstraint,
     Column,
@@ -178,6 +179,16 @@ tunings = Table(
     Column("name", String(80), primary_key=True),
     Column("value", Float, nullable=False, comment="found by measuring, never set by hand"),
     Column("updated_at", UtcDateTime, nullable=False),
+)
+
+task_totals = Table(
+    "task_totals",
+    metadata,
+    Column("kind", String(40), primary_key=True),
+    Column("status", String(10), primary_key=True, comment="as they ended"),
+    Column("error_class", String(20), primary_key=True, comment="'none' without one"),
+    Column("tasks", BigInteger, nullable=False, comment="that retention has deleted"),
+    Column("retries", BigInteger, nullable=False, comment="attempts beyond their first"),
 )
 
 dead_letters = Table(

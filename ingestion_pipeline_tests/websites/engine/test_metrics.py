@@ -8,9 +8,11 @@ from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
+from ingestion_pipeline.store.tables import tasks
+from ingestion_pipeline.upkeep.keeping import maintain
+from ingestion_pipeline.websites.metrics import KINDS, PhaseMetrics, phase_metrics
 from ingestion_pipeline_tests.fakes import FakeWeb
-from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources
+from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources, rows
 from ingestion_pipeline_tests.websites.engine.analysing import (
     SMALL,
     a_website,
@@ -67,6 +69,30 @@ def test_each_phase_measures_how_long_it_waited_and_how_long_it_worked(
     # In steps of ten: a busy machine adds a second or two of its own.
     assert [(phase.waiting_seconds or 0) // 10 for phase in (first, second, third)] == [9, 0, 0]
     assert [(phase.processing_seconds or 0) // 10 for phase in (first, second, third)] == [3, 0, 4]
+
+
+def test_the_share_of_successes_is_the_same_when_the_tasks_are_gone(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    """It was 0.5, and 0 an hour later: successes are kept for an hour, failures for a week."""
+    web.routes["broken.test/"] = 500
+    given_sources(shop.store, a_website(), a_website("broken"))
+    poll(shop, web)
+    work(shop, web.port)
+    before = [counted(phase) for phase in measured(shop.store).values()]
+
+    for days in (1, 8):
+        clock.advance(days=days)
+        assert maintain(shop).errors == []
+        assert maintain(shop).errors == []
+
+        assert [counted(phase) for phase in measured(shop.store).values()] == before
+    assert before == [(1, 1, 2, 0.5), (1, 0, 0, 1.0), (1, 0, 0, 1.0)]
+    assert [row for row in rows(shop.store, tasks) if row.kind in KINDS] == []
+
+
+def counted(phase: PhaseMetrics) -> tuple[int, int, int, float | None]:
+    return phase.succeeded, phase.failed, phase.retries, phase.success_rate
 
 
 def test_without_analyses_there_are_no_times(store: Store) -> None:
