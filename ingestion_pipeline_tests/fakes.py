@@ -236,6 +236,35 @@ def says(data: bytes) -> Raw:
     return say
 
 
+class Crowd:
+    """An answer that counts how many are asked for at a time.
+
+    It waits until `most` requests are there, and then a little for one too many: whoever asks for
+    more at a time than that is seen to.
+    """
+
+    def __init__(self, body: bytes = b"", *, most: int) -> None:
+        self.peak = 0
+        self._body, self._most, self._here = body, most, 0
+        self._full, self._too_many = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, writer: asyncio.StreamWriter) -> None:
+        self._here += 1
+        self.peak = max(self.peak, self._here)
+        for event, count in ((self._full, self._most), (self._too_many, self._most + 1)):
+            if self._here >= count:
+                event.set()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._full.wait(), 20)
+            await asyncio.wait_for(self._too_many.wait(), 0.5)
+        self._here -= 1
+        writer.write(_wire_form(Reply(self._body), _NO_REQUEST))
+        await writer.drain()
+
+
+_NO_REQUEST = Asked("GET", "/", "", {}, 0.0)
+
+
 def drips(head: bytes, *, every_seconds: float) -> Raw:
     """`head` at once, then one byte at a time for ever: every read makes progress."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import insert, select, text, update
+from sqlalchemy import func, insert, select, text, update
 
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
@@ -32,7 +32,8 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.upkeep.keeping import SWEEPS, Swept, maintain
 from ingestion_pipeline.work.errors import Transient
-from ingestion_pipeline_tests.builders import NOON, a_definition
+from ingestion_pipeline.work.queue import insert_tasks
+from ingestion_pipeline_tests.builders import NOON, a_definition, a_new_task
 from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
@@ -112,6 +113,24 @@ def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: Workshop) -> Non
     assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 4)
     kept = {one for one in left(shop, tasks.c.dedupe_key) if not one.startswith("poll")}
     assert kept == {"FILTERED 0", "FILTERED 1", "FAILED 0"}
+
+
+def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(
+    shop: Workshop,
+) -> None:
+    many = [
+        a_new_task(kind=status.lower(), dedupe_key=str(number))
+        for status, count in (("SUCCESS", 1_003), ("FAILED", 5_002))
+        for number in range(count)
+    ]
+    with shop.store.begin() as connection:
+        insert_tasks(connection, many, now=NOON)
+        connection.execute(update(tasks).values(status=func.upper(tasks.c.kind), updated_at=NOON))
+
+    counts = swept(shop).counts
+
+    assert (counts["finished_tasks"], counts["failed_tasks"]) == (3, 2)
+    assert len(left(shop, tasks.c.id)) == 6_000
 
 
 def test_a_poll_is_never_deleted(shop: Workshop) -> None:

@@ -39,6 +39,11 @@ _TAG_WORDS = (
 _TAG = re.compile(
     rf"(?<![^\W_])(?:{_TAG_WORDS})[^a-z0-9]{{0,2}}[0-9]+|[第제]?\s*[0-9]+\s*[巻卷권季期年]"
 )
+_VOLUME = re.compile(
+    r"(?<![^\W_])(?:volumen?|vol|tome?|band|cilt|том|tập|quyển|เล่ม|المجلد)[^a-z0-9]{0,2}([0-9]{1,4})(?![0-9])"
+    r"|(?<![^\W_])v\.?\s?([0-9]{1,4})[\s._]{0,3}c(?:h|hap|hapter)?[\s.]{0,2}[0-9]"
+    r"|(?<![0-9])([0-9]{1,4})\s?[巻卷권]"
+)
 _YEAR = re.compile(r"\((?:[^()0-9]{0,20}\s)?(?:19|20)[0-9]{2}\)")
 _FRACTION = re.compile("([0-9]*)([¼½¾])")
 _FRACTIONS = {"¼": "25", "½": "5", "¾": "75"}
@@ -73,6 +78,13 @@ def chapter_number(
     if "(" in text:
         text = _YEAR.sub(" ", text)
     return _from_words(_without_title(text, series_title) if series_title else text)
+
+
+def volume_text(label: str, series_title: str | None = None) -> str | None:
+    """Return the number of the volume that a label names, as text; a version (v2) is none."""
+    text = _plain(without_references(label))
+    found = _VOLUME.search(_without_title(text, series_title) if series_title else text)
+    return str(int(found[1] or found[2] or found[3])) if found else None
 
 
 def canonical_number(number: Decimal) -> Decimal:

@@ -15,8 +15,17 @@ from ingestion_pipeline.sources.recipient import Mode
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
 from ingestion_pipeline.systems import replay
-from ingestion_pipeline_tests.fakes import FakeResolver, FakeWeb, Reply, closed_port, drop, redirect
+from ingestion_pipeline_tests.fakes import (
+    Crowd,
+    FakeResolver,
+    FakeWeb,
+    Reply,
+    closed_port,
+    drop,
+    redirect,
+)
 from ingestion_pipeline_tests.notices.telling import SECRET, Telling
+from ingestion_pipeline_tests.pollers import names_of
 
 HOUR = 3_600
 
@@ -46,6 +55,22 @@ def standing(telling: Telling, recipient: str = "ann") -> tuple[int, float | Non
 def late(telling: Telling) -> Sequence[Undelivered]:
     with telling.store.read() as connection:
         return undelivered(connection, now=telling.clock.at, overdue_seconds=900)
+
+
+def test_ten_recipients_are_served_at_a_time_and_no_more(
+    telling: Telling, clock: FixedClock
+) -> None:
+    crowd = Crowd(most=10)
+    telling.web.routes["/hook"] = crowd
+    telling.resolve = names_of(telling.web.port)
+    for number in range(13):
+        telling.given_follower(f"r{number}", address=f"http://r{number}.test/hook")
+    telling.publish(7)
+    clock.advance(seconds=15)
+
+    done = telling.deliver()
+
+    assert (done.sent, crowd.peak) == (13, 10)
 
 
 def test_a_chapter_reaches_its_follower_signed_and_once(

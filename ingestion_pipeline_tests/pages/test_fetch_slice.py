@@ -27,7 +27,7 @@ from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests import pollers
 from ingestion_pipeline_tests.builders import a_definition, a_new_task
-from ingestion_pipeline_tests.fakes import FakeWeb, Reply, drop, redirect
+from ingestion_pipeline_tests.fakes import Crowd, FakeWeb, Reply, drop, redirect
 from ingestion_pipeline_tests.pollers import (
     GoingClock,
     a_feed,
@@ -125,6 +125,20 @@ def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
     first, second = web.requests
     assert 0.3 <= second.at - first.at < 1.5
     assert task_row(store).attempts == 2
+
+
+@pytest.mark.parametrize(("configured", "most"), [({}, 32), ({"polling__concurrency": "3"}, 3)])
+def test_so_many_hosts_are_asked_at_a_time_and_no_more(
+    shop: Workshop, store: Store, web: FakeWeb, configured: dict[str, str], most: int
+) -> None:
+    crowd = Crowd(a_feed(1), most=most)
+    web.routes["/feed"] = crowd
+    names = [f"s{number}" for number in range(most + 3)]
+    given_sources(store, *(a_source(name, url=f"http://{name}.test/feed") for name in names))
+
+    fetch(changed(shop, **configured), web)
+
+    assert (len(rows(store, batch_items)), crowd.peak) == (len(names), most)
 
 
 def test_the_third_failure_is_a_dead_letter_and_one_strike(

@@ -15,6 +15,7 @@ from ingestion_pipeline.series.numbers import (
     missing_count,
     missing_numbers,
     number_text,
+    volume_text,
 )
 from ingestion_pipeline_tests.samples import sample
 
@@ -77,6 +78,33 @@ def test_a_label_names_its_number(
 )
 def test_what_is_no_chapter_number_is_none(label: str | Decimal | float | None) -> None:
     assert chapter_number(label) is None
+
+
+@pytest.mark.parametrize(
+    ("label", "volume"),
+    [
+        ("Vol.2 Ch.10", "2"),
+        ("Volume 012, Chapter 5", "12"),
+        ("Tome 3 - Chapitre 9", "3"),
+        ("Band 7: Kapitel 70", "7"),
+        ("v3c21", "3"),
+        ("第3巻 第12話", "3"),
+        ("Том 2 Глава 4", "2"),
+        ("Chapter 10 v2", None),
+        ("Season 2 Episode 4", None),
+        ("Chapter 10", None),
+        ("Vol. 20260301", None),
+    ],
+)
+def test_a_label_names_its_volume_and_a_version_or_season_is_none(
+    label: str, volume: str | None
+) -> None:
+    assert volume_text(label) == volume
+
+
+def test_the_volume_in_the_title_of_a_series_is_not_the_chapters() -> None:
+    assert volume_text("Band 9 Chapter 2", "Band 9") is None
+    assert volume_text("Band 9 Vol. 1 Chapter 2", "Band 9") == "1"
 
 
 def test_every_vector_of_mihon_holds() -> None:

@@ -161,6 +161,38 @@ def test_prices_bring_the_checks_to_the_budget_and_stay_there() -> None:
     assert sum(86_400 / one for one in wait) == pytest.approx(800, rel=0.03)
 
 
+@pytest.mark.parametrize(
+    ("tiers", "share", "budget"),
+    [
+        pytest.param(["hot", "hot", "warm"], "1", 2 * 96 + 6, id="two hot, one warm"),
+        pytest.param(["warm", "warm", "cold"], "1", 2 * 6 + 1, id="two warm, one cold"),
+        pytest.param(["warm", "warm", "cold"], "0.5", 6.5, id="half of that"),
+    ],
+)
+def test_the_budget_is_what_the_tiers_of_the_sources_would_spend(
+    store: Store, tiers: list[str], share: str, budget: float
+) -> None:
+    settings = load_settings({"INGESTION_POLLING__BUDGET_SHARE": share})
+    known = [a_definition(id=f"series:{number}") for number in range(len(tiers))]
+    first = first_price(Kind.SERIES, settings)
+
+    def price_after(planned: float) -> float:
+        with store.begin() as connection:
+            registry.register(connection, known, now=NOON)
+            for definition, tier in zip(known, tiers, strict=True):
+                row = {"tier": tier, "checks_per_day": planned / len(tiers)}
+                mine = sources.c.id == definition.id
+                connection.execute(update(sources).where(mine).values(row))
+            price.adjust_prices(connection, settings, NOON)
+            price_now = market(connection, settings).price(Kind.SERIES)
+            connection.rollback()
+        return price_now
+
+    assert price_after(budget) == pytest.approx(first)
+    assert price_after(budget * 1.1) > first * 1.0001
+    assert price_after(budget / 1.1) < first / 1.0001
+
+
 def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_others(
     store: Store,
 ) -> None:

@@ -12,7 +12,7 @@ from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.items import Item, ItemPage, ItemReader
 from ingestion_pipeline.reading.links import absolute_links
 from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.series.numbers import chapter_number
+from ingestion_pipeline.series.numbers import chapter_number, volume_text
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.urls import host_of, without_credentials
@@ -136,7 +136,7 @@ class ListedFeed:
             language=item.get("language") or self.defaults.language,
             scanlation_group=item.get("scanlation_group") or self.defaults.scanlation_group,
             source_chapter_id=item.get("source_chapter_id"),
-            volume=item.get("volume"),
+            volume=item.get("volume") or volume_text(label or title, self.defaults.series_title),
             published_at=dates.read(date) if date else None,
         )
 

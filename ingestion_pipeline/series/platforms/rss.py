@@ -11,7 +11,7 @@ from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.series.numbers import chapter_number
+from ingestion_pipeline.series.numbers import chapter_number, volume_text
 from ingestion_pipeline.series.platforms.feed import Platform
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
@@ -75,7 +75,7 @@ class RssFeed:
             language=self.language,
             scanlation_group=self.scanlation_group or entry.author,
             source_chapter_id=entry.id,
-            volume=None,
+            volume=volume_text(title, self.series_title) if title else None,
             published_at=entry.published_at,
         )
 

@@ -57,6 +57,22 @@ def test_an_element_is_a_release() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("fields", "volume"), [({}, "4"), ({"volume": "b"}, "Two")], ids=["label", "selector"]
+)
+def test_the_volume_is_read_by_its_selector_else_from_the_label(
+    fields: dict[str, str], volume: str
+) -> None:
+    body = LIST.replace(b"Chapter 2<", b"Volume 4 Chapter 2<").replace(
+        b"<td>", b"<td><b>Two</b> ", 1
+    )
+    chosen = {**SELECTORS, "fields": {"label": "a", "url": "a@href", **fields}}
+
+    release = read(body, **chosen).records[0]
+
+    assert (release.number, release.volume) == (Decimal(2), volume)
+
+
 def test_pages_follow_the_link_and_the_last_one_makes_the_list_complete() -> None:
     feed = platform("html").configure(URL, {**SELECTORS, "complete": True})
     last = LIST.replace(b"rel=next", b"").replace(b"Chapter 1<", b"Chapter 0<")

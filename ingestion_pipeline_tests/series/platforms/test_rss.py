@@ -39,6 +39,24 @@ def test_an_entry_is_a_release() -> None:
     )
 
 
+ATOM = """<feed xmlns="http://www.w3.org/2005/Atom"><title>Salt</title><entry><id>a</id>
+<title>{}</title><updated>2026-03-01T12:00:00Z</updated></entry></feed>"""
+RSS = "<rss version='2.0'><channel><item><guid>g</guid><title>{}</title></item></channel></rss>"
+
+
+@pytest.mark.parametrize("feed", [ATOM, RSS], ids=["atom", "rss"])
+@pytest.mark.parametrize(
+    ("title", "number", "volume"),
+    [("Salt Vol. 03 Ch. 12: Dawn", "12", "3"), ("Salt Chapter 12", "12", None)],
+)
+def test_the_volume_is_read_from_the_title_of_an_entry(
+    feed: str, title: str, number: str, volume: str | None
+) -> None:
+    (release,) = read(feed.format(title).encode(), series_title="Salt").records
+
+    assert (release.number, release.volume) == (Decimal(number), volume)
+
+
 def test_an_entry_without_number_stays_unnumbered_and_no_script_is_an_address() -> None:
     (_, announcement) = read().records
 
