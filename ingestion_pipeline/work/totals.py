@@ -65,15 +65,16 @@ def ended_totals(connection: Connection, kinds: Collection[str] = ()) -> Mapping
         .where(ENDED)
         .group_by(tasks.c.kind, tasks.c.status, error)
     )
-    gone = select(*task_totals.c)
+    names = ("kind", "status", "error_class", "tasks", "retries")
+    gone = select(*(task_totals.c[name] for name in names))
     if kinds:
         kept = kept.where(tasks.c.kind.in_(kinds))
         gone = gone.where(task_totals.c.kind.in_(kinds))
     totals: dict[Ended, Total] = {}
-    for kind, status, error_class, count, retries in [
-        *connection.execute(kept),
-        *connection.execute(gone),
-    ]:
-        ended, more = (kind, status, error_class), Total(tasks=count, retries=int(retries))
-        totals[ended] = totals.get(ended, Total()) + more
+    for query in (kept, gone):
+        for row in connection.execute(query).all():
+            *ended, count, retries = row
+            key = (ended[0], ended[1], ended[2])
+            more = Total(tasks=count, retries=int(retries))
+            totals[key] = totals.get(key, Total()) + more
     return dict(sorted(totals.items()))
