@@ -32,6 +32,7 @@ STAYS: Mapping[str, str] = {
     "settings": "the operator's own; one row for each setting",
     "audit_log": "who did what is to be found however long ago it was; few lines a day",
     "export_cursors": "one row for each export and folder",
+    "task_totals": "one row for each kind of task and way to end",
     "tunings": "one row for each figure that is measured",
     "pulses": "one row for each who gives a sign of life",
     "model_endpoints": "one row for each server of models",
