@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.catalogs.detection.looked import Anchor, LookedPage
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
-from ingestion_pipeline.reading.pagination import PageLink
+from ingestion_pipeline.reading.links import canonical_or_none
 
 LEAST_LINKS = 2
 MOST_CLUSTERS = 6
+MOST_JOINED = 4  # shapes in one pattern; a site with more of them has no shape at all
 MAX_SEGMENTS = 12
+COURSE_SHARE = 0.5
 # A narrower shape is believed more than a wider one that has hardly more links.
-_TRUST = {"number": 1.0, "query": 1.0, "name": 0.95, "names": 0.8}
+_TRUST = {"number": 1.0, "query": 1.0, "name": 0.95, "names": 0.8, "wide": 0.6}
+_VARIABLE_TRUST = 0.95  # for each further part of an address that differs between sibling pages
 _NUMBER = re.compile(r"[0-9]+")
 _NO_PAGE = re.compile(r"\.(?:pdf|docx?|xlsx?|zip|png|jpe?g|gif|svg|css|js|ics|xml|rss)$", re.I)
 _VARIABLE = r"[^/?#]+"
@@ -23,11 +26,15 @@ _VARIABLE = r"[^/?#]+"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
-    """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others."""
+    """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others.
+
+    `trust` is how much the shape is believed; `reach` the share of sibling pages that have some.
+    """
 
     pattern: str
-    shape: str
+    trust: float = 1.0
     anchors: tuple[Anchor, ...]
+    reach: float = 1.0
 
     @property
     def course_share(self) -> float:
@@ -44,45 +51,80 @@ class Cluster:
         """Many links, in the content, with the words of courses, of a narrow shape."""
         named = sum(bool(one.text) for one in self.anchors) / len(self.anchors)
         quality = (1 + 4 * self.course_share) * (1.05 - self.aside_share) * (0.2 + named)
-        return len(self.anchors) * quality * _TRUST[self.shape]
+        # Words of courses prove a wide shape: it only has to lose where both have the same links.
+        is_of_courses = self.course_share >= COURSE_SHARE
+        trust = 1 - (1 - self.trust) / 100 if is_of_courses else self.trust
+        return len(self.anchors) * quality * trust * self.reach
 
     def __str__(self) -> str:
         """For people."""
         return f"{len(self.anchors)} links such as {self.anchors[0].url}"
 
 
-def clusters_of(page: LookedPage) -> list[Cluster]:
-    """The shapes of the page's links, the most promising first, none within a better one.
+def clusters_of(*pages: LookedPage) -> list[Cluster]:
+    """Return the shapes of the links of a page and its siblings, the most promising first.
 
-    Only pages of its own host, and none that merely goes on with its list.
+    None lies within a better one. A shape that few of the siblings have is worth little: it is that
+    of one category. Only links to the pages' own host count, and none that goes on with a list.
     """
+    by_page = [usable_anchors(page) for page in pages]
+    usable = list({one.url: one for anchors in by_page for one in anchors}.values())
+    by_shape: dict[str, tuple[float, list[Anchor]]] = {}
+    for one in usable:
+        for trust, pattern in _shapes(one.url):
+            by_shape.setdefault(pattern, (trust, []))[1].append(one)
+    for trust, pattern, anchors in _generalised(usable, has_siblings=len(pages) > 1):
+        by_shape.setdefault(pattern, (trust, anchors))
+    places = [{one.url for one in anchors} for anchors in by_page if anchors]
+    found = [
+        _reaching(Cluster(pattern=pattern, trust=trust, anchors=tuple(anchors)), places)
+        for pattern, (trust, anchors) in by_shape.items()
+        if len(anchors) >= LEAST_LINKS
+    ]
+    ranked = _best(sorted(found, key=lambda one: (-one.score, one.pattern)))
+    return [*_joined(ranked, places), *ranked]
+
+
+def usable_anchors(page: LookedPage) -> list[Anchor]:
+    """Return the page's links to other pages of its host that do not go on with its list."""
     host = urlsplit(page.url).netloc
-    further = _further(page.following)
-    usable = [
+    further = {canonical_or_none(one.url) for one in page.following}
+    return [
         one
         for one in page.anchors
         if one.url not in further
         and urlsplit(one.url).netloc == host
         and not _NO_PAGE.search(urlsplit(one.url).path)
     ]
-    by_shape: dict[tuple[str, str], list[Anchor]] = {}
-    for one in usable:
-        for shape in _shapes(one.url):
-            by_shape.setdefault(shape, []).append(one)
-    found = [
-        Cluster(pattern=pattern, shape=shape, anchors=tuple(anchors))
-        for (shape, pattern), anchors in by_shape.items()
-        if len(anchors) >= LEAST_LINKS
-    ]
-    return _best(sorted(found, key=lambda one: (-one.score, one.pattern)))
 
 
-def _further(following: Iterable[PageLink]) -> set[str]:
-    return {one.url for one in following}
+def _reaching(cluster: Cluster, places: Sequence[set[str]]) -> Cluster:
+    urls = {one.url for one in cluster.anchors}
+    return replace(cluster, reach=sum(bool(urls & place) for place in places) / len(places))
 
 
-def _shapes(url: str) -> Iterator[tuple[str, str]]:
-    """The shapes that the address may be an example of, each with its pattern."""
+def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Cluster]:
+    """Return the best shape together with those of the siblings that have none of its links."""
+    if not ranked or ranked[0].reach == 1:
+        return []
+    best = ranked[0]
+    parts = [best]
+    missing = [place for place in places if not place & {one.url for one in best.anchors}]
+    for other in ranked[1:]:
+        urls = {one.url for one in other.anchors}
+        is_alike = (other.course_share >= COURSE_SHARE) == (best.course_share >= COURSE_SHARE)
+        if is_alike and other.aside_share < COURSE_SHARE and any(place & urls for place in missing):
+            parts.append(other)
+            missing = [place for place in missing if not place & urls]
+    if len(parts) == 1 or len(parts) > MOST_JOINED:
+        return []
+    anchors = {anchor.url: anchor for part in parts for anchor in part.anchors}
+    pattern = "|".join(part.pattern for part in parts)
+    return [_reaching(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
+
+
+def _shapes(url: str) -> Iterator[tuple[float, str]]:
+    """Return the shapes that the address may be an example of: how far to trust it, its pattern."""
     parts = urlsplit(url)
     origin = f"^{parts.scheme}://{_literal(parts.netloc)}"
     segments = parts.path.strip("/").split("/")
@@ -91,20 +133,61 @@ def _shapes(url: str) -> Iterator[tuple[str, str]]:
     slash = "/?$"
     path = "".join(f"/{_literal(one)}" for one in segments) if segments != [""] else "/?"
     if parts.query:
-        keys = [pair.partition("=")[0] for pair in parts.query.split("&")]
-        query = "&".join(f"{_literal(key)}=[^&#]*" for key in keys)
-        yield "query", rf"{origin}{path}/?\?{query}$"
+        yield _TRUST["query"], rf"{origin}{path}/?{_query(parts.query)}$"
         return
     if segments == [""]:
         return
     numbered = "/".join(_numbered(one) for one in segments)
     if "[0-9]+" in numbered:
-        yield "number", f"{origin}/{numbered}{slash}"
+        yield _TRUST["number"], f"{origin}/{numbered}{slash}"
     before = "".join(f"/{_literal(one)}" for one in segments[:-1])
-    yield "name", f"{origin}{before}/{_ending(segments[-1])}{slash}"
+    yield _TRUST["name"], f"{origin}{before}/{_ending(segments[-1])}{slash}"
     if len(segments) > 2:  # noqa: PLR2004 - else any page of the site would fit
         wider = "".join(f"/{_literal(one)}" for one in segments[:-2])
-        yield "names", f"{origin}{wider}/{_VARIABLE}/{_ending(segments[-1])}{slash}"
+        yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_ending(segments[-1])}{slash}"
+
+
+def _generalised(
+    anchors: Sequence[Anchor], *, has_siblings: bool
+) -> Iterator[tuple[float, str, list[Anchor]]]:
+    """Return what addresses of one length have in common, for each folder that some of them share.
+
+    A part that is the same in all of them stays as it is; one that differs by its numbers may have
+    any number, every other any name.
+    """
+    frames: dict[tuple[str, ...], list[tuple[Anchor, list[str]]]] = {}
+    for one in anchors:
+        parts = urlsplit(one.url)
+        segments = parts.path.strip("/").split("/")
+        if len(segments) > MAX_SEGMENTS or segments == [""]:
+            continue
+        ending = _ending(segments[-1])
+        for depth in range(len(segments)):
+            frame = (parts.scheme, parts.netloc, _query(parts.query), ending, str(len(segments)))
+            frames.setdefault((*frame, *segments[:depth]), []).append((one, segments))
+    for (scheme, netloc, query, ending, *_), members in frames.items():
+        columns = [set(column) for column in zip(*(parts for _, parts in members), strict=True)]
+        texts = [_common(column) for column in columns]
+        if texts[-1] == _VARIABLE:
+            texts[-1] = ending
+        variable = sum(_VARIABLE in text for text in texts)
+        end = rf"/?{query}$" if query else "/?$"
+        pattern = f"^{scheme}://{_literal(netloc)}/{'/'.join(texts)}{end}"
+        trust = _VARIABLE_TRUST ** max(variable - 1, 0) if has_siblings else _TRUST["wide"]
+        yield trust, pattern, [anchor for anchor, _ in members]
+
+
+def _common(column: set[str]) -> str:
+    if len(column) == 1:
+        return _literal(next(iter(column)))
+    numbered = {_numbered(one) for one in column}
+    return next(iter(numbered)) if len(numbered) == 1 else _VARIABLE
+
+
+def _query(query: str) -> str:
+    """Return the pattern of a query of these names, whatever their values."""
+    keys = [pair.partition("=")[0] for pair in query.split("&") if pair]
+    return rf"\?{'&'.join(f'{_literal(key)}=[^&#]*' for key in keys)}" if keys else ""
 
 
 def _literal(text: str) -> str:

@@ -14,6 +14,13 @@ from typing import Any
 
 from ingestion_pipeline.catalogs.detection.api_probe import api_recipe
 from ingestion_pipeline.catalogs.detection.clusters import Cluster, is_proved
+from ingestion_pipeline.catalogs.detection.coverage import (
+    PROVING_PAGES,
+    Coverage,
+    coverages,
+    followed_links,
+    is_target,
+)
 from ingestion_pipeline.catalogs.detection.finding import (
     FoundRecipe,
     Look,
@@ -22,7 +29,7 @@ from ingestion_pipeline.catalogs.detection.finding import (
     spread,
 )
 from ingestion_pipeline.catalogs.detection.judging import Judged, judged
-from ingestion_pipeline.catalogs.detection.lists import found_list
+from ingestion_pipeline.catalogs.detection.lists import PAGE_BY_PAGE, found_list
 from ingestion_pipeline.catalogs.detection.looked import LookedPage
 from ingestion_pipeline.catalogs.detection.platforms import (
     COURSEDOG,
@@ -41,10 +48,9 @@ from ingestion_pipeline.catalogs.detection.wording import (
     where,
 )
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
-from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern
+from ingestion_pipeline.catalogs.recipes.patterns import BadPattern
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
 from ingestion_pipeline.catalogs.recipes.seen import identity
-from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
 from ingestion_pipeline.settings.catalogs import Detection
 from ingestion_pipeline.work.errors import Permanent, WorkError
 
@@ -62,19 +68,21 @@ class Detective:
     voters: Voters | None = None
     log: list[str] = field(default_factory=list[str])
     platform: Platform | None = None
+    pages: dict[str, LookedPage] = field(default_factory=dict[str, LookedPage])
+    samples: set[str] = field(default_factory=set[str])  # pages to look at, whatever chance says
 
     async def detect(self, url: str) -> FoundRecipe:
-        """The recipe of the catalogue at `url`.
+        """Return the recipe of the catalogue at `url`.
 
         Raises:
             NotDetected: with what was seen, and the cure.
             WorkError: the page, or an API that it names, was not got.
         """
-        root = await self.look.page(url)
+        root = await self._page(url)
         self.platform = platform_of(root)
         if self.platform is not None:
             self.log.append(f"built with {self.platform.name}")
-        recipe = await self._by_api(root) or await self._level(root, depth=0, known=frozenset())
+        recipe = await self._by_api(root) or await self._proved(root)
         if root.is_rendered:
             recipe = recipe | {"render": True}
         self._check(recipe)
@@ -84,6 +92,78 @@ class Detective:
             message=f"{summary(recipe)}; {'; '.join(self.log)}"[:2_000],
             evidence={"platform": name, "decided": list(self.log)},
         )
+
+    async def _page(self, url: str) -> LookedPage:
+        """Return the page; each is asked for once."""
+        if url not in self.pages:
+            self.pages[url] = await self.look.page(url)
+        return self.pages[url]
+
+    async def _proved(self, root: LookedPage) -> dict[str, Any]:
+        """Return a recipe that follows most of what its pages list.
+
+        Pages that the first one left out are among the samples of a second; then it is refused.
+        """
+        before = len(self.log)
+        recipe = await self._level([root], depth=0, known=frozenset())
+        problems = await self._left_out(root, recipe)
+        if problems:
+            del self.log[before:]
+            self.samples |= {one.page.url for one in problems}
+            recipe = await self._level([root], depth=0, known=frozenset())
+            problems = await self._left_out(root, recipe)
+        if problems:
+            said = "; ".join(str(one) for one in problems[:PROVING_PAGES])
+            raise NotDetected(
+                f"the recipe that was found leaves out most of the catalogue: {said}; {CURE}",
+                code="left_out",
+            )
+        return recipe
+
+    async def _left_out(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[Coverage]:
+        """Return the pages most of whose record-like links the recipe leaves out, by level."""
+        pages, known, depth = [root], frozenset[str](), 0
+        level: Mapping[str, Any] = recipe
+        while level:
+            covered = coverages(pages, level)
+            small = [one for one in covered if one.is_small and await self._is_loss(one, level)]
+            if small:
+                return small
+            if len(pages) > 1 and covered:
+                alike = sum(one.alike for one in covered)
+                followed = alike - sum(len(one.left_out) for one in covered)
+                self.log.append(f"{where(depth)} follows {followed} of {alike} such links")
+            links = list(
+                dict.fromkeys(url for page in pages for url in followed_links(page, level))
+            )
+            inner = level.get("links") or {}
+            if not links or level["page_type"] != PageType.CATEGORY_LINKS.value:
+                break
+            known |= frozenset(target for page in pages for target in page.targets)
+            pages = [page.without(known) for page in await self._proving(links)]
+            level, depth = inner, depth + 1
+        return []
+
+    async def _is_loss(self, coverage: Coverage, level: Mapping[str, Any]) -> bool:
+        """Whether a link that is left out leads where those that are followed lead."""
+        for anchor in coverage.left_out[:2]:
+            try:
+                if is_target(await self._page(anchor.url), level):
+                    return True
+            except Permanent:
+                continue
+        return False
+
+    async def _proving(self, links: Sequence[str]) -> list[LookedPage]:
+        """Return the pages of these links that are at hand, and a few that are not."""
+        fresh = [url for url in links if url not in self.pages]
+        pages = [self.pages[url] for url in links if url in self.pages]
+        for url in spread(fresh, PROVING_PAGES):
+            try:
+                pages.append(await self._page(url))
+            except Permanent as error:
+                self.log.append(f"{url} was not got: {error.text[:200]}")
+        return pages
 
     def _check(self, recipe: Mapping[str, Any]) -> None:
         try:
@@ -101,12 +181,14 @@ class Detective:
     # --- one level of pages
 
     async def _level(
-        self, page: LookedPage, *, depth: int, known: frozenset[str]
+        self, pages: Sequence[LookedPage], *, depth: int, known: frozenset[str]
     ) -> dict[str, Any]:
-        found = judged(page)
+        """Return the level of a page and its siblings; the first of them says what they are."""
+        page, *siblings = pages
+        found = judged(page, *siblings)
         if found.page_type is PageType.DETAIL:
             self.log.append(f"{where(depth)} is DETAIL: {found.why}")
-            return {"page_type": PageType.DETAIL.value, **await self._list(page)}
+            return {"page_type": PageType.DETAIL.value, **await self._list(pages, depth)}
         if depth > self.settings.category_levels:
             most = self.settings.category_levels
             raise NotDetected(
@@ -115,21 +197,21 @@ class Detective:
             )
         tried: list[str] = []
         # Where no rules read the records, no page that is looked at could confirm a shape.
-        shapes = self._candidates(page, found) if page.records is not None else []
+        shapes = self._candidates(pages, found) if page.records is not None else []
         for cluster in shapes[:TRIED_SHAPES]:
-            level = await self._followed(page, cluster, found, depth, known, tried)
+            level = await self._followed(pages, cluster, found, depth, known, tried)
             if level is not None:
                 return level
         if page.records is not None and page.records.complete:
             self.log.append(f"{where(depth)} is DETAIL: its links hold no more than it does")
-            return {"page_type": PageType.DETAIL.value, **await self._list(page)}
+            return {"page_type": PageType.DETAIL.value, **await self._list(pages, depth)}
         if said := by_script(page):
             raise NotDetected(said, code="by_script")
-        return await self._voted(page, found, depth, known, tried)
+        return await self._voted(pages, found, depth, known, tried)
 
-    def _candidates(self, page: LookedPage, found: Judged) -> list[Cluster]:
+    def _candidates(self, pages: Sequence[LookedPage], found: Judged) -> list[Cluster]:
         """The platform's own links, then the shapes by rank; each set of links once."""
-        own = [] if self.platform is None else known_clusters(self.platform, page)
+        own = [] if self.platform is None else known_clusters(self.platform, pages)
         by_links: dict[frozenset[str], Cluster] = {}
         for one in (*own, *found.clusters):
             by_links.setdefault(frozenset(anchor.url for anchor in one.anchors), one)
@@ -137,7 +219,7 @@ class Detective:
 
     async def _followed(
         self,
-        page: LookedPage,
+        pages: Sequence[LookedPage],
         cluster: Cluster,
         found: Judged,
         depth: int,
@@ -146,10 +228,10 @@ class Detective:
     ) -> dict[str, Any] | None:
         """The level whose links these are; None if they lead nowhere, with why in `tried`."""
         links = [one.url for one in cluster.anchors]
-        if not self._is_on(page, cluster.pattern, links):
+        if not self._is_on(pages, cluster.pattern, links):
             tried.append(f"the pattern {cluster.pattern!r} does not find its own links")
             return None
-        children = await self._children(page, links, known, tried)
+        children = await self._children(pages, links, known, tried)
         kinds = {child.url: judged(child) for child in children}
         details = [one for one in children if kinds[one.url].page_type is PageType.DETAIL]
         lists = [one for one in children if kinds[one.url].leads_on]
@@ -166,38 +248,39 @@ class Detective:
                 f" ({lists[0].url}: {kinds[lists[0].url].why}); DETAIL_LINKS must lead to DETAIL"
             )
             return None
-        return await self._joined(page, cluster, details, lists, depth, known)
+        if lists:  # a category with a single course is of their kind, too
+            lists.sort(key=lambda one: -len(one.anchors))
+            lists += [one for one in children if one not in lists and one.anchors]
+        return await self._joined(pages, cluster, details, lists, depth, known)
 
     async def _joined(
         self,
-        page: LookedPage,
+        pages: Sequence[LookedPage],
         cluster: Cluster,
         details: Sequence[LookedPage],
         lists: Sequence[LookedPage],
         depth: int,
         known: frozenset[str],
     ) -> dict[str, Any]:
+        kind, why = PageType.CATEGORY_LINKS, f"{len(lists)} of them looked at lead on"
         if details:
             many = max((one.records.count for one in details if one.records), default=0)
             kind = PageType.CATEGORY_LINKS if many > 1 else PageType.DETAIL_LINKS
             why = f"{len(details)} of them looked at hold records"
-        else:
-            kind = PageType.CATEGORY_LINKS
-            why = f"{len(lists)} of them looked at lead on"
         self.log.append(f"{where(depth)} is {kind}: {cluster}, {why}")
         if details:
-            fullest = max(details, key=lambda one: len(one.following))
-            inner = {"page_type": PageType.DETAIL.value, **await self._list(fullest)}
+            inner = {"page_type": PageType.DETAIL.value, **await self._list(details, depth + 1)}
         else:
-            fullest = max(lists, key=lambda one: len(one.anchors))
-            inner = await self._level(fullest, depth=depth + 1, known=known | page.targets)
+            inner = await self._level(lists, depth=depth + 1, known=known | _targets(pages))
         level = {"page_type": kind.value, "link_pattern": cluster.pattern, "links": inner}
-        return level | await self._list(page)
+        return level | await self._list(pages, depth)
 
-    def _is_on(self, page: LookedPage, pattern: str, examples: Sequence[str]) -> bool:
-        """Whether the pattern finds its examples on the page that it came from."""
+    def _is_on(self, pages: Sequence[LookedPage], pattern: str, examples: Sequence[str]) -> bool:
+        """Whether the pattern finds its examples on the pages that it came from."""
         try:
-            found = matched_links(simplified_markdown(page.html), LinkPattern(pattern), page.url)
+            found = [
+                link for page in pages for link in followed_links(page, {"link_pattern": pattern})
+            ]
             # A link that only a footer or a script writes is in no simplified Markdown.
             there = [url for url in examples if identity(url) in set(map(identity, found))]
             return is_proved(pattern, there, found) and len(there) * 2 >= len(examples)
@@ -205,15 +288,20 @@ class Detective:
             return False
 
     async def _children(
-        self, page: LookedPage, links: Sequence[str], known: frozenset[str], tried: list[str]
+        self,
+        pages: Sequence[LookedPage],
+        links: Sequence[str],
+        known: frozenset[str],
+        tried: list[str],
     ) -> list[LookedPage]:
         """A few of the links' pages, without what they share with the pages above them."""
-        seen = known | page.targets
+        seen = known | _targets(pages)
         children: list[LookedPage] = []
         last: WorkError | None = None
-        for url in spread(links, self.settings.samples):
+        sampled = [*spread(links, self.settings.samples), *(self.samples & set(links))]
+        for url in dict.fromkeys(sampled):
             try:
-                children.append((await self.look.page(url)).without(seen))
+                children.append((await self._page(url)).without(seen))
             except Permanent as error:
                 last = error
                 tried.append(f"{url} was not got: {error.text[:200]}")
@@ -221,19 +309,28 @@ class Detective:
             self.log.append(f"no linked page was got: {last.text[:200]}")
         return children
 
-    async def _list(self, page: LookedPage) -> dict[str, Any]:
-        """How the page's list goes on; a count that may be but a part of it is looked after."""
-        found = found_list(page)
+    async def _list(self, pages: Sequence[LookedPage], depth: int) -> dict[str, Any]:
+        """How the pages' list goes on; a count that may be but a part of it is looked after.
+
+        Addresses and counts of one category are not those of its siblings: below the first page
+        each list is followed from page to page.
+        """
+        if depth > 0:
+            if not any(map(found_list, pages)):
+                return {}
+            self.log.append(f"the lists of {where(depth)} go on from page to page")
+            return {"pagination": dict(PAGE_BY_PAGE)}
+        found = found_list(pages[0])
         if found is None:
             return {}
         if found.is_open and found.last_url is not None:
             try:
-                further = found_list(await self.look.page(found.last_url))
+                further = found_list(await self._page(found.last_url))
             except Permanent:
                 further = None
             if further is not None and is_longer(further, found):
                 self.log.append("its list is longer than its first page shows: page by page")
-                return {"pagination": dict(found.chained)}
+                return {"pagination": dict(PAGE_BY_PAGE)}
         self.log.append(f"its list goes on by {counting(found)}")
         return {"pagination": dict(found.pagination)}
 
@@ -241,12 +338,13 @@ class Detective:
 
     async def _voted(
         self,
-        page: LookedPage,
+        pages: Sequence[LookedPage],
         found: Judged,
         depth: int,
         known: frozenset[str],
         tried: Sequence[str],
     ) -> dict[str, Any]:
+        page = pages[0]
         if self.voters is None:
             raise NotDetected(unsure(page, found, tried, depth), code="unsure")
         kinds = await self.voters.page_type(page)
@@ -255,7 +353,7 @@ class Detective:
         if kind is None:
             kind = PageType.DETAIL_LINKS
             self.log.append("that decided nothing: it is taken for DETAIL_LINKS")
-        pagination = await self._voted_list(page)
+        pagination = await self._voted_list(pages, depth)
         if kind is PageType.DETAIL:
             return {"page_type": kind.value, **pagination}
         patterns = await self.voters.link_pattern(page)
@@ -263,21 +361,27 @@ class Detective:
         if patterns.winner is None:
             said = f"a model's votes on the links of {page.url} decided nothing: {patterns}"
             raise NotDetected(f"{said}; write config.recipe by hand")
-        inner = await self._voted_children(page, kind, patterns.winner, depth, known)
+        pattern = _for_siblings(patterns.winner, pages, found.clusters)
+        inner = await self._voted_children(pages, kind, pattern, depth, known)
         return {
             "page_type": kind.value,
-            "link_pattern": patterns.winner,
+            "link_pattern": pattern,
             "links": inner,
             **pagination,
         }
 
     async def _voted_children(
-        self, page: LookedPage, kind: PageType, pattern: str, depth: int, known: frozenset[str]
+        self,
+        pages: Sequence[LookedPage],
+        kind: PageType,
+        pattern: str,
+        depth: int,
+        known: frozenset[str],
     ) -> dict[str, Any]:
-        markdown = simplified_markdown(page.html)
-        links = matched_links(markdown, LinkPattern(pattern), page.url)
+        page = pages[0]
+        links = [url for one in pages for url in followed_links(one, {"link_pattern": pattern})]
         problems: list[str] = []
-        children = await self._children(page, links, known, problems)
+        children = await self._children(pages, list(dict.fromkeys(links)), known, problems)
         kinds = {one.url: await self._kind_of(one) for one in children}
         said = ", ".join(f"{url} {found}" for url, found in kinds.items())
         if not kinds:
@@ -290,14 +394,14 @@ class Detective:
             )
         inner = next(iter(kinds.values()))
         if inner is PageType.DETAIL:
-            return {"page_type": inner.value, **await self._list(children[0])}
+            return {"page_type": inner.value, **await self._list(children, depth + 1)}
         if kind is PageType.DETAIL_LINKS:
             raise NotDetected(
                 f"DETAIL_LINKS must lead to DETAIL, but the links of {page.url} lead to others:"
                 f" {said}; write config.recipe by hand",
                 code="mixed_pages",
             )
-        return await self._level(children[0], depth=depth + 1, known=known | page.targets)
+        return await self._level(children, depth=depth + 1, known=known | _targets(pages))
 
     async def _kind_of(self, page: LookedPage) -> PageType:
         found = judged(page)
@@ -306,10 +410,28 @@ class Detective:
         winner = (await self.voters.page_type(page)).winner
         return PageType(winner) if winner in set(PageType) else PageType.DETAIL_LINKS
 
-    async def _voted_list(self, page: LookedPage) -> dict[str, Any]:
-        by_rules = await self._list(page)
+    async def _voted_list(self, pages: Sequence[LookedPage], depth: int) -> dict[str, Any]:
+        by_rules = await self._list(pages, depth)
         if by_rules or self.voters is None:
             return by_rules
-        votes = await self.voters.pagination(page)
+        votes = await self.voters.pagination(pages[0])
         self.log.append(f"votes on its pagination: {votes}")
-        return {"pagination": json.loads(votes.winner)} if votes.winner else {}
+        if not votes.winner:
+            return {}
+        return {"pagination": json.loads(votes.winner) if depth == 0 else dict(PAGE_BY_PAGE)}
+
+
+def _targets(pages: Sequence[LookedPage]) -> frozenset[str]:
+    return frozenset(target for page in pages for target in page.targets)
+
+
+def _for_siblings(pattern: str, pages: Sequence[LookedPage], clusters: Sequence[Cluster]) -> str:
+    """Return the pattern, with the shape that its links share with pages on which it finds none."""
+    found = [set(followed_links(page, {"link_pattern": pattern})) for page in pages]
+    if all(found):
+        return pattern
+    for cluster in clusters:
+        urls = {one.url for one in cluster.anchors}
+        if cluster.reach == 1 and len(found[0] & urls) * 2 >= len(found[0]):
+            return cluster.pattern
+    return pattern

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.detection.clusters import Cluster, clusters_of
+from ingestion_pipeline.catalogs.detection.clusters import COURSE_SHARE, Cluster, clusters_of
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, SeenRecords
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 
 TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
-COURSE_SHARE = 0.5
 MANY_LINKS = 3  # of one shape and in the content; fewer stand on any page
 STRAY_LINKS = 5  # so many course links beside one record: the page is a list, or a course with more
 
@@ -33,9 +32,9 @@ class Judged:
         )
 
 
-def judged(page: LookedPage) -> Judged:
-    """What the page is for."""
-    clusters = tuple(clusters_of(page))
+def judged(page: LookedPage, *siblings: LookedPage) -> Judged:
+    """Return what the page is for; the shapes of its links are those of its siblings, too."""
+    clusters = tuple(clusters_of(page, *siblings))
     courses = next((one for one in clusters if one.course_share >= COURSE_SHARE), None)
     records = page.records
     if records is not None and records.count:

@@ -14,6 +14,7 @@ from ingestion_pipeline.catalogs.detection.looked import LookedPage
 from ingestion_pipeline.reading.pagination import Clue, PageLink
 
 MAX_PAGES = 10_000
+PAGE_BY_PAGE: Mapping[str, Any] = {"next": "rel"}  # from each page to the next; needs no end
 _DIGITS = re.compile(r"[0-9]{1,7}")
 # Addresses that say they are pages of a list, whatever words lead to them (Acalog's among them).
 _SAYS_PAGE = re.compile(
@@ -28,11 +29,6 @@ class FoundList:
     pagination: Mapping[str, Any]
     is_open: bool = False
     last_url: str | None = None
-
-    @property
-    def chained(self) -> Mapping[str, Any]:
-        """The same page by page, which needs no end."""
-        return {"next": "rel"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +54,7 @@ def found_list(page: LookedPage) -> FoundList | None:
                 is_open=has_next and _is_window(links),
                 last_url=last.url,
             )
-    return FoundList(pagination={"next": "rel"}) if has_next else None
+    return FoundList(pagination=PAGE_BY_PAGE) if has_next else None
 
 
 def _numbered(page: LookedPage) -> list[tuple[str, _Numbered]]:

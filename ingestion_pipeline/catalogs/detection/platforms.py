@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module, resources
 from typing import Any
@@ -53,21 +54,28 @@ def school_ids(platform: Platform, html: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def known_clusters(platform: Platform, page: LookedPage) -> list[Cluster]:
-    """The page's links of the platform's own shapes, the deepest level first."""
-    own = re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", page.url.partition("?")[0].rstrip("/") + "/")
-    host = urlsplit(page.url).netloc
-    found: list[Cluster] = []
+def known_clusters(platform: Platform, pages: Sequence[LookedPage]) -> list[Cluster]:
+    """Return the links of these sibling pages of the platform's own shapes, deepest level first.
+
+    What lies below a page's own address is a shape of that page alone, and of none of its siblings.
+    """
+    address = pages[0].url.partition("?")[0].rstrip("/") + "/"
+    own = re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", address)
+    hosts = {urlsplit(page.url).netloc for page in pages}
+    anchors = list({one.url: one for page in pages for one in page.anchors}.values())
+    clusters: list[Cluster] = []
     for text in platform.links:
+        if "{own}" in text and len(pages) > 1:
+            continue
         pattern = text.replace("{own}", own)
         matching = tuple(
             one
-            for one in page.anchors
-            if urlsplit(one.url).netloc == host and _searches(pattern, one.url)
+            for one in anchors
+            if urlsplit(one.url).netloc in hosts and _searches(pattern, one.url)
         )
         if matching:
-            found.append(Cluster(pattern=pattern, shape="query", anchors=matching))
-    return found
+            clusters.append(Cluster(pattern=pattern, anchors=matching))
+    return clusters
 
 
 def _searches(pattern: str, text: str) -> bool:

@@ -145,11 +145,18 @@ class SeenPage:
         return int(found[1]) if found else None
 
     def next_url(self, selector: str | None) -> str | None:
-        """Where the page's list goes on: by the selector, else by what pages say themselves."""
+        """Return where the list goes on: by the selector, else by what pages say themselves.
+
+        A pager of mere numbers goes on with the number after the page's own.
+        """
         if selector is not None:
             return next(iter(self._targets(self._tree.css(selector))), None)
-        following = following_pages(self._tree, self.url)
-        urls = (canonical_or_none(one.url) for one in following if one.clue <= Clue.NEXT_TEXT)
+        number = (self.position or 1) + 1
+        urls = (
+            canonical_or_none(one.url)
+            for one in following_pages(self._tree, self.url)  # the surest first
+            if one.clue <= Clue.NEXT_TEXT or (one.clue is Clue.NUMBERED and one.number == number)
+        )
         return next(filter(None, urls), None)
 
     @property

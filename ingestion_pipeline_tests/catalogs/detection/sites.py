@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
@@ -232,3 +233,101 @@ class SavedLook:
 def as_pages(site: Mapping[str, str]) -> Mapping[str, Sequence[str] | str]:
     """The same for a web on loopback, under any order of a query."""
     return {path.replace("[", "%5B").replace("]", "%5D"): html for path, html in site.items()}
+
+
+SIZES = {"biology": 5, "music": 12, "physics": 1, "welding": 9, "law": 2, "nursing": 7, "art": 4}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Categorised:
+    """A catalogue of categories of different sizes; its addresses are formats.
+
+    `pagers` says how a category of more than one page goes on: `numbers`, `next` or `both`.
+    """
+
+    category: str = "/catalog/{name}"
+    course: str = "/catalog/{name}/c{number}"
+    turned: str = "{category}?page={page}"
+    sizes: Mapping[str, int] = field(default_factory=lambda: SIZES)
+    each: int = 4
+    pagers: Sequence[str] = ("both", "numbers", "next")
+    link: str = "{path}"  # how a link is written
+    has_codes: bool = True
+    holds_records: bool = False
+
+    @property
+    def courses(self) -> dict[str, str]:
+        """The page of each course, by its path; of a page of records, its heading."""
+        return {
+            path: detail(number, name[:4].upper())
+            for name, size in self.sizes.items()
+            for number in range(size)
+            for path in [self.course_path(name, number)]
+        }
+
+    def course_path(self, name: str, number: int) -> str:
+        topic = TOPICS[number % len(TOPICS)].lower()
+        return self.course.format(
+            name=name, code=name[:4].upper(), number=number, slug=f"{topic}-in-{name}-{number}"
+        )
+
+    def pages(self, home: str = "/catalog") -> dict[str, str]:
+        """Every page of the catalogue, by its path."""
+        names = {self._written(self._category(name)): name.title() for name in self.sizes}
+        site = {home: page(anchors(names), title="Departments")}
+        for place, name in enumerate(self.sizes):
+            site |= self._category_pages(name, self.pagers[place % len(self.pagers)])
+        return site if self.holds_records else site | self.courses
+
+    def _category(self, name: str) -> str:
+        return self.category.format(name=name, code=name[:4].upper())
+
+    def _written(self, path: str) -> str:
+        return self.link.format(path=path, last=path.rpartition("/")[2], home=HOME)
+
+    def _category_pages(self, name: str, how: str) -> dict[str, str]:
+        size, category = self.sizes[name], self._category(name)
+        count = -(-size // self.each)
+        site: dict[str, str] = {}
+        for at in range(count):
+            numbers = range(at * self.each, min(size, (at + 1) * self.each))
+            body = self._listed(name, numbers) + self._pager(category, at + 1, count, how)
+            html = page(body, title=f"{name.title()} department")
+            site[self.turned.format(category=category, page=at + 1)] = html
+            if at == 0:
+                site[category] = html
+        return site
+
+    def _listed(self, name: str, numbers: Sequence[int]) -> str:
+        code = name[:4].upper()
+        if self.holds_records:
+            return "".join(course(one, code) for one in numbers)
+        said = {
+            one: heading(one, code) if self.has_codes else TOPICS[one % len(TOPICS)]
+            for one in numbers
+        }
+        return anchors({self._written(self.course_path(name, one)): said[one] for one in numbers})
+
+    def _pager(self, category: str, at: int, count: int, how: str) -> str:
+        if count == 1:
+            return ""
+        turned = {
+            one: self.turned.format(category=category, page=one) for one in range(1, count + 1)
+        }
+        links = {} if how == "next" else {self._written(to): str(one) for one, to in turned.items()}
+        if how != "numbers" and at < count:
+            links = {to: said for to, said in links.items() if to != self._written(turned[at + 1])}
+            links[self._written(turned[at + 1])] = "Next"
+        return pager(links)
+
+
+def combined(*parts: Categorised, home: str = "/catalog") -> dict[str, str]:
+    """One catalogue of several parts, whose first page lists their categories by turns."""
+    pages = [part.pages(home) for part in parts]
+    site = {path: html for each in pages for path, html in each.items()}
+    names = [
+        [(part.category.format(name=name, code=name[:4].upper()), name) for name in part.sizes]
+        for part in parts
+    ]
+    turns = [one for turn in zip_longest(*names) for one in turn if one is not None]
+    return site | {home: page(anchors({to: said.title() for to, said in turns}), title="All")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,13 +13,17 @@ from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
+from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
+from ingestion_pipeline.catalogs.recipes.seen import SeenPage
+from ingestion_pipeline.catalogs.recipes.steps import steps_of, what_follows
 from ingestion_pipeline.settings.catalogs import Detection
+from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline_tests.catalogs.detection import sites
-from ingestion_pipeline_tests.catalogs.detection.sites import HOME, SavedLook
+from ingestion_pipeline_tests.catalogs.detection.sites import HOME, Categorised, SavedLook
 
 
 def detect(look: SavedLook, path: str, **changes: Any) -> FoundRecipe:
-    detective = Detective(look=look, settings=Detection(), **changes)
+    detective = Detective(look=look, **({"settings": Detection()} | changes))
     return asyncio.run(detective.detect(HOME + path))
 
 
@@ -71,6 +76,132 @@ def test_a_list_counts_as_its_pages_do() -> None:
     }
     assert by_vendor.recipe["pagination"]["total_pages"] == 3
     assert "filter%5Bcpage%5D={page_num}" in by_vendor.recipe["pagination"]["url_pattern"]
+
+
+CATEGORISED = {
+    "numbers below the category": Categorised(),
+    "names below the category": Categorised(course="/catalog/{name}/{slug}"),
+    "no common folder": Categorised(category="/{name}", course="/{name}/{slug}"),
+    "course codes after the category": Categorised(course="/catalog/{name}/{code}-{number}"),
+    "absolute links": Categorised(link="{home}{path}"),
+    "relative links": Categorised(
+        category="/{name}",
+        course="/{name}-{number}.html",
+        link="{last}",
+        turned="{category}-p{page}",
+    ),
+    "queries": Categorised(
+        category="/list.php?dept={code}",
+        course="/course.php?dept={code}&id={number}",
+        turned="{category}&page={page}",
+    ),
+    "pages in the path": Categorised(turned="{category}/page/{page}"),
+    "titles without codes": Categorised(has_codes=False, course="/catalog/{name}/{slug}"),
+    "one large category": Categorised(
+        sizes={"biology": 120, "music": 2, "law": 1, "art": 3, "dance": 2}, each=60
+    ),
+    "records in the categories": Categorised(holds_records=True),
+}
+
+
+def crawled(look: SavedLook, path: str = "/catalog", **changes: Any) -> set[str]:
+    """The paths of the pages of records that the detected recipe leads to."""
+    recipe = recipe_of({"recipe": detect(look, path, **changes).recipe})
+    steps = {step.key: step for step in steps_of(recipe)}
+    waiting = [(HOME + path, steps["root"], None)]
+    asked: dict[str, bool] = {}
+    while waiting:
+        url, step, position = waiting.pop(0)
+        html = look.site.get(url.removeprefix(HOME), sites.page("About us"))
+        page = SeenPage(url=url, body=html.encode(), content_type="text/html", position=position)
+        try:
+            followed = what_follows(step, page)
+        except Permanent:  # a page of the menu that looks like a category fails alone
+            continue
+        asked[url.removeprefix(HOME)] = followed.is_detail
+        known = {HOME + one for one in asked} | {to for to, *_ in waiting}
+        new = [one for one in followed.pages if one.url not in known]
+        waiting += [(one.url, steps[one.step], one.position) for one in new]
+    return {path for path, is_detail in asked.items() if is_detail}
+
+
+@pytest.mark.parametrize("name", CATEGORISED)
+def test_the_recipe_of_a_categorised_catalogue_leads_to_the_courses_of_every_category(
+    name: str,
+) -> None:
+    """1c.60: the inner level is that of every category, whatever the first one looks like."""
+    site = CATEGORISED[name]
+    look = SavedLook(site.pages())
+
+    details = crawled(look)
+
+    if site.holds_records:
+        shown = "".join(look.site[path] for path in details)
+        missing = {
+            sites.heading(at, code)
+            for code, size in ((name[:4].upper(), size) for name, size in site.sizes.items())
+            for at in range(size)
+            if sites.heading(at, code) not in shown
+        }
+        assert not missing
+    else:
+        assert details == set(site.courses)
+
+
+def test_categories_whose_links_have_different_shapes_are_all_followed() -> None:
+    flat = Categorised(sizes={"biology": 6, "music": 3, "law": 2})
+    deep = Categorised(course="/catalog/{name}/units/{slug}", sizes={"art": 5, "dance": 2})
+    look = SavedLook(sites.combined(flat, deep))
+
+    assert crawled(look) == {*flat.courses, *deep.courses}
+
+
+def test_categories_that_no_sample_showed_are_looked_at_before_a_recipe_is_kept() -> None:
+    """Every third category is a sample; all others have courses of another shape."""
+    names = [f"subject-{at:02}" for at in range(15)]
+    usual = Categorised(sizes=dict.fromkeys(names[::3], 3))
+    other = Categorised(
+        sizes=dict.fromkeys(set(names) - set(names[::3]), 3), course="/units/{name}/all/{slug}"
+    )
+    links = {f"/catalog/{name}": name.title() for name in names}
+    first = {"/catalog": sites.page(sites.anchors(links), title="Subjects")}
+    look = SavedLook(usual.pages() | other.pages() | first)
+
+    assert crawled(look) == {*usual.courses, *other.courses}
+
+
+def test_a_recipe_that_leaves_out_most_of_a_categorys_links_is_refused_with_the_numbers() -> None:
+    """Seven categories of seven shapes: no pattern stands for all of them."""
+    parts = [
+        Categorised(course="/" + "x/" * depth + "{name}/c{number}", sizes={name: 3 + depth})
+        for depth, name in enumerate(tuple(sites.SIZES))
+    ]
+
+    with pytest.raises(NotDetected) as refused:
+        detect(SavedLook(sites.combined(*parts)), "/catalog")
+
+    said = str(refused.value)
+    assert refused.value.code == "left_out"
+    assert re.search(r"/catalog/\w+ has \d+ links such as http://a.test/\S+, and the recipe", said)
+    assert "follows 0 of them" in said
+    assert "write config.recipe by hand" in said
+
+
+def test_at_least_three_categories_are_looked_at_beyond_the_one_sample_of_a_recipe() -> None:
+    look = SavedLook(Categorised().pages())
+
+    assert crawled(look, settings=Detection(samples=1)) == set(Categorised().courses)
+
+    categories = {url for url in look.asked if re.fullmatch(r"http://a.test/catalog/\w+", url)}
+    assert len(categories) >= 4
+
+
+def test_courses_that_one_page_lists_under_their_categories_are_all_followed() -> None:
+    site = Categorised(sizes={"biology": 30, "music": 2, "law": 1}, course="/{name}/{number}")
+    links = {path: html.split("<h1>")[1].split("</h1>")[0] for path, html in site.courses.items()}
+    look = SavedLook(site.courses | {"/catalog": sites.page(sites.anchors(links))})
+
+    assert crawled(look) == set(site.courses)
 
 
 def test_no_more_pages_are_looked_at_than_the_samples_of_a_shape() -> None:
