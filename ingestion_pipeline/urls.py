@@ -35,10 +35,28 @@ TRACKING_PARAMETERS = frozenset(
         # Microsoft, LinkedIn, Pinterest, TikTok, X, Yandex
         *("epik", "li_fat_id", "msclkid", "ttclid", "twclid", "yclid", "ysclid"),
         # Adobe, Rebrandly, Wicked
-        *("rb_clickid", "s_cid", "wickedid"),
+        *("ef_id", "rb_clickid", "s_cid", "s_kwcid", "wickedid"),
+        # Matomo, AT Internet, Eloqua, Alibaba
+        *("pk_campaign", "pk_cid", "pk_content", "pk_keyword", "pk_kwd", "pk_medium", "pk_source"),
+        *("at_campaign", "at_medium", "elqtrack", "elqtrackid", "spm"),
+        # Session ids of PHP, Java, ColdFusion and shops
+        *("phpsessid", "jsessionid", "cfid", "cftoken", "oscsid", "zenid"),
     }
 )
-TRACKING_PREFIX = "utm_"
+TRACKING_PREFIXES = ("utm_", "mtm_", "aspsessionid")
+# Names of session ids that also name terms, talks and sections: only what looks random is one.
+_SESSION_NAMES = {
+    **dict.fromkeys(("sessionid", "session_id", "session-id", "sessid", "sess_id"), 1),
+    **dict.fromkeys(("sid", "session", "sess"), 3),
+}  # with how often letters and digits must take turns in it
+_TURN = re.compile(r"(?<=[a-z])[0-9]|(?<=[0-9])[a-z]", re.IGNORECASE)
+_TERM = re.compile(r"\A[a-z_-]*+(?:19|20)[0-9]{2}[a-z_-]*+\Z", re.IGNORECASE)
+_LEAST_SESSION_CHARS = 6
+# In a path: after a semicolon, as Java writes it, or as a folder of its own, as ASP.NET does.
+_PATH_SESSION = re.compile(
+    r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\((?:[A-Z]\([0-9A-Za-z_-]{16,64}\))+\)(?=/)",
+    re.IGNORECASE,
+)
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _C0_AND_SPACE = "".join(map(chr, range(33)))
@@ -94,13 +112,13 @@ class _Parts(NamedTuple):
 def canonical_url(url: str) -> str:
     """The one spelling under which a page is known; the same for every spelling of the same page.
 
-    Fragment, user info, secrets and tracking parameters are gone, the query is sorted by name
-    (values of one name keep their order). It is an identity: a source is asked for by
+    Fragment, user info, secrets, tracking parameters and session ids are gone; the query is sorted
+    by name (values of one name keep their order). It is an identity: a source is asked for by
     `request_url`, which changes nothing that a server could mind; pages that a crawl finds are
     asked for by this spelling.
     """
     parts = _split(url)
-    path = _without_dots(_PATH_ODDITY.sub(_normal_escape, parts.path))
+    path = _without_dots(_PATH_ODDITY.sub(_normal_escape, _without_session(parts.path)))
     query = _canonical_query(parts.query)
     return f"{parts.scheme}://{parts.netloc}{path}{'?' if query else ''}{query}"
 
@@ -307,13 +325,38 @@ def _canonical_query(query: str) -> str:
     if not query:
         return ""
     pairs = without_secret_pairs(_QUERY_ODDITY.sub(_normal_escape, query)).split("&")
-    kept = [pair for pair in pairs if pair and not is_tracking(pair.partition("=")[0].lower())]
+    kept = [pair for pair in pairs if pair and not selects_nothing(pair)]
     return "&".join(sorted(kept, key=lambda pair: pair.partition("=")[0]))
 
 
 def is_tracking(name: str) -> bool:
     """Whether a parameter of this name, in lower case, never selects a page."""
-    return name in TRACKING_PARAMETERS or name.startswith(TRACKING_PREFIX)
+    return name in TRACKING_PARAMETERS or name.startswith(TRACKING_PREFIXES)
+
+
+def selects_nothing(pair: str) -> bool:
+    """Whether a `name=value` of a query follows the visitor, and never says which page is meant."""
+    name, _, value = pair.partition("=")
+    name = name.lower()
+    return is_tracking(name) or (name in _SESSION_NAMES and _is_session_id(name, value))
+
+
+def _is_session_id(name: str, value: str) -> bool:
+    if len(value) < _LEAST_SESSION_CHARS or _TERM.match(value):
+        return False
+    return len(_TURN.findall(value)) >= _SESSION_NAMES[name]
+
+
+def without_session_ids(url: str) -> str:
+    """Return the address as it is written, without session ids and tracking parameters."""
+    address, mark, query = url.partition("?")
+    query, hash_mark, fragment = query.partition("#")
+    kept = "&".join(pair for pair in query.split("&") if pair and not selects_nothing(pair))
+    return f"{_without_session(address)}{mark if kept else ''}{kept}{hash_mark}{fragment}"
+
+
+def _without_session(path: str) -> str:
+    return _PATH_SESSION.sub("", path) if ";" in path or "(" in path else path
 
 
 def _credentials_end(url: str) -> int:

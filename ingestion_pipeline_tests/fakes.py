@@ -158,6 +158,19 @@ class FakeWeb:
         return answers[min(turn, len(answers) - 1)]
 
 
+class AnsweredBy(dict[str, WebAnswer | Sequence[WebAnswer]]):
+    """Routes of a `FakeWeb` that a function answers by the path; None is a 404."""
+
+    def __init__(self, answer: Callable[[str], WebAnswer | None]) -> None:
+        super().__init__()
+        self._answer = answer
+
+    def get(self, path: str, default: WebAnswer) -> WebAnswer:  # pyright: ignore[reportIncompatibleMethodOverride]
+        """What the function answers."""
+        answer = self._answer(path) if path != "/robots.txt" else None
+        return default if answer is None else answer
+
+
 def _parsed(head: bytes) -> Asked:
     first, *lines = head.decode("latin-1").strip().split("\r\n")
     method, path, _ = first.split(" ")

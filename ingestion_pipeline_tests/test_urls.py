@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from ingestion_pipeline.reading.links import canonical_or_none
 from ingestion_pipeline.urls import (
     BadUrl,
     canonical_url,
@@ -20,6 +21,7 @@ from ingestion_pipeline.urls import (
     request_url,
     without_credentials,
     without_secrets,
+    without_session_ids,
 )
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -34,7 +36,9 @@ urls = st.builds(
     st.sampled_from(["", ":80", ":443", ":0080", ":8080", ":"]),
     st.text(st.sampled_from("ab/.%2eE41\\~ é|"), max_size=20) | st.text(max_size=10),
     st.lists(
-        st.sampled_from(["b=2", "a=1", "a=0", "", "utm_x=1", "%%34%31", "a%3D", "fbclid"])
+        st.sampled_from(
+            ["b=2", "a=1", "a=0", "", "utm_x=1", "sid=a1b2c3d4", "%%34%31", "a%3D", "fbclid"]
+        )
     ).map("&".join),
     st.text(max_size=5),
 )
@@ -106,6 +110,41 @@ def test_the_web_platform_urls_have_one_canonical_form() -> None:
 )
 def test_spellings_become_one_name(url: str, expected: str) -> None:
     assert canonical_url(url) == expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://a.test/c;jsessionid=0A1B2C?id=3", "http://a.test/c?id=3"),
+        ("http://a.test/c;JSESSIONID=0A1B2C.node1/d", "http://a.test/c/d"),
+        ("http://a.test/c?PHPSESSID=ab&id=3", "http://a.test/c?id=3"),
+        ("http://a.test/c?ASPSESSIONIDQQ=ABC&id=3", "http://a.test/c?id=3"),
+        ("http://a.test/c?CFID=1&CFTOKEN=2", "http://a.test/c"),
+        ("http://a.test/c?sessionid=f00ba7&id=3", "http://a.test/c?id=3"),
+        ("http://a.test/c?id=3&sid=9f86d081884c7d65", "http://a.test/c?id=3"),
+        ("http://a.test/c?mtm_campaign=x&pk_kwd=y&id=3", "http://a.test/c?id=3"),
+        ("http://a.test/(S(lit3py55t21z5v55vlm25s55))/c.aspx", "http://a.test/c.aspx"),
+    ],
+)
+def test_session_ids_and_tracking_are_no_part_of_a_pages_name(url: str, expected: str) -> None:
+    assert canonical_url(url) == canonical_or_none(url) == expected
+    assert canonical_url(without_session_ids(url)) == expected
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a.test/c?session=fall-2026",
+        "http://a.test/c?session_id=12",
+        "http://a.test/c?sessionid=2026WS",
+        "http://a.test/c?sid=BIO101",
+        "http://a.test/c?s=h2o4u2",
+        "http://a.test/c;v=2/d",
+        "http://a.test/wiki/C_(language)/x",
+    ],
+)
+def test_a_term_a_talk_or_a_section_selects_a_page(url: str) -> None:
+    assert canonical_url(url) == canonical_or_none(url) == without_session_ids(url) == url
 
 
 def test_on_the_wire_no_parameter_is_lost_or_moved() -> None:

@@ -13,7 +13,7 @@ from ingestion_pipeline.urls import (
     MAX_URL_CHARS,
     BadUrl,
     canonical_url,
-    is_tracking,
+    selects_nothing,
     without_secret_pairs,
 )
 
@@ -25,14 +25,14 @@ _C0_AND_SPACE = "".join(map(chr, range(33)))
 _LINE_ENDS_AND_TABS = re.compile(r"[\n\r\t]")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _ORIGIN = re.compile(r"https?://[^/?#\\]+", re.IGNORECASE)
-# Most links of most pages have a plain path: nothing to escape, no dots to resolve.
+# Most links of most pages have a plain path: nothing to escape, no dots, no session id.
 _PLAIN = re.compile(
-    r"(https?://[^/?#\\]++)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
+    r"(https?://[^/?#\\]++)((?:/(?![.(])[\w~!$&'()*+,=:@.-]*+)++)(?:\?([\w~=&.-]*+))?", re.ASCII
 )
 
 _WHOLE = re.compile(r"https?://[^/?#\\\s]")
 _ROOTED = re.compile(  # the same as most pages write it
-    r"(?!//)((?:/(?!\.)[\w~!$&'()*+,;=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
+    r"(?!//)((?:/(?![.(])[\w~!$&'()*+,=:@.-]*+)++)(?:\?([\w~=&.-]*+))?(?:#.*)?",
     re.ASCII,
 )
 # Most other links are a path beside or above a page with a plain one: `urljoin` takes ten times as
@@ -157,13 +157,12 @@ def _canonical_origin(origin: str) -> str | None:
 def _plain_query(query: str) -> str:
     """As `canonical_url` does it, for a query without anything to escape."""
     parts = without_secret_pairs(query).split("&")
-    pairs = [(pair.partition("=")[0], pair) for pair in parts if pair]
-    kept = sorted((pair for pair in pairs if not is_tracking(pair[0].lower())), key=_name)
-    return "?" + "&".join([pair for _, pair in kept]) if kept else ""
+    pairs = [pair for pair in parts if pair and not selects_nothing(pair)]
+    return "?" + "&".join(sorted(pairs, key=_name)) if pairs else ""
 
 
-def _name(pair: tuple[str, str]) -> str:
-    return pair[0]
+def _name(pair: str) -> str:
+    return pair.partition("=")[0]
 
 
 def _resolved(base: str, link: str) -> str | None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.decode import clean_text
 from ingestion_pipeline.reading.links import base_of, linked_page
-from ingestion_pipeline.urls import BadUrl, host_of
+from ingestion_pipeline.urls import BadUrl, host_of, without_session_ids
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -62,15 +62,16 @@ class PageLink:
 def following_pages(tree: LexborHTMLParser, url: str | None) -> list[PageLink]:
     """The further pages of the list, each once with its best clue, the surest first.
 
-    Only on the page's own host, and never the page itself. A calendar's days are numbers too: a
-    numbered link counts if its address has a page number, or if it stands in a pager.
+    Only on the page's own host, and never the page itself; without session ids. A calendar's days
+    are numbers too: a numbered link counts if its address has a page number, or if it stands in a
+    pager.
     """
     found: dict[str, PageLink] = {}
-    own = (url or "").partition("#")[0]
+    own = without_session_ids((url or "").partition("#")[0])
     base = base_of(tree, url)
     for node, clue, number in _clued(tree):
-        address = linked_page(base, node.attrs.get("href"))
-        if address is None or address == own or not _is_same_host(address, url):
+        address = without_session_ids(linked_page(base, node.attrs.get("href")) or "")
+        if not address or address == own or not _is_same_host(address, url):
             continue
         link = _page_link(address, clue, number)
         if link and (address not in found or link.clue < found[address].clue):

@@ -158,7 +158,9 @@ def test_the_quick_way_to_a_link_of_the_same_host_is_the_right_one(
     assert found == ({canonical: address} if canonical else {})
 
 
-QUERIES = st.lists(st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "", "c=d=e", "a=0"]))
+QUERIES = st.lists(
+    st.sampled_from(["a=1", "b", "A=", "utm_x=1", "fbclid=2", "sid=a1b2c3", "", "c=d=e", "a=0"])
+)
 
 
 @given(QUERIES)

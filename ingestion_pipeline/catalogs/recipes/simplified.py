@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from html_to_markdown import ConversionOptions
     from selectolax.lexbor import LexborHTMLParser
 
-# What is inside the brackets may hold a pair of its own: /wiki/C_(language)
-_LINK = re.compile(r"\[((?:\\.|[^\[\]\\])*)\]\((<[^<>\n]*>|(?:[^\s()]|\([^\s()]*\))*)\)")
+# What is inside the brackets may hold pairs of its own: /wiki/C_(language), /(S(session))/list
+_PAIRED = r"(?:[^\s()]|\((?:[^\s()]|\([^\s()]*+\))*+\))*+"
+_LINK = re.compile(rf"\[((?:\\.|[^\[\]\\])*)\]\((<[^<>\n]*>|{_PAIRED})\)")
 _EMPTY_LINES = re.compile(r"\n{3,}")
 _ABSOLUTE = re.compile(r"https?://", re.IGNORECASE)
 _NO_CONTENT = "head > *, link, footer, script, style, template"
