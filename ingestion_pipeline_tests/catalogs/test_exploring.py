@@ -23,11 +23,20 @@ from ingestion_pipeline.store.tables import (
     pages,
     tasks,
 )
+from ingestion_pipeline_tests.catalogs.detection.sites import (
+    MENU,
+    anchors,
+    course,
+    detail,
+    page,
+)
 from ingestion_pipeline_tests.crawlers import (
     SHOP,
     a_catalog,
+    a_page,
     begin,
     conclude,
+    crawl_all,
     fetch_pages,
     found_pages,
     read_pages,
@@ -183,3 +192,31 @@ def test_only_what_the_page_links_to_counts() -> None:
     wanted = ["y", "http://a.test/x/y/", "http://b.test/z", "http://a.test/written", "not a url"]
 
     assert links_on(page, wanted, known_as="http://a.test/x") == ("http://a.test/x/y",)
+
+
+def test_an_exploratory_crawl_reads_the_records_of_the_pages_it_walks(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """Lists, a course on a page of its own and courses beside links; a second crawl reads none."""
+    web.routes |= {
+        "/": a_page("/arts", "/science", "/about"),
+        "/arts": a_page("/arts/1", text="Arts"),
+        "/arts/1": detail(1, "ARTS"),
+        "/science": page(course(2, "SCI") + course(3, "SCI") + anchors({"/science/4": "More"})),
+        "/science/4": detail(4, "SCI"),
+        "/about": a_page(text="About us"),
+        **{f"/{name}": a_page(text=name) for name in (*MENU, "imprint")},
+    }
+    given_sources(store, a_catalog({"page_type": "EXPLORATORY"}))
+
+    crawl_all(shop, web.port)
+    items = {item.data["course_name"] for item in rows(store, data_items)}
+    crawl_all(shop, web.port)
+
+    assert items == {"Botany 1", "Chemistry 2", "Drawing 3", "Economics 4"}
+    assert {one.status for one in found_pages(store)} == {"SUCCESS"}
+    [dataset] = rows(store, datasets)
+    assert (dataset.status, dataset.item_count) == ("published", 4)
+    again = [one for one in rows(store, pages) if one.extraction_id == 2]
+    assert len(again) == 12
+    assert all(one.carried_from is not None for one in again)

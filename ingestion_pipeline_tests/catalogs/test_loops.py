@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.tables import audit_log, extractions
+from ingestion_pipeline.store.tables import audit_log, datasets, extractions
+from ingestion_pipeline_tests.catalogs.detection.sites import course
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, crawl_all
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import AnsweredBy, FakeWeb
 from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
 
@@ -69,3 +72,83 @@ def test_two_pages_that_lead_to_each_other_are_each_visited_once(
 
     assert Counter(web.paths) == {"/": 1, "/a": 1, "/b": 1, "/A": 1}
     assert refused(store) == []
+
+
+def a_list(number: int, links: list[str], *, noise: str = "") -> str:
+    """A page of a list that always has a next one."""
+    following = f"<div class=pagination><a href='/list?page={number + 1}'>Next</a></div>"
+    return a_page(*links, text=noise).replace("</body>", f"{following}</body>")
+
+
+NEXT = {"pagination": {"next": "rel"}}
+ENDLESS: dict[str, Callable[[int], list[str]]] = {
+    "the last page again": lambda number: [f"/c/{min(number, 4)}-{at}" for at in range(3)],
+    "empty pages": lambda number: [f"/c/{number}-{at}" for at in range(3)] if number < 5 else [],
+    "round and round": lambda number: [f"/c/{(number - 1) % 4 + 1}-{at}" for at in range(3)],
+    "known ones by chance": lambda number: (
+        [f"/c/{number}-{at}" for at in range(3)] if number < 5 else [f"/c/{number % 4 + 1}-1"]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
+    shop: Workshop, store: Store, web: FakeWeb, name: str
+) -> None:
+    def answer(path: str) -> str:
+        found = re.fullmatch(r"/(?:list\?page=(\d+))?", path)
+        number = int((found and found[1]) or 1)
+        return a_list(number, ENDLESS[name](number), noise=f"{number}") if found else a_page()
+
+    web.routes = AnsweredBy(answer)
+    given_sources(store, a_catalog({"page_type": "DETAIL_LINKS", "link_pattern": "/c/", **NEXT}))
+
+    crawl_all(shop, web.port)
+
+    courses = {f"/c/{number}-{at}" for number in range(1, 5) for at in range(3)}
+    assert {path for path in web.paths if "/c/" in path} == courses
+    assert len(web.paths) - len(courses) <= 8
+    [extraction] = rows(store, extractions)
+    assert (extraction.status, extraction.over_budget) == ("COMPLETE", 0)
+
+
+def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    def answer(path: str) -> str:
+        number = int(path.partition("=")[2] or 1)
+        records = "".join(course(at) for at in range(4 * number, 4 * number + 4) if at < 20)
+        return a_list(number, [], noise=f"{number} of many, at 12:0{number}").replace(
+            "<ul>", f"{records}<ul>"
+        )
+
+    web.routes = AnsweredBy(answer)
+    given_sources(store, a_catalog({"page_type": "DETAIL", **NEXT}))
+
+    crawl_all(shop, web.port)
+
+    assert 4 < len(web.paths) <= 9
+    [dataset] = rows(store, datasets)
+    assert dataset.item_count == 16
+
+
+def test_a_list_of_what_other_lists_had_goes_on_to_what_it_alone_has(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    """Nothing new to the catalogue is not nothing new to the list."""
+    web.routes |= {"/": a_page("/l/science", "/l/stem")}
+    for name, count in (("science", 6), ("stem", 7)):
+        for number in range(1, count + 1):
+            following = f"/l/{name}?page={number + 1}"
+            pager = f"<a rel=next href='{following}'>Next</a>" if number < count else ""
+            html = a_page(f"/c/{number}").replace("</body>", f"{pager}</body>")
+            web.routes[f"/l/{name}?page={number}"] = html
+        web.routes[f"/l/{name}"] = web.routes[f"/l/{name}?page=1"]
+    web.routes |= {f"/c/{number}": a_page() for number in range(1, 8)}
+    inner = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/", **NEXT}
+    recipe = {"page_type": "CATEGORY_LINKS", "link_pattern": "/l/", "links": inner}
+    given_sources(store, a_catalog(recipe))
+
+    crawl_all(shop, web.port)
+
+    assert "/c/7" in web.paths

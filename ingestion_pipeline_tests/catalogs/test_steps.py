@@ -190,7 +190,8 @@ def test_the_end_of_a_list_and_of_exploring_may_be_empty() -> None:
     listed = step("root/pages", **LINKS, pagination=NUMBERED)
     exploring = step("root/links", page_type="EXPLORATORY")
 
-    assert what_follows(listed, page()) == what_follows(exploring, page()) == Followed()
+    assert what_follows(listed, page()) == Followed()
+    assert what_follows(exploring, page()) == Followed(is_detail=True)
 
 
 def test_exploring_stays_on_its_host() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, and_, exists, or_, select, update
 
+from ingestion_pipeline.catalogs.recipes.list_memory import ListMemory
 from ingestion_pipeline.catalogs.recipes.recipe import PageType, is_all_rendered, recipe_of
 from ingestion_pipeline.catalogs.recipes.steps import Step, StepKind, steps_of
 from ingestion_pipeline.catalogs.states import (
@@ -42,6 +43,7 @@ from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.task import Task, TaskStatus
 
 CHANGED_AT = "changed_at"  # in a task's payload: when the site says that its page was changed last
+LIST_MEMORY = "list_memory"  # in a task's payload: what the pages of its list have shown so far
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +55,7 @@ class PagePlan:
     step: Step
     position: int | None
     known_as: str
+    memory: ListMemory | None = None
 
 
 def waiting_sources(
@@ -153,6 +156,7 @@ def _opened(
             step=step,
             position=row["position"],
             known_as=url,
+            memory=_list_memory(task),
         ),
     )
 
@@ -160,6 +164,11 @@ def _opened(
 def _changed_at(task: Task) -> datetime | None:
     said = task.payload.get(CHANGED_AT)
     return None if said is None else datetime.fromisoformat(said)
+
+
+def _list_memory(task: Task) -> ListMemory | None:
+    kept = task.payload.get(LIST_MEMORY)
+    return None if kept is None else ListMemory.from_payload(kept)
 
 
 def extraction_step(recipe: Mapping[str, Any], key: str) -> Step:

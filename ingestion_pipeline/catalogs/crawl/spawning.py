@@ -16,7 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, Text, bindparam, exists, func, literal, select, update
 from sqlalchemy.sql.dml import ReturningInsert
 
-from ingestion_pipeline.catalogs.crawl.frontier import CHANGED_AT, PagePlan
+from ingestion_pipeline.catalogs.crawl.frontier import CHANGED_AT, LIST_MEMORY, PagePlan
 from ingestion_pipeline.catalogs.recipes.steps import Followed, Found
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageDone
@@ -191,7 +191,7 @@ class Spawner:
             shard=self._frontier.shard,
             source_id=self._frontier.source_id,
             url=found.url,
-            payload={"page": page_id, "extraction": self._id} | _said_of(found),
+            payload={"page": page_id, "extraction": self._id} | _facts(found),
         )
         return Spawning(parent=task, child=child, is_sibling=found.is_sibling)
 
@@ -228,8 +228,14 @@ class Spawner:
         )
 
 
-def _said_of(found: Found) -> dict[str, str]:
-    return {} if found.changed_at is None else {CHANGED_AT: found.changed_at.isoformat()}
+def _facts(found: Found) -> dict[str, Any]:
+    """Return what is known of the page before it is fetched, for its task's payload."""
+    facts: dict[str, Any] = {}
+    if found.changed_at is not None:
+        facts[CHANGED_AT] = found.changed_at.isoformat()
+    if found.memory is not None:
+        facts[LIST_MEMORY] = found.memory.to_payload()
+    return facts
 
 
 def _depth(task: Task, found: Found) -> int:

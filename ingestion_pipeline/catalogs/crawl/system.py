@@ -119,6 +119,7 @@ class CatalogSystem:
             content_type=page.content_type,
             known_as=plan.known_as,
             position=plan.position,
+            memory=plan.memory,
             links=page.links,
             is_restricted=page.is_rendered,
         )

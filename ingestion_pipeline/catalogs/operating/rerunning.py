@@ -35,6 +35,7 @@ from ingestion_pipeline.catalogs.operating.control import (
     source_of,
 )
 from ingestion_pipeline.catalogs.operating.requeueing import requeue
+from ingestion_pipeline.catalogs.recipes.recipe import RECORD_PAGES
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
     RECORD_PAGES,

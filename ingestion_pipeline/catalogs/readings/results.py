@@ -40,6 +40,7 @@ from ingestion_pipeline.catalogs.readings.work import (
     ReadOver,
     ReadResult,
 )
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.pages.crawled import PageGone
 from ingestion_pipeline.pages.workshop import Workshop
@@ -265,13 +266,15 @@ def _dead_letter(result: ReadFailed) -> Burial:
 
 def _read_page(one: ReadDone, items: Sequence[Item], name: str) -> FinishedPage:
     rung = one.reading.rung or (one.reading.records[0].rung if one.reading.records else None)
+    # Most pages of a walk only lead on: nothing is missing there.
+    is_well = bool(items) or one.work.page_type == PageType.EXPLORATORY
     return FinishedPage(
         id=one.work.page_id,
-        status=PageStatus.SUCCESS if items else PageStatus.EXTRACTED_NO_DATA,
+        status=PageStatus.SUCCESS if is_well else PageStatus.EXTRACTED_NO_DATA,
         item_count=len(items),
         rung=None if rung is None else rung.value,
         read_as=name,
-        failure=None if items else no_data(one.reading, one.wanted.kind.name),
+        failure=None if is_well else no_data(one.reading, one.wanted.kind.name),
     )
 
 

@@ -48,6 +48,7 @@ class ReadWork:
     url: str
     key: str
     step: str
+    page_type: str
     was_read: bool
     snapshot_id: int | None
     body_hash: str | None
@@ -145,6 +146,7 @@ _COLUMNS = (
     pages.c.extraction_id,
     pages.c.url,
     pages.c.key,
+    pages.c.page_type,
     pages.c.read_at,
     extractions.c.entity_type,
     extractions.c.base_dataset_id,
@@ -194,14 +196,14 @@ def open_readings(
 def _opened(task: Task, row: RowMapping | None) -> ReadWork | PageGone:
     if row is None:
         return PageGone(task=task, why="its extraction has ended, or it was read already")
-    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "step")
+    taken = ("extraction_id", "entity_type", "config", "base_dataset_id", "url", "key", "page_type")
     return ReadWork(
         task=task,
         page_id=row["id"],
         was_read=row["read_at"] is not None,
         learned=_learned(row),
         content_selector=_content_selector(row),
-        **{name: row[name] for name in (*taken, "snapshot_id", *FORMS)},
+        **{name: row[name] for name in (*taken, "step", "snapshot_id", *FORMS)},
     )
 
 

@@ -26,7 +26,7 @@ MAX_WAIT_SECONDS = 600
 
 
 class PageType(StrEnum):
-    """What a page is for: `DETAIL` and an API's answer hold records, the others lead on."""
+    """What a page is for: `RECORD_PAGES` hold records, or may; most others lead on."""
 
     DETAIL = "DETAIL"
     DETAIL_LINKS = "DETAIL_LINKS"
@@ -34,6 +34,9 @@ class PageType(StrEnum):
     API_REQUEST = "API_REQUEST"
     EXPLORATORY = "EXPLORATORY"
     SITEMAP = "SITEMAP"
+
+
+RECORD_PAGES = frozenset({PageType.DETAIL, PageType.API_REQUEST, PageType.EXPLORATORY})
 
 
 class BadRecipe(ValueError):

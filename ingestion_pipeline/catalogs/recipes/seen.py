@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ingestion_pipeline.catalogs.recipes.list_memory import ListMemory
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
 from ingestion_pipeline.reading.cleaning import cleaned_text
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 _PAGE_OF = re.compile(r"\bpage\s+[0-9]{1,5}\s+(?:of|/)\s+([0-9]{1,5})\b", re.IGNORECASE)
+_DIGITS = re.compile(r"[0-9]+")
 _BASE = re.compile(r"<base\s", re.IGNORECASE)
 _ANCHORS = "a[href], area[href]"
 
@@ -62,6 +64,7 @@ class SeenPage:
         content_type: str | None = None,
         known_as: str | None = None,
         position: int | None = None,
+        memory: ListMemory | None = None,
         links: Sequence[str] | None = None,
         is_restricted: bool = False,
     ) -> None:
@@ -70,6 +73,7 @@ class SeenPage:
         self.key = identity(asked)
         self.host = host_of(asked)
         self.position = position
+        self.memory = memory or ListMemory()  # of the pages of its list before it
         self._body = body
         self._content_type = content_type
         self._links = links
@@ -143,6 +147,10 @@ class SeenPage:
         body = self._tree.body
         found = _PAGE_OF.search(body.text(separator=" ") if body is not None else "")
         return int(found[1]) if found else None
+
+    def lines(self) -> set[str]:
+        """Return the lines that a visitor sees, without their numbers: those of a clock change."""
+        return {_DIGITS.sub("", line) for line in self.text().split("\n")}
 
     def next_url(self, selector: str | None) -> str | None:
         """Return where the list goes on: by the selector, else by what pages say themselves.

@@ -6,6 +6,7 @@ pages that a level's links lead to. Each page is asked once what follows from it
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,13 +14,22 @@ from datetime import datetime
 from enum import StrEnum
 from functools import lru_cache
 
+from ingestion_pipeline.catalogs.recipes.list_memory import ListMemory
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
-from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
+from ingestion_pipeline.catalogs.recipes.recipe import (
+    RECORD_PAGES,
+    Chained,
+    Numbered,
+    PageType,
+    Recipe,
+)
 from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
 from ingestion_pipeline.reading.failure_notice import failure_notice
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
 from ingestion_pipeline.urls import canonical_url, host_of
 from ingestion_pipeline.work.errors import Permanent, Transient
+
+log = logging.getLogger(__name__)
 
 ROOT = "root"  # the key of the step that has no parent
 LIST_PAGES = "/pages"  # ends the key of a step of a list's further pages
@@ -63,7 +73,8 @@ class Found:
     """A page that follows: `key` is its identity, `position` its place in a list.
 
     A `is_sibling` belongs to the same list as the page it was found on, and is no deeper.
-    `changed_at` is when it was changed last, by the word of the site.
+    `changed_at` is when it was changed last, by the word of the site; `memory` is what the pages of
+    its list before it have shown.
     """
 
     url: str
@@ -72,6 +83,7 @@ class Found:
     position: int | None = None
     is_sibling: bool = False
     changed_at: datetime | None = None
+    memory: ListMemory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,15 +140,17 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
             raise _nothing_to_do(level)
         return Followed(pages=named)
     page.check_content(level.rendering.content_selector)
-    listed, beyond, is_in_list = _list_pages(step, page)
+    linked = _linked(step, page) if level.follows_links else []
+    listed, beyond, is_in_list = _list_pages(step, page, linked)
     if not is_in_list:
         return Followed(pages=_each_once(page, listed), beyond=beyond)
     if not level.follows_links:
         return Followed(pages=_each_once(page, listed), is_detail=True, beyond=beyond)
-    found = _each_once(page, listed + _linked(step, page))
+    found = _each_once(page, listed + linked)
     if not found:
         _check_dead_end(step, page)
-    return Followed(pages=found, beyond=beyond)
+    # Exploring knows of no page whether it holds records: each is read.
+    return Followed(pages=found, is_detail=level.page_type in RECORD_PAGES, beyond=beyond)
 
 
 def _check_dead_end(step: Step, page: SeenPage) -> None:
@@ -163,7 +177,9 @@ def _named(step: Step, page: SeenPage) -> Iterator[Found]:
             yield replace(_found(url, step.links_key), changed_at=entry.last_modified)
 
 
-def _list_pages(step: Step, page: SeenPage) -> tuple[list[Found], int, bool]:
+def _list_pages(
+    step: Step, page: SeenPage, linked: Sequence[Found]
+) -> tuple[list[Found], int, bool]:
     """Further pages of the list, how many are past its limit, and whether this page is in it."""
     match step.recipe.pagination:
         case None:
@@ -174,7 +190,7 @@ def _list_pages(step: Step, page: SeenPage) -> tuple[list[Found], int, bool]:
             pages, beyond = _numbered_pages(numbered, step, page)
             return pages, beyond, any(one.key == page.key for one in pages)
         case Chained() as chained:
-            return *_next_page(chained, step, page), True
+            return *_next_page(chained, step, page, linked), True
 
 
 def _numbered_pages(numbered: Numbered, step: Step, page: SeenPage) -> tuple[list[Found], int]:
@@ -218,16 +234,27 @@ def _highest(numbered: Numbered, page: SeenPage) -> int:
     return highest // numbered.limit + 1
 
 
-def _next_page(chained: Chained, step: Step, page: SeenPage) -> tuple[list[Found], int]:
-    """The page after this one, unless the list is as long as it may be."""
+def _next_page(
+    chained: Chained, step: Step, page: SeenPage, linked: Sequence[Found]
+) -> tuple[list[Found], int]:
+    """The page after this one, unless the list is as long as it may be, or shows nothing new.
+
+    New is what no page of the list has shown: its links, or the lines of a page of records.
+    """
     url = page.next_url(chained.selector)
     if url is None:
+        return [], 0
+    shown = {one.key for one in linked} if step.recipe.follows_links else page.lines()
+    memory = page.memory.after(shown)
+    if memory.is_over:
+        log.info("list ends at %s: %d pages without news", page.url, memory.pages_without_news)
         return [], 0
     position = (page.position or 1) + 1
     if position > chained.max_pages:
         return [], 1
     is_sibling = step.kind is StepKind.FETCH_PAGINATED
-    return [_found(url, step.pages_key, position=position, is_sibling=is_sibling)], 0
+    following = _found(url, step.pages_key, position=position, is_sibling=is_sibling)
+    return [replace(following, memory=memory)], 0
 
 
 def _linked(step: Step, page: SeenPage) -> list[Found]:

@@ -1,0 +1,54 @@
+"""What the pages of one list have shown so far, by which a list that never ends is recognised."""
+
+from __future__ import annotations
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+MOST_PAGES_WITHOUT_NEWS = 3  # one may be empty or repeat another by mistake
+MOST_REMEMBERED = (
+    2_000  # the newest, four bytes each: a task's payload carries them to the next page
+)
+_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListMemory:
+    """Digests of what a list has shown, and how many pages in a row have added nothing to it."""
+
+    shown: tuple[bytes, ...] = ()
+    pages_without_news: int = 0
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the list goes on without anything new."""
+        return self.pages_without_news >= MOST_PAGES_WITHOUT_NEWS
+
+    def after(self, shown: Iterable[str]) -> ListMemory:
+        """Return the memory after a page that shows this."""
+        digests = dict.fromkeys(map(_digest, shown))
+        known = set(self.shown)
+        new = [digest for digest in digests if digest not in known]
+        return ListMemory(
+            shown=(*self.shown, *new)[-MOST_REMEMBERED:],
+            pages_without_news=0 if new else self.pages_without_news + 1,
+        )
+
+    def to_payload(self) -> dict[str, Any]:
+        """Return it as a task's payload keeps it."""
+        packed = b64encode(b"".join(self.shown)).decode()
+        return {"shown": packed, "pages_without_news": self.pages_without_news}
+
+    @classmethod
+    def from_payload(cls, payload: Mapping[str, Any]) -> ListMemory:
+        """Return it from a task's payload."""
+        packed = b64decode(payload["shown"])
+        digests = (packed[at : at + _BYTES] for at in range(0, len(packed), _BYTES))
+        return cls(shown=tuple(digests), pages_without_news=payload["pages_without_news"])
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.blake2b(text.encode(errors="replace"), digest_size=_BYTES).digest()
