@@ -144,6 +144,11 @@ _NOT_FOUND = re.compile(
 )
 _SEPARATOR = re.compile(r"\s+[|–—:·»-]+\s+|\s*[|»]\s*")  # noqa: RUF001 - found in titles
 _SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
+_LOADING = re.compile(
+    r"(?:loading|please wait|one moment(?: please)?|wird geladen|l[äa]dt|bitte warten"
+    r"|chargement(?: en cours)?|veuillez patienter|cargando|caricamento|laden|загрузка)?\W*+",
+    re.IGNORECASE,
+)
 _MARKUP = re.compile("<[a-z!]", re.IGNORECASE)
 _SCRIPT = re.compile(r"<script[\s>/]", re.IGNORECASE)
 _NOSCRIPT = re.compile(r"<noscript\b[^<>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
@@ -191,9 +196,18 @@ def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | Bot
 
 
 def parsed_appearance(
-    url: str, status: int, html: str, tree: LexborHTMLParser, *, utf8: bytes
+    url: str,
+    status: int,
+    html: str,
+    tree: LexborHTMLParser,
+    *,
+    utf8: bytes,
+    is_rendered: bool = False,
 ) -> Appearance:
-    """What a page is whose cleaned tree and `utf8_text` are at hand; nothing is parsed again."""
+    """What a page is whose cleaned tree and `utf8_text` are at hand; nothing is parsed again.
+
+    Of a page that a browser has shown, short text is all that there is: it may be a short record.
+    """
     # No character takes more than four bytes: most pages need not be made characters of.
     if len(utf8) > 4 * _LITTLE_TEXT:
         return Content()
@@ -201,7 +215,8 @@ def parsed_appearance(
     if len(text) > _LITTLE_TEXT or not _MARKUP.search(html):
         return Content()
     sight = _Sight(url, status, html, text, tree)
-    return next((seen for look in _LOOKS if (seen := look(sight))), Content())
+    looks = (*_LOOKS, _nothing_shown if is_rendered else _empty_shell)
+    return next((seen for look in looks if (seen := look(sight))), Content())
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,11 +315,16 @@ def _empty_shell(sight: _Sight) -> EmptyShell | None:
     return None
 
 
+def _nothing_shown(sight: _Sight) -> EmptyShell | None:
+    if all(_LOADING.fullmatch(line) for line in sight.text.splitlines()):
+        return EmptyShell(f"it shows {sight.text[:80]!r}")
+    return None
+
+
 _LOOKS: tuple[Callable[[_Sight], Appearance | None], ...] = (
     _bot_wall,
     _login_wall,
     _soft_not_found,
-    _empty_shell,
 )
 
 

@@ -177,7 +177,7 @@ class PageVisitor:
         """What the browser shows; its validators are those of plain HTTP."""
         validators = found.validators if isinstance(found, _Served) else found
         read = await _off_the_loop(len(shown.page.body), _read, shown.page)
-        if isinstance(seen := _judged(shown.page, read), EmptyShell):
+        if isinstance(seen := _judged(shown.page, read, is_rendered=True), EmptyShell):
             raise empty_in_a_browser(seen, visit.url)
         page = self._new(visit, shown.page, read, validators)
         page = _with_what_the_browser_saw(page, shown, visit)
@@ -231,9 +231,16 @@ def _read(page: Fetched) -> VisiblePage:
     return visible_page(html, url=page.final_url, utf8=utf8)
 
 
-def _judged(page: Fetched, read: VisiblePage) -> EmptyShell | None:
+def _judged(page: Fetched, read: VisiblePage, *, is_rendered: bool = False) -> EmptyShell | None:
     """An empty shell, or nothing to say of it; whatever else is no content is raised."""
-    seen = parsed_appearance(page.final_url, page.status_code, read.html, read.tree, utf8=read.utf8)
+    seen = parsed_appearance(
+        page.final_url,
+        page.status_code,
+        read.html,
+        read.tree,
+        utf8=read.utf8,
+        is_rendered=is_rendered,
+    )
     if isinstance(seen, EmptyShell):
         return seen
     if (refusal := refusal_of(seen, page.final_url)) is not None:
