@@ -136,7 +136,7 @@ class Detective:
             links = list(
                 dict.fromkeys(url for page in pages for url in followed_links(page, level))
             )
-            inner = level.get("links") or {}
+            inner: Mapping[str, Any] = level.get("links") or {}
             if not links or level["page_type"] != PageType.CATEGORY_LINKS.value:
                 break
             known |= frozenset(target for page in pages for target in page.targets)

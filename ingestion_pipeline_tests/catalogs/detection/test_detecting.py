@@ -22,8 +22,10 @@ from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, Categorised, SavedLook
 
 
-def detect(look: SavedLook, path: str, **changes: Any) -> FoundRecipe:
-    detective = Detective(look=look, **({"settings": Detection()} | changes))
+def detect(
+    look: SavedLook, path: str, settings: Detection | None = None, **changes: Any
+) -> FoundRecipe:
+    detective = Detective(look=look, settings=settings or Detection(), **changes)
     return asyncio.run(detective.detect(HOME + path))
 
 

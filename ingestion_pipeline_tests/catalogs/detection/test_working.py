@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
-import re
 from datetime import datetime
 from itertools import pairwise
 from typing import Any
@@ -29,7 +27,6 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
-    datasets,
     dead_letters,
     extractions,
     outbox,
@@ -50,7 +47,7 @@ from ingestion_pipeline_tests.catalogs.detection.finding import (
     told,
 )
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, crawl_all, found_pages
-from ingestion_pipeline_tests.fakes import AnsweredBy, FakeWeb, Reply
+from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import (
     changed,
     given_sources,
@@ -78,48 +75,6 @@ def test_a_recipe_is_detected_told_and_followed(shop: Workshop, web: FakeWeb) ->
     assert (extraction.recipe, extraction.kind) == (row.recipe, "crawl")
     details = [one for one in found_pages(shop.store) if one.step == "root/links"]
     assert {one.path for one in details} == {f"/courses/{number}" for number in range(12)}
-
-
-SESSIONS = {
-    "java": lambda path, number: f"{path};jsessionid={number:032X}",
-    "php": lambda path, number: f"{path}{'&' if '?' in path else '?'}PHPSESSID=s{number}",
-    "hex": lambda path, number: f"{path}{'&' if '?' in path else '?'}sid={number * 7919:x}a1b2c3",
-    "asp": lambda path, number: f"/(S({number:024}))/{path.lstrip('/')}",
-    "campaign": lambda path, number: f"{path}{'&' if '?' in path else '?'}utm_term=x{number}",
-}
-
-
-@pytest.mark.parametrize("kind", SESSIONS)
-def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorised_catalogue(
-    shop: Workshop, web: FakeWeb, kind: str
-) -> None:
-    """Every answer has another session in all of its links; 40 courses in seven categories."""
-    catalogue = sites.Categorised()
-    site, numbers = catalogue.pages(), itertools.count(1)
-
-    def answer(asked: str) -> str | None:
-        number = next(numbers)
-        path = re.sub(r";jsessionid=\w+|/\(S\(\w+\)\)|[?&](PHPSESSID|sid|utm_term)=\w+", "", asked)
-        html = site.get(path)
-        if html is None:
-            return None
-        link = re.compile("(?<=href=')[^']+")
-        return link.sub(lambda found: SESSIONS[kind](found[0], number), html)
-
-    web.routes = AnsweredBy(answer)
-    given_sources(shop.store, a_found_catalog("/catalog"))
-
-    begin(shop, web)
-    assert detect(shop, web).found == 1
-    web.requests.clear()
-    crawl_all(shop, web.port)
-
-    assert not re.search(r"sess|sid=|S\(|utm", json.dumps(recipe_row(shop.store).recipe))
-    details = [one for one in found_pages(shop.store) if one.step == "root/links/links"]
-    assert sorted(one.path for one in details) == sorted(catalogue.courses)
-    assert len(web.paths) == len(set(web.paths))
-    [dataset] = rows(shop.store, datasets)
-    assert (dataset.status, dataset.item_count) == ("published", len(catalogue.courses))
 
 
 def test_its_first_extraction_is_due_as_soon_as_the_recipe_is_there(
