@@ -57,6 +57,7 @@ NO_LINKS = "no_links"  # of a list that was got and leads to no page, as the end
 
 EXPLORED = "/explored"  # ends the key of a step that exploring made, once for each generation
 RECORD_PAGES = ("DETAIL", "API_REQUEST")  # types of pages that state records
+READ_PAGES = (*RECORD_PAGES, "EXPLORATORY")  # types of pages that are read for records
 
 EXTRACT_PAGE = "extract_page"  # the task that reads a downloaded page
 

@@ -39,17 +39,17 @@ class Cluster:
     @property
     def course_share(self) -> float:
         """How many of the links have a course's words."""
-        return sum(one.names_course for one in self.anchors) / len(self.anchors)
+        return sum(link.names_course for link in self.anchors) / len(self.anchors)
 
     @property
     def aside_share(self) -> float:
         """How many of the links stand in menus."""
-        return sum(one.is_aside for one in self.anchors) / len(self.anchors)
+        return sum(link.is_aside for link in self.anchors) / len(self.anchors)
 
     @property
     def score(self) -> float:
         """Many links, in the content, with the words of courses, of a narrow shape."""
-        named = sum(bool(one.text) for one in self.anchors) / len(self.anchors)
+        named = sum(bool(link.text) for link in self.anchors) / len(self.anchors)
         quality = (1 + 4 * self.course_share) * (1.05 - self.aside_share) * (0.2 + named)
         # Words of courses prove a wide shape: it only has to lose where both have the same links.
         is_of_courses = self.course_share >= COURSE_SHARE
@@ -68,38 +68,38 @@ def clusters_of(*pages: LookedPage) -> list[Cluster]:
     of one category. Only links to the pages' own host count, and none that goes on with a list.
     """
     by_page = [usable_anchors(page) for page in pages]
-    usable = list({one.url: one for anchors in by_page for one in anchors}.values())
+    usable = list({link.url: link for links in by_page for link in links}.values())
     by_shape: dict[str, tuple[float, list[Anchor]]] = {}
-    for one in usable:
-        for trust, pattern in _shapes(one.url):
-            by_shape.setdefault(pattern, (trust, []))[1].append(one)
+    for anchor in usable:
+        for trust, pattern in _shapes(anchor.url):
+            by_shape.setdefault(pattern, (trust, []))[1].append(anchor)
     for trust, pattern, anchors in _generalised(usable, has_siblings=len(pages) > 1):
         by_shape.setdefault(pattern, (trust, anchors))
-    places = [{one.url for one in anchors} for anchors in by_page if anchors]
-    found = [
+    places = [{link.url for link in links} for links in by_page if links]
+    clusters = [
         _reaching(Cluster(pattern=pattern, trust=trust, anchors=tuple(anchors)), places)
         for pattern, (trust, anchors) in by_shape.items()
         if len(anchors) >= LEAST_LINKS
     ]
-    ranked = _best(sorted(found, key=lambda one: (-one.score, one.pattern)))
+    ranked = _best(sorted(clusters, key=lambda cluster: (-cluster.score, cluster.pattern)))
     return [*_joined(ranked, places), *ranked]
 
 
 def usable_anchors(page: LookedPage) -> list[Anchor]:
     """Return the page's links to other pages of its host that do not go on with its list."""
     host = urlsplit(page.url).netloc
-    further = {canonical_or_none(one.url) for one in page.following}
+    further = {canonical_or_none(link.url) for link in page.following}
     return [
-        one
-        for one in page.anchors
-        if one.url not in further
-        and urlsplit(one.url).netloc == host
-        and not _NO_PAGE.search(urlsplit(one.url).path)
+        anchor
+        for anchor in page.anchors
+        if anchor.url not in further
+        and urlsplit(anchor.url).netloc == host
+        and not _NO_PAGE.search(urlsplit(anchor.url).path)
     ]
 
 
 def _reaching(cluster: Cluster, places: Sequence[set[str]]) -> Cluster:
-    urls = {one.url for one in cluster.anchors}
+    urls = {anchor.url for anchor in cluster.anchors}
     return replace(cluster, reach=sum(bool(urls & place) for place in places) / len(places))
 
 
@@ -109,9 +109,9 @@ def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Clust
         return []
     best = ranked[0]
     parts = [best]
-    missing = [place for place in places if not place & {one.url for one in best.anchors}]
+    missing = [place for place in places if not place & {anchor.url for anchor in best.anchors}]
     for other in ranked[1:]:
-        urls = {one.url for one in other.anchors}
+        urls = {anchor.url for anchor in other.anchors}
         is_alike = (other.course_share >= COURSE_SHARE) == (best.course_share >= COURSE_SHARE)
         if is_alike and other.aside_share < COURSE_SHARE and any(place & urls for place in missing):
             parts.append(other)
@@ -131,19 +131,19 @@ def _shapes(url: str) -> Iterator[tuple[float, str]]:
     if len(segments) > MAX_SEGMENTS:
         return
     slash = "/?$"
-    path = "".join(f"/{_literal(one)}" for one in segments) if segments != [""] else "/?"
+    path = "".join(f"/{_literal(part)}" for part in segments) if segments != [""] else "/?"
     if parts.query:
         yield _TRUST["query"], rf"{origin}{path}/?{_query(parts.query)}$"
         return
     if segments == [""]:
         return
-    numbered = "/".join(_numbered(one) for one in segments)
+    numbered = "/".join(_numbered(part) for part in segments)
     if "[0-9]+" in numbered:
         yield _TRUST["number"], f"{origin}/{numbered}{slash}"
-    before = "".join(f"/{_literal(one)}" for one in segments[:-1])
+    before = "".join(f"/{_literal(part)}" for part in segments[:-1])
     yield _TRUST["name"], f"{origin}{before}/{_ending(segments[-1])}{slash}"
     if len(segments) > 2:  # noqa: PLR2004 - else any page of the site would fit
-        wider = "".join(f"/{_literal(one)}" for one in segments[:-2])
+        wider = "".join(f"/{_literal(part)}" for part in segments[:-2])
         yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_ending(segments[-1])}{slash}"
 
 
@@ -156,20 +156,20 @@ def _generalised(
     any number, every other any name.
     """
     frames: dict[tuple[str, ...], list[tuple[Anchor, list[str]]]] = {}
-    for one in anchors:
-        parts = urlsplit(one.url)
+    for anchor in anchors:
+        parts = urlsplit(anchor.url)
         segments = parts.path.strip("/").split("/")
         if len(segments) > MAX_SEGMENTS or segments == [""]:
             continue
-        ending = _ending(segments[-1])
+        last = _ending(segments[-1])
         for depth in range(len(segments)):
-            frame = (parts.scheme, parts.netloc, _query(parts.query), ending, str(len(segments)))
-            frames.setdefault((*frame, *segments[:depth]), []).append((one, segments))
-    for (scheme, netloc, query, ending, *_), members in frames.items():
+            frame = (parts.scheme, parts.netloc, _query(parts.query), last, str(len(segments)))
+            frames.setdefault((*frame, *segments[:depth]), []).append((anchor, segments))
+    for (scheme, netloc, query, last, *_), members in frames.items():
         columns = [set(column) for column in zip(*(parts for _, parts in members), strict=True)]
         texts = [_common(column) for column in columns]
         if texts[-1] == _VARIABLE:
-            texts[-1] = ending
+            texts[-1] = last
         variable = sum(_VARIABLE in text for text in texts)
         end = rf"/?{query}$" if query else "/?$"
         pattern = f"^{scheme}://{_literal(netloc)}/{'/'.join(texts)}{end}"
@@ -180,7 +180,7 @@ def _generalised(
 def _common(column: set[str]) -> str:
     if len(column) == 1:
         return _literal(next(iter(column)))
-    numbered = {_numbered(one) for one in column}
+    numbered = {_numbered(part) for part in column}
     return next(iter(numbered)) if len(numbered) == 1 else _VARIABLE
 
 

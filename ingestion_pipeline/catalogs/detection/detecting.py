@@ -14,13 +14,6 @@ from typing import Any
 
 from ingestion_pipeline.catalogs.detection.api_probe import api_recipe
 from ingestion_pipeline.catalogs.detection.clusters import Cluster, is_proved
-from ingestion_pipeline.catalogs.detection.coverage import (
-    PROVING_PAGES,
-    Coverage,
-    coverages,
-    followed_links,
-    is_target,
-)
 from ingestion_pipeline.catalogs.detection.finding import (
     FoundRecipe,
     Look,
@@ -29,6 +22,13 @@ from ingestion_pipeline.catalogs.detection.finding import (
     spread,
 )
 from ingestion_pipeline.catalogs.detection.judging import Judged, judged
+from ingestion_pipeline.catalogs.detection.link_coverage import (
+    PROVING_PAGES,
+    LinkCoverage,
+    coverages,
+    followed_links,
+    is_target,
+)
 from ingestion_pipeline.catalogs.detection.lists import PAGE_BY_PAGE, found_list
 from ingestion_pipeline.catalogs.detection.looked import LookedPage
 from ingestion_pipeline.catalogs.detection.platforms import (
@@ -109,29 +109,29 @@ class Detective:
         problems = await self._left_out(root, recipe)
         if problems:
             del self.log[before:]
-            self.samples |= {one.page.url for one in problems}
+            self.samples |= {problem.page.url for problem in problems}
             recipe = await self._level([root], depth=0, known=frozenset())
             problems = await self._left_out(root, recipe)
         if problems:
-            said = "; ".join(str(one) for one in problems[:PROVING_PAGES])
+            numbers = "; ".join(str(problem) for problem in problems[:PROVING_PAGES])
             raise NotDetected(
-                f"the recipe that was found leaves out most of the catalogue: {said}; {CURE}",
+                f"the recipe that was found leaves out most of the catalogue: {numbers}; {CURE}",
                 code="left_out",
             )
         return recipe
 
-    async def _left_out(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[Coverage]:
+    async def _left_out(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[LinkCoverage]:
         """Return the pages most of whose record-like links the recipe leaves out, by level."""
         pages, known, depth = [root], frozenset[str](), 0
         level: Mapping[str, Any] = recipe
         while level:
             covered = coverages(pages, level)
-            small = [one for one in covered if one.is_small and await self._is_loss(one, level)]
+            small = [part for part in covered if part.is_small and await self._is_loss(part, level)]
             if small:
                 return small
             if len(pages) > 1 and covered:
-                alike = sum(one.alike for one in covered)
-                followed = alike - sum(len(one.left_out) for one in covered)
+                alike = sum(part.alike for part in covered)
+                followed = alike - sum(len(part.left_out) for part in covered)
                 self.log.append(f"{where(depth)} follows {followed} of {alike} such links")
             links = list(
                 dict.fromkeys(url for page in pages for url in followed_links(page, level))
@@ -144,7 +144,7 @@ class Detective:
             level, depth = inner, depth + 1
         return []
 
-    async def _is_loss(self, coverage: Coverage, level: Mapping[str, Any]) -> bool:
+    async def _is_loss(self, coverage: LinkCoverage, level: Mapping[str, Any]) -> bool:
         """Whether a link that is left out leads where those that are followed lead."""
         for anchor in coverage.left_out[:2]:
             try:
@@ -249,8 +249,8 @@ class Detective:
             )
             return None
         if lists:  # a category with a single course is of their kind, too
-            lists.sort(key=lambda one: -len(one.anchors))
-            lists += [one for one in children if one not in lists and one.anchors]
+            lists.sort(key=lambda child: -len(child.anchors))
+            lists += [child for child in children if child not in lists and child.anchors]
         return await self._joined(pages, cluster, details, lists, depth, known)
 
     async def _joined(
@@ -278,12 +278,13 @@ class Detective:
     def _is_on(self, pages: Sequence[LookedPage], pattern: str, examples: Sequence[str]) -> bool:
         """Whether the pattern finds its examples on the pages that it came from."""
         try:
-            found = [
+            links = [
                 link for page in pages for link in followed_links(page, {"link_pattern": pattern})
             ]
             # A link that only a footer or a script writes is in no simplified Markdown.
-            there = [url for url in examples if identity(url) in set(map(identity, found))]
-            return is_proved(pattern, there, found) and len(there) * 2 >= len(examples)
+            names = set(map(identity, links))
+            there = [url for url in examples if identity(url) in names]
+            return is_proved(pattern, there, links) and len(there) * 2 >= len(examples)
         except BadPattern:
             return False
 
@@ -379,7 +380,7 @@ class Detective:
         known: frozenset[str],
     ) -> dict[str, Any]:
         page = pages[0]
-        links = [url for one in pages for url in followed_links(one, {"link_pattern": pattern})]
+        links = [url for each in pages for url in followed_links(each, {"link_pattern": pattern})]
         problems: list[str] = []
         children = await self._children(pages, list(dict.fromkeys(links)), known, problems)
         kinds = {one.url: await self._kind_of(one) for one in children}
@@ -427,11 +428,11 @@ def _targets(pages: Sequence[LookedPage]) -> frozenset[str]:
 
 def _for_siblings(pattern: str, pages: Sequence[LookedPage], clusters: Sequence[Cluster]) -> str:
     """Return the pattern, with the shape that its links share with pages on which it finds none."""
-    found = [set(followed_links(page, {"link_pattern": pattern})) for page in pages]
-    if all(found):
+    links = [set(followed_links(page, {"link_pattern": pattern})) for page in pages]
+    if all(links):
         return pattern
     for cluster in clusters:
-        urls = {one.url for one in cluster.anchors}
-        if cluster.reach == 1 and len(found[0] & urls) * 2 >= len(found[0]):
+        urls = {anchor.url for anchor in cluster.anchors}
+        if cluster.reach == 1 and len(links[0] & urls) * 2 >= len(links[0]):
             return cluster.pattern
     return pattern

@@ -62,16 +62,16 @@ def known_clusters(platform: Platform, pages: Sequence[LookedPage]) -> list[Clus
     address = pages[0].url.partition("?")[0].rstrip("/") + "/"
     own = re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", address)
     hosts = {urlsplit(page.url).netloc for page in pages}
-    anchors = list({one.url: one for page in pages for one in page.anchors}.values())
+    anchors = list({link.url: link for page in pages for link in page.anchors}.values())
     clusters: list[Cluster] = []
     for text in platform.links:
         if "{own}" in text and len(pages) > 1:
             continue
         pattern = text.replace("{own}", own)
         matching = tuple(
-            one
-            for one in anchors
-            if urlsplit(one.url).netloc in hosts and _searches(pattern, one.url)
+            anchor
+            for anchor in anchors
+            if urlsplit(anchor.url).netloc in hosts and _searches(pattern, anchor.url)
         )
         if matching:
             clusters.append(Cluster(pattern=pattern, anchors=matching))

@@ -35,10 +35,9 @@ from ingestion_pipeline.catalogs.operating.control import (
     source_of,
 )
 from ingestion_pipeline.catalogs.operating.requeueing import requeue
-from ingestion_pipeline.catalogs.recipes.recipe import RECORD_PAGES
 from ingestion_pipeline.catalogs.states import (
     OPEN_PAGES,
-    RECORD_PAGES,
+    READ_PAGES,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
@@ -128,7 +127,7 @@ def is_stored() -> ColumnElement[bool]:
     was_read = or_(
         pages.c.status.in_([PageStatus.DOWNLOADED.value, PageStatus.EXTRACTED_NO_DATA.value]),
         pages.c.read_as.is_not(None),
-        and_(pages.c.status == PageStatus.ERROR.value, pages.c.page_type.in_(RECORD_PAGES)),
+        and_(pages.c.status == PageStatus.ERROR.value, pages.c.page_type.in_(READ_PAGES)),
     )
     return and_(pages.c.snapshot_id.is_not(None), was_read)
 

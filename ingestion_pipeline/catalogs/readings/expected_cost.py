@@ -12,7 +12,7 @@ from ingestion_pipeline.catalogs.entities.declared import Declared, declared
 from ingestion_pipeline.catalogs.entities.ladder import COURSE, has_rules
 from ingestion_pipeline.catalogs.entities.predicting import cost_with_models, predicted_cost
 from ingestion_pipeline.catalogs.readings.learned import learned_facts
-from ingestion_pipeline.catalogs.recipes.recipe import RECORD_PAGES, PageType
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
@@ -81,7 +81,7 @@ def text_sizes(rows: Sequence[DetailPage], content: ContentStore) -> list[int]:
     return [round(row.size_bytes * share) for row in rows]
 
 
-_WEB_PAGES = RECORD_PAGES - {PageType.API_REQUEST}  # an API's answer is read without a model
+_BY_MODELS = (PageType.DETAIL, PageType.EXPLORATORY)  # an API's answer needs none
 
 
 def _last_pages(connection: Connection, source_id: str) -> list[DetailPage]:
@@ -95,7 +95,7 @@ def _last_pages(connection: Connection, source_id: str) -> list[DetailPage]:
     query = (
         select(snapshots.c.size_bytes, snapshots.c.text_hash)
         .join(pages, pages.c.snapshot_id == snapshots.c.id)
-        .where(pages.c.extraction_id == last, pages.c.page_type.in_(_WEB_PAGES))
+        .where(pages.c.extraction_id == last, pages.c.page_type.in_(_BY_MODELS))
         .order_by(pages.c.id)
     )
     return [DetailPage(*row) for row in connection.execute(query)]

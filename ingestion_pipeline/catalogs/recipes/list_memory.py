@@ -19,7 +19,7 @@ _BYTES = 4
 class ListMemory:
     """Digests of what a list has shown, and how many pages in a row have added nothing to it."""
 
-    shown: tuple[bytes, ...] = ()
+    digests: tuple[bytes, ...] = ()
     pages_without_news: int = 0
 
     @property
@@ -27,27 +27,27 @@ class ListMemory:
         """Whether the list goes on without anything new."""
         return self.pages_without_news >= MOST_PAGES_WITHOUT_NEWS
 
-    def after(self, shown: Iterable[str]) -> ListMemory:
+    def after(self, content: Iterable[str]) -> ListMemory:
         """Return the memory after a page that shows this."""
-        digests = dict.fromkeys(map(_digest, shown))
-        known = set(self.shown)
-        new = [digest for digest in digests if digest not in known]
+        digests = dict.fromkeys(map(_digest, content))
+        earlier = set(self.digests)
+        new = [digest for digest in digests if digest not in earlier]
         return ListMemory(
-            shown=(*self.shown, *new)[-MOST_REMEMBERED:],
+            digests=(*self.digests, *new)[-MOST_REMEMBERED:],
             pages_without_news=0 if new else self.pages_without_news + 1,
         )
 
     def to_payload(self) -> dict[str, Any]:
         """Return it as a task's payload keeps it."""
-        packed = b64encode(b"".join(self.shown)).decode()
-        return {"shown": packed, "pages_without_news": self.pages_without_news}
+        packed = b64encode(b"".join(self.digests)).decode()
+        return {"digests": packed, "pages_without_news": self.pages_without_news}
 
     @classmethod
     def from_payload(cls, payload: Mapping[str, Any]) -> ListMemory:
         """Return it from a task's payload."""
-        packed = b64decode(payload["shown"])
+        packed = b64decode(payload["digests"])
         digests = (packed[at : at + _BYTES] for at in range(0, len(packed), _BYTES))
-        return cls(shown=tuple(digests), pages_without_news=payload["pages_without_news"])
+        return cls(digests=tuple(digests), pages_without_news=payload["pages_without_news"])
 
 
 def _digest(text: str) -> bytes:

@@ -26,7 +26,10 @@ MAX_WAIT_SECONDS = 600
 
 
 class PageType(StrEnum):
-    """What a page is for: `RECORD_PAGES` hold records, or may; most others lead on."""
+    """What a page is for: `DETAIL` and an API's answer hold records, the others lead on.
+
+    An `EXPLORATORY` page leads on, and may hold records.
+    """
 
     DETAIL = "DETAIL"
     DETAIL_LINKS = "DETAIL_LINKS"
@@ -34,9 +37,6 @@ class PageType(StrEnum):
     API_REQUEST = "API_REQUEST"
     EXPLORATORY = "EXPLORATORY"
     SITEMAP = "SITEMAP"
-
-
-RECORD_PAGES = frozenset({PageType.DETAIL, PageType.API_REQUEST, PageType.EXPLORATORY})
 
 
 class BadRecipe(ValueError):

@@ -16,13 +16,7 @@ from functools import lru_cache
 
 from ingestion_pipeline.catalogs.recipes.list_memory import ListMemory
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
-from ingestion_pipeline.catalogs.recipes.recipe import (
-    RECORD_PAGES,
-    Chained,
-    Numbered,
-    PageType,
-    Recipe,
-)
+from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
 from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
 from ingestion_pipeline.reading.failure_notice import failure_notice
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
@@ -150,7 +144,8 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
     if not found:
         _check_dead_end(step, page)
     # Exploring knows of no page whether it holds records: each is read.
-    return Followed(pages=found, is_detail=level.page_type in RECORD_PAGES, beyond=beyond)
+    is_explored = level.page_type is PageType.EXPLORATORY
+    return Followed(pages=found, is_detail=is_explored, beyond=beyond)
 
 
 def _check_dead_end(step: Step, page: SeenPage) -> None:
@@ -244,8 +239,8 @@ def _next_page(
     url = page.next_url(chained.selector)
     if url is None:
         return [], 0
-    shown = {one.key for one in linked} if step.recipe.follows_links else page.lines()
-    memory = page.memory.after(shown)
+    content = {link.key for link in linked} if step.recipe.follows_links else page.lines()
+    memory = page.memory.after(content)
     if memory.is_over:
         log.info("list ends at %s: %d pages without news", page.url, memory.pages_without_news)
         return [], 0

@@ -18,7 +18,7 @@ PROVING_PAGES = 3  # categories that a recipe is tried on, beyond those that it 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class LinkCoverage:
     """The links of a page that look like those to records, and which of them are not followed."""
 
     page: LookedPage
@@ -46,7 +46,7 @@ def followed_links(page: LookedPage, level: Mapping[str, Any]) -> list[str]:
     return matched_links(simplified_markdown(page.html), LinkPattern(pattern), page.url)
 
 
-def coverages(pages: Sequence[LookedPage], level: Mapping[str, Any]) -> list[Coverage]:
+def coverages(pages: Sequence[LookedPage], level: Mapping[str, Any]) -> list[LinkCoverage]:
     """Return the coverage of each page by this level of a recipe, if something looks like a record.
 
     Where the links that are followed have the words of courses, links with such words look like
@@ -54,26 +54,26 @@ def coverages(pages: Sequence[LookedPage], level: Mapping[str, Any]) -> list[Cov
     """
     followed = {page.url: set(map(identity, followed_links(page, level))) for page in pages}
     words = [
-        one.names_course
+        anchor.names_course
         for page in pages
-        for one in page.anchors
-        if identity(one.url) in followed[page.url]
+        for anchor in page.anchors
+        if identity(anchor.url) in followed[page.url]
     ]
     has_words = not words or sum(words) / len(words) >= COURSE_SHARE
-    found: list[Coverage] = []
+    results: list[LinkCoverage] = []
     for page in pages:
         if not followed[page.url] and page.records is not None and page.records.count:
             continue
         alike = _alike(page, has_words=has_words)
-        left_out = tuple(one for one in alike if identity(one.url) not in followed[page.url])
+        left_out = tuple(link for link in alike if identity(link.url) not in followed[page.url])
         if alike:
-            found.append(Coverage(page=page, alike=len(alike), left_out=left_out))
-    return found
+            results.append(LinkCoverage(page=page, alike=len(alike), left_out=left_out))
+    return results
 
 
 def _alike(page: LookedPage, *, has_words: bool) -> list[Anchor]:
     if has_words:
-        return [one for one in usable_anchors(page) if one.names_course and not one.is_aside]
+        return [link for link in usable_anchors(page) if link.names_course and not link.is_aside]
     best = next(iter(judged(page).clusters), None)
     if best is None or len(best.anchors) < MANY_LINKS or best.aside_share >= COURSE_SHARE:
         return []
@@ -82,8 +82,8 @@ def _alike(page: LookedPage, *, has_words: bool) -> list[Anchor]:
 
 def is_target(page: LookedPage, level: Mapping[str, Any]) -> bool:
     """Whether the page is what the links of this level lead to, so that it is wrong to omit it."""
-    found = judged(page)
+    kind = judged(page)
     target = level.get("links") or {"page_type": PageType.DETAIL.value}
     if target["page_type"] == PageType.DETAIL.value:
-        return found.page_type is PageType.DETAIL
-    return found.leads_on
+        return kind.page_type is PageType.DETAIL
+    return kind.leads_on
