@@ -359,6 +359,7 @@ def test_the_first_to_open_a_file_waits_for_another_first(tmp_path: Path) -> Non
     """SQLite refuses to switch to its log at once while another process is about to."""
     file = tmp_path / "ingestion.db"
     with closing(sqlite3.connect(file, isolation_level=None, check_same_thread=False)) as other:
+        other.execute("PRAGMA user_version = 1")  # one page, as each new file of ours has
         other.execute("BEGIN IMMEDIATE")
         release = threading.Timer(0.3, lambda: other.execute("COMMIT"))
         release.start()
