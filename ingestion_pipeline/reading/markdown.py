@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
 
 # Stored with each snapshot: another release or another cleaning makes other Markdown of a page.
-MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 3"
+MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 4"
 
 # Markdown has more characters than text; where it has far fewer, the converter lost a part.
 _LEAST_SHARE = 0.7
@@ -61,6 +61,11 @@ _CONTROL = re.compile(
     rb"|select(?=[ >])[^>]*+|input(?![^>]*checkbox)[^>]*+"
     rb"|/(?:button|label|opt(?:group|ion)|select))>"
 )
+
+# The converter drops elements of such styles, whatever their content is styled with. What is hidden
+# is decided before it (`cleaning`); few pages are left with any.
+_HIDING_STYLE = re.compile(rb"font-size:\s?0|visibility:|display:\s?none")
+_STYLED = re.compile(rb'(<[a-z][^<>]*?) style="[^"<>]*+"')
 
 # A table begins with a line of names and one of dashes; the quick way pads its columns.
 _DASHES = re.compile(rb"\|(?= -) ---")  # the quickest search: for its first character alone
@@ -119,7 +124,8 @@ def _prepared(body: LinkedHtml) -> bytes:
     pieces[4::4] = [one if one.find(b"<img") < 0 else _described(one) for one in pieces[4::4]]
     if pieces[0].find(b"<img") >= 0:
         pieces[0] = _described(pieces[0], is_in_link=False)
-    return _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(pieces)))
+    html = _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(pieces)))
+    return _STYLED.sub(rb"\1", html) if _HIDING_STYLE.search(html) else html
 
 
 def _described(html: bytes, *, is_in_link: bool = True) -> bytes:

@@ -151,6 +151,17 @@ def test_hidden_text_does_not_reach_a_reader() -> None:
     assert to_markdown(page) == to_markdown(clean)
 
 
+@pytest.mark.parametrize(
+    "style", ["font-size:0", "font-size: 0; overflow: hidden", "visibility: hidden"]
+)
+def test_what_is_shown_inside_a_hidden_element_is_kept(style: str) -> None:
+    shown = "font-size: 14px; visibility: visible"
+
+    markdown = to_markdown(f'<ul style="{style}"><li><b style="{shown}">Chemistry</b></li></ul>')
+
+    assert markdown == "- **Chemistry**"
+
+
 def test_where_the_converter_loses_a_page_its_text_stands_in() -> None:
     """The converter stops below 1,024 levels and says nothing."""
     deep = "<b><i>" * 2_000 + "The whole of the page"
