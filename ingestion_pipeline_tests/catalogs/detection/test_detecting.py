@@ -102,6 +102,12 @@ CATEGORISED = {
     "one large category": Categorised(
         sizes={"biology": 120, "music": 2, "law": 1, "art": 3, "dance": 2}, each=60
     ),
+    "one large category without codes": Categorised(
+        sizes={"biology": 120, "music": 3, "law": 2, "art": 3, "dance": 2},
+        each=120,
+        has_codes=False,
+        course="/catalog/{name}/{slug}",
+    ),
     "records in the categories": Categorised(holds_records=True),
 }
 
