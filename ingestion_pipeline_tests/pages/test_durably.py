@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ingestion_pipeline.pages import durably
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.durably import (
     MANY,
@@ -37,6 +41,36 @@ def test_few_objects_and_many_are_there_and_nothing_else_is(tmp_path: Path, coun
 
     assert [store.get(name) for name in names] == bodies
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == count
+
+
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY])
+def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    store = ContentStore(tmp_path / "content")
+    steps: list[str] = []
+
+    def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def called(*arguments: Any) -> Any:
+            result = call(*arguments)
+            steps.append(name)
+            return result
+
+        return called
+
+    monkeypatch.setattr(os, "replace", recorded("name", os.replace))
+    monkeypatch.setattr(os, "fsync", recorded("sync", os.fsync))
+    if can_sync_all_at_once():
+        library = durably._libc()
+        monkeypatch.setattr(library, "syncfs", recorded("sync", library.syncfs))
+
+    store.put_many([f"body {number}".encode() for number in range(count)])
+
+    named_at = [place for place, step in enumerate(steps) if step == "name"]
+    is_at_once = count >= MANY and can_sync_all_at_once()
+    assert len(named_at) == count
+    assert steps[: named_at[0]] == ["sync"] * (1 if is_at_once else count)
+    assert set(steps[named_at[-1] + 1 :]) == {"sync"}
 
 
 def test_what_a_dead_process_left_half_written_is_swept(tmp_path: Path) -> None:

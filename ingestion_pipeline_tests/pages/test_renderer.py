@@ -16,7 +16,14 @@ from ingestion_pipeline.pages.browser import BrowserRenderer
 from ingestion_pipeline.pages.rendering import Click, Rendering, Wait
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
-from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, endless, redirect
+from ingestion_pipeline_tests.fakes import (
+    FakeWeb,
+    Reply,
+    WebAnswer,
+    a_certificate,
+    endless,
+    redirect,
+)
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
 from ingestion_pipeline_tests.pages.rendering import PLAIN, QUICK, Desk, a_desk, a_renderer
 
@@ -84,6 +91,15 @@ def test_a_page_that_only_javascript_fills_is_there(desk: Desk) -> None:
     for asked in desk.web.requests:
         assert asked.headers["user-agent"] == AGENT
         assert not any(name.startswith(("proxy-", "sec-ch-")) for name in asked.headers)
+
+
+def test_a_site_whose_certificate_does_not_hold_is_not_rendered(tmp_path: Path) -> None:
+    _, tls = a_certificate(tmp_path, "a.test")
+    with FakeWeb({"/": "<p>unsafe</p>"}, tls=tls) as web, a_desk(web) as desk:
+        with pytest.raises((Permanent, Transient), match="CERT"):
+            desk.render(f"https://{web.host_port}/")
+
+        assert web.requests == []
 
 
 def test_pages_share_a_browser_and_nothing_else(desk: Desk) -> None:

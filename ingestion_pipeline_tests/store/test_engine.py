@@ -90,3 +90,14 @@ def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_
         assert latest - told == timedelta(seconds=0.25 + 0.25)
     else:
         assert timedelta() <= latest - told < timedelta(seconds=1)
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+def test_a_write_to_sqlite_survives_a_crash_of_the_machine(store: Store) -> None:
+    """By the log that SQLite syncs at each checkpoint: NORMAL or more, never OFF."""
+    with store.begin() as connection:
+        journal = connection.execute(text("PRAGMA journal_mode")).scalar_one()
+        synchronous = connection.execute(text("PRAGMA synchronous")).scalar_one()
+
+    assert journal == "wal"
+    assert synchronous >= 1

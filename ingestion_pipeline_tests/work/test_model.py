@@ -88,11 +88,15 @@ class Simulation:
                 Resource("budget", until=self.now + timedelta(hours=1)),
             ]
         )
+        failing = self.take()
         moves = [
             model.move_after_failure(task, error, now=self.now, policy=POLICY, random=self.random)
-            for task in self.take()
+            for task in failing
         ]
-        self.end(moves)
+        if self.end(moves):
+            given_back = 1 if isinstance(error, Fatal | Resource) else 0
+            for task in failing:
+                assert self.model.tasks[task.id].attempts == task.attempts - given_back
 
     def take(self) -> list[Task]:
         """What a worker believes to hold, whether it still does or not."""
@@ -100,7 +104,8 @@ class Simulation:
         mine = self.in_hand[owner]
         return [mine.pop() for _ in range(self.random.randrange(len(mine) + 1))]
 
-    def end(self, moves: list[Move]) -> None:
+    def end(self, moves: list[Move]) -> bool:
+        """Apply all of the moves or none; whether they took effect."""
         asked = [(move.task.id, move.task.fence) for move in moves]
         ours = model.held(self.model, asked)
         before = (dict(self.model.tasks), list(self.model.effects), list(self.model.buried))
@@ -109,6 +114,8 @@ class Simulation:
         except LostClaim:
             assert len(ours) < len(asked)
             assert before == (self.model.tasks, self.model.effects, self.model.buried)
+            return False
+        return True
 
     def beat(self) -> None:
         claimed = model.claimed_by(self.model, self.random.choice(OWNERS)).items()
@@ -171,6 +178,26 @@ def test_a_seed_always_tells_the_same_story() -> None:
 
     assert first.model == second.model
     assert len(first.model.tasks) > 3
+
+
+@pytest.mark.parametrize(
+    ("error", "attempts"),
+    [
+        pytest.param(Resource("budget", until=NOON + LEASE), 0, id="resource"),
+        pytest.param(Fatal("disk"), 0, id="fatal"),
+        pytest.param(Transient("503"), 1, id="transient"),
+    ],
+)
+def test_only_a_fault_of_the_work_costs_an_attempt(error: WorkError, attempts: int) -> None:
+    one = Model()
+    model.enqueue(one, a_new_task(), now=NOON)
+    [task] = model.claim(one, POLLS, owner="one", now=NOON, lease=LEASE, limit=1)
+
+    move = model.move_after_failure(task, error, now=NOON, policy=POLICY, random=Random(7))
+    model.apply(one, [move])
+
+    assert (one.tasks[task.id].status, one.tasks[task.id].attempts) == ("PENDING", attempts)
+    assert model.invariants(one, policy=POLICY) == []
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import gzip
 import tracemalloc
 from contextlib import suppress
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,11 +32,13 @@ from ingestion_pipeline.reading.models import (
     Unanswered,
     Violated,
 )
+from ingestion_pipeline.reading.models.formats import AnswerFormat
 from ingestion_pipeline.reading.models.server import deadline
+from ingestion_pipeline.reading.models.wire import Busy, Exchange, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, a_certificate
 from ingestion_pipeline_tests.fakes import Reply as FakeReply
 from ingestion_pipeline_tests.reading.models.asking import (
     BILLING,
@@ -383,3 +386,20 @@ def test_a_question_ends_before_the_lease_of_whoever_asks(settings: Settings) ->
 
     assert 5 < deadline(there).seconds_left <= 6
     assert 89 < deadline(leading_to("", settings)).seconds_left <= 90
+
+
+def test_a_server_whose_certificate_does_not_hold_is_sent_nothing(tmp_path: Path) -> None:
+    _, tls = a_certificate(tmp_path, "localhost")
+    request = {"model": "cheap", "messages": [{"role": "user", "content": "a page"}]}
+    with FakeWeb({"/v1/chat/completions": b"{}"}, tls=tls) as web:
+
+        async def sent() -> Exchange:
+            client = open_client("a key", f"https://localhost:{web.port}/v1")
+            async with client:
+                return await exchange(client, AnswerFormat.CHAT_PLAIN, request, 20)
+
+        answer = asyncio.run(sent())
+
+        assert isinstance(answer, Busy)
+        assert (answer.code, answer.may_be_charged) == ("unreachable", False)
+        assert web.requests == []
