@@ -13,9 +13,9 @@ FINGERPRINT_CHARACTERS = 500  # of a description; boards cut and extend its end
 MAX_SLUG_CHARACTERS = 80
 
 _HIRING_END = re.compile(
-    r"[\s,|:\-\u2013\u2014]+(?:(?:is|are|we'?re)\s+hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
+    r"(?<![\s,|:\-\u2013\u2014])[\s,|:\-\u2013\u2014]++(?:(?:is|are|we'?re)\s++hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
     r"|jobs?(?:\s+board)?|job openings|open (?:positions|roles)|vacancies|karriere"
-    r"|stellenangebote)\s*$",
+    r"|stellenangebote)\s*+$",
     re.IGNORECASE,
 )
 _HIRING_START = re.compile(

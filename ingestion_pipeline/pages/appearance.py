@@ -111,7 +111,7 @@ _WALL_SCRIPT = re.compile(
     r"|(?:google\.com/recaptcha|hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)"
 )
 _WALL_WORDS = re.compile(
-    r"verif\w+ (?:that )?you(?:'re| are) (?:a |not a )?(?:human|robot|bot)|unusual traffic"
+    r"verif\w{1,12} (?:that )?you(?:'re| are) (?:a |not a )?(?:human|robot|bot)|unusual traffic"
     r"|checking (?:if the site connection is secure|your browser)"
     r"|complete the (?:captcha|security check)"
     r"|are you a (?:robot|human)\?|enable javascript and cookies to continue"
@@ -142,7 +142,7 @@ _NOT_FOUND = re.compile(
     r"|ページが見つかりません.{0,10}|页面不存在|找不到(?:该)?页面",
     re.IGNORECASE,
 )
-_SEPARATOR = re.compile(r"\s+[|–—:·»-]+\s+|\s*[|»]\s*")  # noqa: RUF001 - found in titles
+_SEPARATOR = re.compile(r"(?<!\s)\s++[|–—:·»-]++\s++|(?:(?<!\s)\s++)?+[|»]\s*+")  # noqa: RUF001 - found in titles
 _SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
 _LOADING = re.compile(
     r"(?:loading|please wait|one moment(?: please)?|wird geladen|l[äa]dt|bitte warten"

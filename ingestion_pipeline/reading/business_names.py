@@ -68,11 +68,17 @@ def _piece(character: str) -> str:
     return r"\s*" if character == " " else re.escape(character)
 
 
-_AFTER_NAME = re.compile(rf"[\s,;]+(?:{_alternatives(_AFTER)})\s*$", re.IGNORECASE)
-_COMPANY = re.compile(r"(?:\s*&\s*|\s+and\s+|[\s,]+)(?:co|company|cie|companhia)\.?\s*$", re.I)
-_ABBREVIATED = re.compile(r"[^&\s][\s,]+co\.?\s*$", re.IGNORECASE)  # not `Tiffany & Co.`
+_AFTER_NAME = re.compile(
+    rf"(?<![\s,;])[\s,;]++(?=.{{2,80}}+\Z)(?:{_alternatives(_AFTER)})\s*+$", re.IGNORECASE
+)
+_COMPANY = re.compile(
+    r"(?:(?:(?<!\s)\s++)?+&\s*+|(?<!\s)\s++and\s++|(?<![\s,])[\s,]++)"
+    r"(?:co|company|cie|companhia)\.?\s*+$",
+    re.IGNORECASE,
+)
+_ABBREVIATED = re.compile(r"[^&\s,][\s,]++co\.?\s*+$", re.IGNORECASE)  # not `Tiffany & Co.`
 _BEFORE_NAME = re.compile(rf"^(?:{_alternatives(_BEFORE)})\s+(?=[^\s])", re.IGNORECASE)
-_AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*|\s*(?:{_CJK})$")
+_AROUND_NAME = re.compile(rf"^(?:{_CJK})\s*+|(?:(?<!\s)\s++)?+(?:{_CJK})$")
 
 
 def bare_name(name: str, *, language: str | None = None) -> str:

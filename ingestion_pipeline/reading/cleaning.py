@@ -39,9 +39,9 @@ MAY_BE_UNSEEN = ", ".join((OFTEN_UNSEEN, *SELDOM_THERE))
 _COMMENT = re.compile(b"!(?<=<!)--")  # the quickest search: for one character
 _INLINE_TAG = re.compile(
     rb"</?(?:a(?:bbr|cronym)?|b(?:d[io]|ig)?|c(?:ite|ode)|d(?:ata|el|fn)|em|font|i(?:ns)?|kbd|label"
-    rb"|mark|nobr|q|s(?:amp|mall|pan|trike|trong|u[bp])?|t(?:ime|t)|u|var|wbr)(?=[ >])[^>]*+>"
+    rb"|mark|nobr|q|s(?:amp|mall|pan|trike|trong|u[bp])?|t(?:ime|t)|u|var|wbr)(?=[ >])[^>]*+>?"
 )
-_TAGS = re.compile(rb"<[a-z!?/][^>]*+>(?:\s*+<[a-z!?/][^>]*+>)*+")
+_TAGS = re.compile(rb"<[a-z!?/][^>]*+>?(?:\s*+<[a-z!?/][^>]*+>?)*+")
 # Each begins with one character that is sure, and so with the quickest search that there is.
 _NO_BREAK = re.compile(b"&(?=n)nbsp;")
 _REFERENCE = re.compile(b"&(lt|gt|amp);")

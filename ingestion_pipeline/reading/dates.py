@@ -36,7 +36,7 @@ _AGO = re.compile(
 )
 _UNITS = {"s": "seconds", "h": "hours", "d": "days", "w": "weeks"}
 _WORDS = {"yesterday": timedelta(days=1), "today": timedelta(0)}
-_SOME_DATE = re.compile(r"[0-9].*[^0-9\s]|[^0-9\s].*[0-9]|^[^0-9]{2,30}$", re.DOTALL)
+_SOME_DATE = re.compile(r"\A(?:(?=[^0-9]*+[0-9])[0-9\s]*+[^0-9\s]|[^0-9]{2,30}$)")
 
 # What dateparser counts from, always the same: another base would cost it all it has prepared. No
 # page states these microseconds, so a moment that ends in them was counted from it.

@@ -42,6 +42,10 @@ _TAG = re.compile(r"<(?:(!\[CDATA\[|!--)|(/?)([A-Za-z_:][^\s/<>]*+)[^<>]*?(/?)>|
 _ENTRIES = frozenset({"item", "entry"})
 _LISTS = frozenset({"keywords", "tags"})
 _TERMS = _LISTS | {"category", "subject"}
+# Characters of text in an element: a person has a name, an address of mail and one of the web.
+_PERSONS = ("author", "contributor", "creator", "managingeditor", "owner", "publisher", "webmaster")
+_DATES = ("created", "date", "expirationdate", "issued", "lastbuilddate", "modified", "pubdate")
+_LIMITS = dict.fromkeys(_PERSONS, 500) | dict.fromkeys((*_DATES, "published", "updated"), 100)
 _MANY_ATTRIBUTES_LENGTH = 5 * MAX_ATTRIBUTES  # ` a=""`
 
 
@@ -72,8 +76,7 @@ def read_feed(
     """
     text = decode(body, content_type)
     text = text[_root_position(text) :]
-    _refuse_truncated(text)
-    parsed = _parse(text)
+    parsed = _parse(_checked(text))
     entries = [_entry(entry, elements) for entry in cast("list[_Fields]", parsed["entries"])]
     if not entries and not parsed.get("version"):
         raise _not_a_feed(text)
@@ -114,12 +117,17 @@ def _end_of_html_doctype(text: str, opening: re.Match[str]) -> int:
     return html.end()
 
 
-def _refuse_truncated(text: str) -> None:
-    """Raise unless the root element is closed, within the limits of depth and size."""
+def _checked(text: str) -> str:
+    """Return the feed without names and dates that are too long to be any.
+
+    Raises:
+        Permanent: `too_deep`; it exceeds the limits of depth and size.
+        Transient: `truncated_feed`; its root element is not closed.
+    """
     is_plain = "<!" not in text  # else an angle may be mere text
     if is_plain and text.count("<") > MAX_TAGS:
         raise _too_many(f"more than {MAX_TAGS} tags")
-    elements, terms = OpenElements(MAX_DEPTH), _Terms(text)
+    elements, terms, fields = OpenElements(MAX_DEPTH), _Terms(text), _LongFields()
     position = tag_count = 0
     while tag := _TAG.search(text, position):
         position = tag.end()
@@ -131,13 +139,50 @@ def _refuse_truncated(text: str) -> None:
             if position < 0:
                 break
         terms.take(tag)
+        fields.take(tag)
         if _closes_root(tag, elements):
-            return
+            return fields.without(text)
     raise Transient(
         f"the feed breaks off after {len(text)} characters, its root element is never closed;"
         " it is fetched again",
         code="truncated_feed",
     )
+
+
+class _LongFields:
+    """Names and dates with more text than any has; feedparser's patterns for them are quadratic."""
+
+    def __init__(self) -> None:
+        self._spans: list[tuple[int, int]] = []
+        self._name = ""
+        self._depth = self._start = self._counted_to = self._length = 0
+
+    def take(self, tag: re.Match[str]) -> None:
+        """Measure the text up to this tag, if a name or date is open."""
+        name = (tag[3] or "").lower().rpartition(":")[2]
+        is_start = not tag[2] and not tag[4]
+        if not self._name:
+            if name in _LIMITS and is_start:
+                self._name, self._depth, self._length = name, 1, 0
+                self._start = self._counted_to = tag.end()
+        elif name:
+            self._length += tag.start() - self._counted_to
+            self._counted_to = tag.end()
+            if name == self._name:
+                self._depth += is_start - bool(tag[2])
+            if self._depth == 0 or (tag[2] and name in _ENTRIES):
+                self._close(tag.start())
+
+    def _close(self, end: int) -> None:
+        if self._length > _LIMITS[self._name]:
+            self._spans.append((self._start, end))
+        self._name = ""
+
+    def without(self, text: str) -> str:
+        """Return the text without the content of these elements."""
+        ends = [0, *(end for _, end in self._spans)]
+        starts = [*(start for start, _ in self._spans), len(text)]
+        return "".join(text[end:start] for end, start in zip(ends, starts, strict=True))
 
 
 class _Terms:
@@ -311,7 +356,7 @@ def _looks_like(text: str) -> str:
     if start[0] in "{[":
         return "JSON"
     if re.search(r"<!doctype\s+html|<(?:html|head|body)\b", start, re.IGNORECASE):
-        title = re.search(r"<title[^>]*>([^<]*)", text[:20_000], re.IGNORECASE)
+        title = re.search(r"<title[^<>]*+>([^<]*+)", text[:20_000], re.IGNORECASE)
         return f"an HTML page titled {clean_text(title[1])!r}" if title else "an HTML page"
     if start[0] == "<" and (root := re.search(r"<([A-Za-z_][^\s/<>]{0,60})", start)):
         return f"a document of <{root[1]}>"

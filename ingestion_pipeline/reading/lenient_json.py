@@ -19,7 +19,8 @@ _WRAPPING = re.compile(
     r"\A(?:\s|\ufeff|<!--+|//\s*<!\[CDATA\[|/\*\s*<!\[CDATA\[\s*\*/|<!\[CDATA\[|//[^\n]*\n|/\*.*?\*/)+",
     re.DOTALL,
 )
-_TAIL = re.compile(r"(?:\s|;|--+>|//\s*\]\]>|/\*\s*\]\]>\s*\*/|\]\]>|//\s*--+>)+\Z")
+_CLOSING = re.compile(r"(?:(?://\s*+)?+(?:\]\]>|(?<!-)--++>)|/\*\s*+\]\]>\s*+\*/)\Z")
+_MAX_CLOSING = 200  # characters of one end of a comment or of a CDATA section
 _BLANKS = re.compile(r"(?:[\s\ufeff]+|//[^\n]*|/\*.*?\*/|<!--|-->)*", re.DOTALL)
 _WORD = re.compile(r"[A-Za-z_$][\w$]*")
 _NUMBER = re.compile(r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?")
@@ -43,7 +44,7 @@ def read_json(text: str) -> object:
     """
     if len(text) > MAX_CHARACTERS:
         raise BadJson(f"it has {len(text)} characters, more than {MAX_CHARACTERS}")
-    text = _TAIL.sub("", _WRAPPING.sub("", text))
+    text = _without_tail(_WRAPPING.sub("", text))
     if text.startswith(("{&quot;", "[{&quot;", "[&quot;")):
         text = unescape(text)
     try:
@@ -52,6 +53,17 @@ def read_json(text: str) -> object:
         raise BadJson("it is nested beyond reason") from error
     except ValueError:
         return read_value(text, 0)[0]
+
+
+def _without_tail(text: str) -> str:
+    """Return the text without the blanks, semicolons and ends of comments at its end."""
+    while True:
+        text = text.rstrip().rstrip(";")
+        closing = _CLOSING.search(text[-_MAX_CLOSING:])
+        if closing is not None:
+            text = text[: len(text) - len(closing[0])]
+        elif not text[-1:].isspace():
+            return text
 
 
 def read_value(text: str, position: int) -> tuple[object, int]:

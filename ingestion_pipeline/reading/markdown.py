@@ -43,14 +43,14 @@ _NUMBERED_LEVEL_BYTES = 24  # where the page says where to start, a number may h
 _SURELY_NARROW_BYTES = 1_000_000
 
 # As the parser serialises them.
-_CELL = re.compile(rb"<t[dh](?=[ >])([^>]*+)>")
+_CELL = re.compile(rb"<t[dh](?=[ >])([^>]*+)>?")
 _COLUMNS = re.compile(rb' colspan="[ +0]*+([0-9]++)')
 
 _NO_BREAK = re.compile(b"&(?=n)nbsp;")  # the quickest search: for its first character alone
 _EMPTY_LINES = re.compile(b"\n{3,}")
 _UNTIDY = re.compile(b"\n(?:(?<= \n)|\n\n)")
 # As the parser serialises them: no `>` in an attribute, each value in quotation marks.
-_LINK_OR_IMAGE = re.compile(rb"<(/?a|img)(?=[ >])([^>]*+)>")
+_LINK_OR_IMAGE = re.compile(rb"<(/?a|img)(?=[ >])([^>]*+)>?")
 _TITLE = re.compile(rb' title="[^"]*+"')
 _ALT = re.compile(rb' alt="([^"]*+)"')
 # The converter sets these apart from what is beside them, and takes the slow way for a page that

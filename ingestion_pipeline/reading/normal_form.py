@@ -18,8 +18,8 @@ _RUN = re.compile(r"[^\W_]+|[^\x00-\x7f]+|&")
 _ODD_DIGIT = re.compile(r"(?![0-9])\d")
 # `[text](target)`: what is read is the text.
 _LINK = re.compile(
-    r"!?\[([^\[\]]{0,1000})\]\(\s*<?[^()\s]{0,2000}(?:\([^()\s]{0,500}\)[^()\s]*)?"
-    r"(?:\s+\"[^\"]{0,300}\")?\s*\)"
+    r"!?\[([^\[\]]{0,1000})\]\(\s*+<?[^()\s]{0,2000}+(?:\([^()\s]{0,500}\)[^()\s]*+)?"
+    r"(?:\s++\"[^\"]{0,300}\")?\s*+\)"
 )
 # Vowel points of Arabic and Hebrew and the stroke that stretches a word: written or left out.
 _POINTS = frozenset(

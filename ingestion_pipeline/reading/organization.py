@@ -44,15 +44,16 @@ _LEAST_DESCRIPTION = 20
 _FOOT = 20_000  # characters at the end of a page, where its owner is named
 
 _SITES = ("WebSite", "SoftwareApplication", "WebApplication", "MobileApplication")
-_TITLE_PARTS = re.compile(r"\s+[|–—·•»:-]\s+|\s*[|｜·•»]\s*|:\s+")
+_TITLE_PARTS = re.compile(r"(?<!\s)\s++[|–—·•»:-]\s++|(?:(?<!\s)\s++)?+[|｜·•»]\s*+|:\s++")
 _COPYRIGHT = re.compile(
     r"(?:©|\(c\)|copyright)\s*(?:©\s*)?(?:[12][0-9]{3}(?:\s*[-–—/]\s*[12][0-9]{3})?\s*,?\s*)?"
     r"(?:by\s+)?([^\n|·•©]{2,80})",
     re.IGNORECASE,
 )
 _AFTER_COPYRIGHT = re.compile(
-    r"[.,;]?\s*(?:all rights reserved|alle rechte|tous droits|todos los derechos|tutti i diritti"
-    r"|todos os direitos|wszelkie prawa|все права|[12][0-9]{3}\b).*$",
+    r"(?:[.,;]\s*+|(?<![\s.,;])\s++|(?<!\s))"
+    r"(?:all rights reserved|alle rechte|tous droits|todos los derechos|tutti i diritti"
+    r"|todos os direitos|wszelkie prawa|все права|[12][0-9]{3}\b)(?s:.*)",
     re.IGNORECASE,
 )
 

@@ -23,7 +23,7 @@ _NO_NUMBERS = re.compile(
     r"|https?://[^\s)]+|\]\([^()\s]*\)"
 )
 _ONE_NUMBER = re.compile(
-    r"[^\w\s.,+-]?\s*([+-]?)\s*([0-9][0-9.,'\u2019 \u00a0\u2009\u202f]*)\s*[^\w\s.,+-]?"
+    r"[^\w\s.,+-]?\s*+([+-]?)\s*+([0-9][0-9.,'\u2019 \u00a0\u2009\u202f]*+)\s*+[^\w\s.,+-]?"
 )
 _INDIAN = re.compile(r"[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?")
 _GROUPED = re.compile(r"[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
@@ -61,7 +61,7 @@ def stated_number(text: str, style: Style) -> Decimal | None:
     found = _ONE_NUMBER.fullmatch(plain_digits(text).strip())
     if found is None:
         return None
-    written = re.sub(rf"[ {_JOINERS}]+$", "", found[2])
+    written = found[2].rstrip(f" {_JOINERS}")
     if re.match(r"0[0-9]", written):
         return None
     if " " in written and not _SPACED.fullmatch(written):

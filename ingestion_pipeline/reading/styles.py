@@ -71,7 +71,7 @@ _MEDIA_OF_SCREENS = re.compile(r"\s*(?:(?:only\s+)?(?:screen|all))?\s*", re.IGNO
 _MARK = r"(?:[.#]-?[^\W\d][\w-]*+|\[[\w-]++(?:[~|^$*]?=(?:\"[^\"\\]*+\"|'[^'\\]*+'|[\w-]++))?\])"
 _COMPOUND = rf"(?:(?:\*|[A-Za-z][\w-]*+){_MARK}*+|{_MARK}++)"
 _SELECTOR = re.compile(rf"{_COMPOUND}(?:(?:\s*+>\s*+|\s++){_COMPOUND})*+")
-_LAST = re.compile(rf"(?:.*[\s>])?({_COMPOUND})", re.DOTALL)
+_LAST = re.compile(rf"\A(?:.*[\s>])?({_COMPOUND})", re.DOTALL)
 _MARKS = re.compile(r"[.#]-?[^\W\d][\w-]*|\[[\w-]+")
 _TAGS = re.compile(r"(?<![\w.#:(\[=\"'-])[A-Za-z][\w-]*")
 _WHOLE_PAGE = re.compile(r"\*$|(?:html|body|main)\b", re.IGNORECASE)

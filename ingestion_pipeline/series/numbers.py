@@ -37,7 +37,8 @@ _TAG_WORDS = (
     "|том|сезон|tập|quyển|เล่ม|المجلد|시즌"
 )
 _TAG = re.compile(
-    rf"(?<![^\W_])(?:{_TAG_WORDS})[^a-z0-9]{{0,2}}[0-9]+|[第제]?\s*[0-9]+\s*[巻卷권季期年]"
+    rf"(?<![^\W_])(?:{_TAG_WORDS})[^a-z0-9]{{0,2}}[0-9]+"
+    r"|(?:[第제]\s*+|(?<![\s第제])\s++|(?<![\s第제0-9]))[0-9]++\s*+[巻卷권季期年]"
 )
 _VOLUME = re.compile(
     r"(?<![^\W_])(?:volumen?|vol|tome?|band|cilt|том|tập|quyển|เล่ม|المجلد)[^a-z0-9]{0,2}([0-9]{1,4})(?![0-9])"
@@ -45,7 +46,7 @@ _VOLUME = re.compile(
     r"|(?<![0-9])([0-9]{1,4})\s?[巻卷권]"
 )
 _YEAR = re.compile(r"\((?:[^()0-9]{0,20}\s)?(?:19|20)[0-9]{2}\)")
-_FRACTION = re.compile("([0-9]*)([¼½¾])")
+_FRACTION = re.compile("((?<![0-9])[0-9]++|)([¼½¾])")
 _FRACTIONS = {"¼": "25", "½": "5", "¾": "75"}
 _ORDINAL = re.compile("第([零〇一二三四五六七八九十百千]{1,9})")
 _ORDINAL_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")} | {
@@ -53,8 +54,8 @@ _ORDINAL_DIGITS = {c: n for n, c in enumerate("零一二三四五六七八九")}
 }
 _ORDINAL_UNITS = {"十": 10, "百": 100, "千": 1000}
 # Where a title that is given twice, in two scripts or with another name in brackets, falls apart.
-_TITLE_PARTS = re.compile(r"\s*[|/()\[\]（）【】]\s*|\s+(?=[^ -~])")  # noqa: RUF001  full-width brackets
-_CUT_WORD = re.compile(r"[0-9a-z.]++\Z")
+_TITLE_PARTS = re.compile(r"(?:(?<!\s)\s++)?+[|/()\[\]（）【】]\s*+|(?<!\s)\s++(?=[^ -~])")  # noqa: RUF001  full-width brackets
+_CUT_WORD = re.compile(r"(?<![0-9a-z.])[0-9a-z.]++\Z")
 _POINTS = str.maketrans({",": ".", "-": ".", "\N{FULLWIDTH FULL STOP}": "."})
 _KINDS = (("extra", "99"), ("omake", "98"), ("special", "97"))
 _LETTERS = "abcdefghi"

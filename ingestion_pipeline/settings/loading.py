@@ -42,7 +42,7 @@ _VARIABLE_AND_HOST = re.compile(
 )
 
 # A comma or a blank inside an Apprise URL parts its own targets.
-_BEFORE_A_SCHEME = re.compile(r"[\s,]+(?=[A-Za-z][A-Za-z0-9+.-]*://)")
+_BEFORE_A_SCHEME = re.compile(r"(?<![\s,])[\s,]++(?=[A-Za-z][A-Za-z0-9+.-]*+://)")
 
 # A key may stand in it by mistake; its message names each problem by place.
 _HIDDEN = frozenset({"secrets", "website.providers"})

@@ -13,7 +13,7 @@ from ingestion_pipeline.websites.naming import Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
 
 # Words have bounds: a page of a million capitals must not take an hour.
-_WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,40}"
+_WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
 _NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
 _BEFORE = (
     "alternatives? to|alternative for|alternativen? zu|alternatives? à|alternativas? a"

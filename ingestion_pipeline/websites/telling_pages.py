@@ -19,7 +19,7 @@ _KINDS = (
     r"products?|services?|solutions?|produkte?|leistungen|produits|productos|servicios|prodotti"
     r"|servizi|produtos|servicos|producten|diensten|produkty|uslugi|features?|pricing|what-we-do",
 )
-_PATTERNS = tuple(re.compile(rf"(?:{kind})(?:\.\w+)?") for kind in _KINDS)
+_PATTERNS = tuple(re.compile(rf"\A(?:{kind})(?:\.\w+)?") for kind in _KINDS)
 _DEEPEST = 3  # parts of a path; deeper pages are about one thing
 
 

@@ -13,7 +13,7 @@ MAX_TITLE_WORDS = 25
 LEAST_REST_WORDS = 4  # fewer say when a course is given, not what it is about
 
 # COMP SCI 400, CIS*1500, MATH& 151, BUS-A 100, EN.601.226, I&C SCI 31, A&EP 110
-_SUBJECT = r"[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
+_SUBJECT = r"(?<![A-Z])[A-Z][A-Z&_]{0,9}(?:[ /-](?:[A-Z&]{1,9})){0,3}"
 _NUMBER = (
     r"[A-Z]{0,2}[0-9]{1,5}(?:[A-Z]{1,2}[0-9]{1,3})?(?:\.[0-9]{1,4})?[A-Z]{0,3}(?![0-9a-z])"
     r"(?:(?:-[A-Z]\b){1,5}|-[0-9A-Z]{1,3}\b)?"
@@ -58,8 +58,10 @@ _KIND_OF_TITLE = re.compile(  # Postgraduate Course: Stories of Place (LLLG07031
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"^[\s.:|,;*†‡·•\u2013\u2014-]+")
-_HOURS = re.compile(r"\s*\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$")  # of lectures and laboratory
-_AT_END = re.compile(r"[\s,:;|*†‡·•\u2013\u2014-]+$")
+_HOURS = re.compile(
+    r"(?:(?<!\s)\s++)?+\([0-9]{1,2}(?:[-:,][0-9]{1,2}){1,3}\)$"
+)  # of lectures and laboratory
+_AT_END = re.compile(r"(?<![\s,:;|*†‡·•\u2013\u2014-])[\s,:;|*†‡·•\u2013\u2014-]++$")
 _STOP = re.compile(r"(?<![A-Z]\.[A-Z])(?<!\.\.)\.$")
 _LONE_STOP = re.compile(r"^[^.]*[a-z]{4}\.$")  # of a whole word; Intro to Comp. Sci. has its own
 _TITLE_START = re.compile(

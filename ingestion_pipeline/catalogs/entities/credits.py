@@ -12,39 +12,41 @@ MAX_UNITS = 400  # Chicago counts a course as 100 units
 
 # A comma counts as a point where half the world writes one: 7,5 and not 1,2.
 _N = r"[0-9]{1,3}(?:\.[0-9]{1,3}|,(?:0|00|5|50|25|75)(?![0-9]))?"
-_TO = r"\s*(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*"
+_TO = r"\s*+(?:-|\u2013|\u2014|/|\bto\b|\bor\b|,)\s*+"
 _RANGE = rf"(?P<low>{_N})(?:{_TO}(?P<high>{_N}))?"
 _HOURS = r"(?:hours?|hrs?\.?)"
 _UNIT = (
-    rf"(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
+    r"(?=[^\W\d_])"
+    rf"(?:(?:semester|sem\.?|quarter|qtr\.?)[ -]*(?:credit[ -]*)?(?:{_HOURS}|units?|credits?)"
     rf"|(?:academic |graduate |undergraduate |degree )?credit[ -]*(?:{_HOURS}|units?|points?)"
     r"(?:\(s\))?|sch\b|credit\(s\)|credits?|crs?\b\.?|course[ -]*(?:units?|credits?)|c\.u\."
     r"|units?(?:\(s\))?(?: of credit)?"
     r"|s\.h\.|sh\b|ects(?:[ -](?:credits?|points?|punkte?))?|points?|pts\.?|u\b"
     r"|(?-i:LP|CP|KP|CFU|EC|UOC)\b|hp\b|leistungspunkte?|kreditpunkte?|studiepunten|crediti"
-    r"|cr[ée]ditos?|cr[ée]dits?|högskolepoäng|studiepoeng|単位|学分|學分|학점"
+    r"|cr[ée]ditos?|cr[ée]dits?|högskolepoäng|studiepoeng|単位|学分|學分|학점)"
 )
-_STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*-?\s*(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
+_STATED = re.compile(rf"(?<![\w.$-]){_RANGE}\s*+-?\s*+(?P<unit>{_UNIT})(?![a-z])", re.IGNORECASE)
 _LABELLED = re.compile(
     rf"(?<![a-z])(?P<unit>(?:(?:semester|quarter|total|course|min(?:imum)?\.?)\s+)?"
     rf"(?:credit(?:s|\(s\))?(?:[ /-]*(?:{_HOURS}|units?|value)(?:\(s\))?)?|units?(?:\(s\))?|ects"
-    rf"|crs?\.?|hours?))\s*[:=]?\s*\(?\s*{_RANGE}(?![\w%])(?:\s*(?:hours?|units?|credits?)\b)?"
+    rf"|crs?\.?|hours?))\s*+[:=]?\s*+\(?\s*{_RANGE}(?![\w%])(?:\s*(?:hours?|units?|credits?)\b)?"
     r"(?!\s*(?:lecture|lab|contact|clock))",
     re.IGNORECASE,
 )
 _CEU = re.compile(
     rf"(?P<a>{_N})\s*(?:ceus?\b|continuing education units?)"
-    rf"|(?:ceus?|continuing education units?)\s*[:=]?\s*(?P<b>{_N})",
+    rf"|(?:ceus?|continuing education units?)\s*+[:=]?\s*+(?P<b>{_N})",
     re.IGNORECASE,
 )
 _NON_CREDIT = re.compile(r"\bnon-?\s?credit\b", re.IGNORECASE)
 # (3-0-3): hours of lectures, hours of laboratory, credits; with `units` they are added.
 _TRIPLE = re.compile(
-    rf"[(\[]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?", re.IGNORECASE
+    rf"(?:[(\[]\s*+|(?<![\s(\[])\s*+|(?<!\s))(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})\s*[)\]]?\s*(?P<unit>units?)?",
+    re.IGNORECASE,
 )
 _BARE = re.compile(rf"[(\[]\s*{_RANGE}-?\s*[)\]]\s*\.?$", re.IGNORECASE)  # (4-) goes on
 # CSE 142 First Programs (4) NSc, RSN: what a course counts for, in capitals after the credits.
-_MARKS = r"(?-i:(?=.*[A-Z&]{2})(?:[ ,/]+[A-Z][A-Za-z&]{1,4}){1,6})"
+_MARKS = r"(?-i:(?=.{0,60}[A-Z&]{2})(?:[ ,/]{1,4}[A-Z][A-Za-z&]{1,4}){1,6})"
 _BEFORE_MARKS = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]{_MARKS}\s*$")
 # (1-5, max. 15): of all that a student takes of it; ([1-5]-, max. 5) goes on for terms.
 _WITH_MOST = re.compile(
@@ -53,7 +55,9 @@ _WITH_MOST = re.compile(
     re.IGNORECASE,
 )
 _BEFORE_TAG = re.compile(rf"[(\[]\s*{_RANGE}\s*[)\]]\s+[A-Z][a-z]{{2,14}}:\s.{{1,60}}$")
-_VARIES = re.compile(rf"\s*\(\*-?(?:,[^()]{{0,20}})?\)(?:{_MARKS})?\s*$")  # (*, max. 50)
+_VARIES = re.compile(
+    rf"(?:(?<!\s)\s++)?+\(\*-?(?:,[^()]{{0,20}})?\)(?:{_MARKS})?\s*$"
+)  # (*, max. 50)
 # GEOG 181 LAB,LEC 0.50
 _BY_COMPONENTS = re.compile(
     r"^\s*(?:(?:LEC|LAB|TUT|TST|SEM|PRJ|STU|PRA|CLN|FLD|RDG|DIS|WRK|ENS|OLN|WSP)[, ]*)+"
@@ -79,23 +83,24 @@ _LEADING_BARE = re.compile(
     rf"[(\[]\s*{_RANGE}\s*(?P<unit>{_HOURS})?\s*[)\]][.:;,]?\s+(?-i:(?=[A-Z]))(?=(?:\S+\s+){{3}})",
     re.IGNORECASE,
 )
+_CLOSED = re.compile(r"[^()\[\]]{0,30}[)\]]|\.?")
 _FIRST_SIGNS = frozenset("([0123456789cCuUsSqQtT")  # of what `leading_credits` takes
 _TRAILING = re.compile(rf"(?<=[.!?)])\s+\(?{_RANGE}\s*(?P<unit>{_UNIT})\)?\.?$", re.IGNORECASE)
 # Credit Hours: 3.00. Who draws maps; Cr. 3. (3-0). Who draws maps; Credits 3. 3 Lecture Hours. Who
 _LED = re.compile(
     rf"(?P<unit>(?:(?:semester|quarter|total|course)\s+)?"
-    rf"(?:credit(?:s|\(s\))?(?:[ /-]*{_HOURS})?|units?|crs?\.?))\s*[:=]?\s*{_RANGE}"
+    rf"(?:credit(?:s|\(s\))?(?:[ /-]*{_HOURS})?|units?|crs?\.?))\s*+[:=]?\s*+{_RANGE}"
     r"(?:\s*(?:hours?|units?|credits?))?[.;]\s+(?:\([0-9]+-[0-9]+(?:-[0-9]+)?\)\.?\s+)?"
     r"(?:[0-9.]+\s+(?:lecture|lab(?:oratory)?|other|recitation|studio)\s+hours?[.;]\s+){0,3}"
     r"(?-i:(?=[A-Z]))(?=(?:\S+\s+){3})",
     re.IGNORECASE,
 )
 _BARE_AT_START = re.compile(rf"\s*\(\s*{_RANGE}\s*\)\s+(?=[^\W\d_])")  # CPSC 110 (4) Programs
-_SUMMED = re.compile(rf"units?\s*[:=]?\s*(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})", re.IGNORECASE)
+_SUMMED = re.compile(rf"units?\s*+[:=]?\s*+(?P<a>{_N})-(?P<b>{_N})-(?P<c>{_N})", re.IGNORECASE)
 # `Writing | 3 credits | Lecture`, `Writing Class: 3 Lab: 0 Credits: 3`, `Internship Variable 1-6`
 _TAIL = re.compile(rf"(?<=[0-9a-z.)])\s*\|\s*(?![^|]*(?:{_N}))[^|]*$", re.IGNORECASE)
 _HOURS_BEFORE = re.compile(
-    r"\s+(?:(?:class|lec(?:ture)?|lab|work|clinical|contact)(?: hours?)?\s*:\s*[0-9].*"
+    r"(?<!\s)\s++(?:(?:class|lec(?:ture)?|lab|work|clinical|contact)(?: hours?)?\s*:\s*[0-9].*"
     r"|variable(?: credit)?)\s*$",
     re.IGNORECASE,
 )
@@ -194,14 +199,13 @@ def limited(least: Credits, most: Credits) -> Credits:
 def credit_ends(text: str) -> list[int]:
     """Where credits end that the text states, with the bracket around them."""
     found = [one for pattern in (_STATED, _IN_BRACKETS) for one in pattern.finditer(text)]
-    closed = re.compile(r"[^()\[\]]{0,30}[)\]]|\.?")
-    ends = {end.end() for one in found if (end := closed.match(text, one.end()))}
+    ends = {end.end() for one in found if (end := _CLOSED.match(text, one.end()))}
     return sorted(ends)
 
 
 def slot_credits(text: str) -> Credits | None:
     """The same of an element or column made for credits, where a bare number is enough."""
-    bare = re.fullmatch(rf"\s*[(\[]?\s*{_RANGE}\s*[)\]]?\s*\.?\s*", text, re.IGNORECASE)
+    bare = re.fullmatch(rf"\s*+[(\[]?+\s*+{_RANGE}\s*+[)\]]?\s*+\.?\s*+", text, re.IGNORECASE)
     if bare:
         return _range(bare, text.strip())
     if triple := _TRIPLE.match(text.strip()):
@@ -245,7 +249,7 @@ def _unnamed(found: re.Match[str]) -> Credits | None:
 
 
 def _first_number(text: str) -> Credits | None:
-    found = re.match(rf"\s*[(\[]?\s*{_RANGE}(?![\w%])", text, re.IGNORECASE)
+    found = re.match(rf"\s*+[(\[]?+\s*+{_RANGE}(?![\w%])", text, re.IGNORECASE)
     return _range(found, found[0]) if found else None
 
 
@@ -259,9 +263,11 @@ def _is_at_end(text: str, found: re.Match[str]) -> bool:
 
 def _without(text: str, end: int) -> str:
     """The text before the credits, without the bracket that opened for them."""
-    return (
-        re.sub(r"(?:\s*[(\[]\s*[^()\[\]]*)?$", "", text[:end]) if _opens(text[:end]) else text[:end]
-    )
+    before = text[:end]
+    if not _opens(before):
+        return before
+    bracket = max(before.rfind(sign) for sign in "()[]")
+    return before[:bracket].rstrip() if before[bracket] in "([" else before
 
 
 def _opens(text: str) -> bool:

@@ -13,7 +13,7 @@ from ingestion_pipeline.reading.first_look import FirstLook
 # Several languages; each half of a phrase is short, so that no line is slow.
 ORDERS = re.compile(
     r"\b(?:ignore|disregard|forget|override|bypass)\b.{0,40}\b(?:instructions?|prompts?|directions)\b"
-    r"|\b(?:ignore|disregard|forget)\s+(?:all|any|everything|the)?\s*(?:previous|prior|above|earlier)\b"
+    r"|\b(?:ignore|disregard|forget)\s++(?:all|any|everything|the)?\s*+(?:previous|prior|above|earlier)\b"
     r"|\byou are (?:now )?(?:an? |the )?(?:ai|artificial intelligence|language model|llm|chatbot)\b"
     r"|\b(?:attention|note to|dear|hey|instructions? (?:for|to)) (?:all )?"
     r"(?:ai|llm|language model)s?\b"

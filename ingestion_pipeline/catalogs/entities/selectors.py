@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 RECORD = "record"
 AFTER_LABEL = "::after-label"
 _LABEL = re.compile(r"[^:\uff1a\n]{1,40}[:\uff1a]\s*")
-_RANGE = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(?:-|\u2013|\u2014|to|or)\s*([0-9]+(?:\.[0-9]+)?)")
+_RANGE = re.compile(
+    r"(?<![0-9])([0-9]++(?:\.[0-9]++)?+)\s*+(?:-|\u2013|\u2014|to|or)\s*+([0-9]++(?:\.[0-9]++)?+)"
+)
 
 
 class BadSelectors(ValueError):

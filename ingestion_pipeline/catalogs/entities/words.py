@@ -74,16 +74,19 @@ def _patterns() -> tuple[tuple[Part, re.Pattern[str]], ...]:
 
 @lru_cache(maxsize=1)
 def _noise() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{one})" for one in _words().noise), re.IGNORECASE)
+    return _any_of(_words().noise)
 
 
 @lru_cache(maxsize=1)
 def _sections() -> re.Pattern[str]:
-    return re.compile("|".join(f"(?:{one})" for one in _words().section_titles), re.IGNORECASE)
+    return _any_of(_words().section_titles)
 
 
 def _whole(labels: Sequence[str]) -> re.Pattern[str]:
-    patterns = "|".join(f"(?:{one})" for one in labels)
-    return re.compile(
-        rf"(?:course |class |module |unit |subject |paper )?(?:{patterns})", re.IGNORECASE
-    )
+    return _any_of(labels, before="(?:course |class |module |unit |subject |paper )?")
+
+
+def _any_of(patterns: Sequence[str], *, before: str = "") -> re.Pattern[str]:
+    """Match any of the patterns at the start of a text."""
+    choices = "|".join(f"(?:{pattern})" for pattern in patterns)
+    return re.compile(rf"\A{before}(?:{choices})", re.IGNORECASE)

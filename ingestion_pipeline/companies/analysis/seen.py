@@ -24,7 +24,7 @@ _SOURCES = "iframe[src], iframe[data-src], script[src], embed[src], object[data]
 _IN_SCRIPTS = re.compile(r"https?:\\?/\\?/[\w.-]+\\?/[^\s\"'<>`)\]}]{1,300}")
 _HEADING = re.compile(r"^(#{1,6})\s+(.*?)\s*#*$")
 _MARKDOWN = re.compile(
-    r"!\[[^\]]*\]\([^)]*\)|\[([^\]]*)\]\([^)]*\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+"
+    r"!\[[^\[\]]*+\]\([^)\[]*+\)|\[([^\[\]]*+)\]\([^)\[]*+\)|[*_`]{1,3}|^\s*(?:[-*+>]|\d+\.)\s+"
 )
 
 

@@ -12,8 +12,11 @@ from ingestion_pipeline.companies.analysis.site import Role
 LEAST_PARAGRAPH = 60  # characters; shorter lines are menus, buttons and captions
 MOST_PARAGRAPHS = 4
 
-_NUMBER = r"[0-9]{1,3}(?:[.,\u2019' ][0-9]{3})+|[0-9]+"
-_MANY = rf"(?:{_NUMBER})(?:\s?[kK]\b)?(?:\s*(?:-|\u2013|to|bis)\s*(?:{_NUMBER})(?:\s?[kK]\b)?|\+)?"
+_NUMBER = r"[0-9]{1,3}(?:[.,\u2019' ][0-9]{3}){1,4}+(?![0-9])|[0-9]++"
+_MANY = (
+    rf"(?:{_NUMBER})(?:\s?[kK]\b)?(?:\s*+(?:-|\u2013|to|bis)\s*+(?:{_NUMBER})(?:\s?[kK]\b)?|\+)?"
+)
+_THEN = r"(?:\s*+:|[^\S\n]*+\n)\s*+"  # a colon or the end of the line
 _PEOPLE = (
     r"employees|team ?members|staff members|colleagues|teammates|staff|Mitarbeiter(?:innen"
     r"|:innen|\*innen)?(?:nde)?|Mitarbeitende|collaborateurs|salari\u00e9s|empleados|dipendenti"
@@ -21,15 +24,15 @@ _PEOPLE = (
 _SIZES = (
     # "250 people" are anybody's; "a team of 250 people" is ours
     re.compile(
-        rf"\b(?:over|more than|about|around|nearly|some|\u00fcber|rund|plus de)?\s*({_MANY})"
-        rf"\s+(?:[a-z]+\s)?(?:{_PEOPLE})\b"
+        rf"\b(?:over|more than|about|around|nearly|some|\u00fcber|rund|plus de)?+\s*+({_MANY})"
+        rf"\s++(?:[a-z]++\s)?(?:{_PEOPLE})\b"
     ),
     re.compile(
         rf"\b(?:team|company|workforce|group|crew) of (?:over |more than |about |around )?"
         rf"({_MANY})(?:\s+(?:{_PEOPLE}|people|professionals|engineers|experts))?"
     ),
     re.compile(
-        rf"\b(?:company size|employees|head ?count|team size|Mitarbeiterzahl)\s*[:\n]\s*"
+        rf"\b(?:company size|employees|head ?count|team size|Mitarbeiterzahl){_THEN}"
         rf"({_MANY})(?:\s+(?:{_PEOPLE}|people))?",
         re.IGNORECASE,
     ),
@@ -48,7 +51,7 @@ _SEATS = (
     ),
     re.compile(
         rf"\b(?:[Hh]ead(?:quarters| office)|HQ|Hauptsitz|Firmensitz|Si\u00e8ge(?: social)?)"
-        rf"\s*[:\n]\s*{_PLACE}"
+        rf"{_THEN}{_PLACE}"
     ),
     re.compile(
         rf"\b(?:[Ww]e are|[Ww]e're|is|are|[Cc]ompany|[Ss]tart-?up|[Tt]eam) based in {_PLACE}"
@@ -58,12 +61,11 @@ _SEATS = (
 _FOUNDED = re.compile(
     r"\b(?:[Ff]ounded|[Ee]stablished|[Ss]tarted|[Ii]ncorporated|[Ll]aunched|[Gg]egr\u00fcndet|[Ff]ond\u00e9e?"
     r"|[Ff]undada|[Ff]ondata|[Ff]ounding year|[Gg]r\u00fcndung(?:sjahr)?)\b"
-    r"(?:[^.!?\n]{0,40}?\b(?:in|im|en|nel|back in|year|Jahr)|\s*[:\n]|\s+by\b[^.!?\n]{0,60}?\bin)?"
-    r"\s*(?:the year |Jahre? )?(1[6-9][0-9]{2}|20[0-9]{2})\b(?![0-9])"
+    r"(?:[^.!?\n]{0,40}?\b(?:in|im|en|nel|back in|year|Jahr)|\s*+:|[^\S\n]*+\n"
+    r"|\s++by\b[^.!?\n]{0,60}?\bin)?"
+    r"\s*+(?:the year |Jahre? )?(1[6-9][0-9]{2}|20[0-9]{2})\b(?![0-9])"
 )
-_INDUSTRY = re.compile(
-    r"^(?:industry|sector|branche|secteur)\s*[:\n]\s*([^\n]{2,80})$", re.I | re.M
-)
+_INDUSTRY = re.compile(rf"^(?:industry|sector|branche|secteur){_THEN}([^\n]{{2,80}})$", re.I | re.M)
 _MISSION = re.compile(
     r"((?:[Oo]ur|[Tt]he company's|[Uu]nsere) (?:[Mm]ission|[Pp]urpose)(?: is| ist|:)\s"
     r"[^.!?\n]{10,400}[.!?]?"
@@ -76,7 +78,7 @@ _HEADINGS = {
         re.I,
     ),
     "culture": re.compile(
-        r".*\b(?:culture|values|life at|how we work|what we believe|working (?:at|here)|kultur"
+        r"\A.*\b(?:culture|values|life at|how we work|what we believe|working (?:at|here)|kultur"
         r"|werte|valeurs|valores|what it's like|why (?:join|work)|perks|benefits)\b.*",
         re.I,
     ),

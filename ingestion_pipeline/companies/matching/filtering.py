@@ -35,8 +35,8 @@ _ROLE_WORD = re.compile(
     re.IGNORECASE,
 )
 _YEARS = re.compile(
-    r"(?<![\w.])([0-9]{1,2})\s*(?:\+|(?:-|\u2013|to)\s*[0-9]{1,2}\s*\+?)?\s*(?:or more\s+)?"
-    r"(?:years?|yrs?)\b(?=(.{0,60}))",
+    r"(?<![\w.])([0-9]{1,2})\s*+(?:(?:\+|(?:-|\u2013|to)\s*+[0-9]{1,2}\s*+\+?+)\s*+)?"
+    r"(?:or more\s++)?(?:years?|yrs?)\b(?=(.{0,60}))",
     re.IGNORECASE | re.DOTALL,
 )
 _EXPERIENCE = re.compile(r"experience|hands-on|background|expertise", re.IGNORECASE)

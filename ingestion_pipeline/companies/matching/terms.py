@@ -17,7 +17,8 @@ from ingestion_pipeline.companies.vocabulary import OTHER_NAMES
 # is the name's own and what stands around them is a list, or speaks of the trade.
 _EVERYDAY = frozenset({"go", "swift", "rust", "dart", "express", "spring", "julia"})
 _LISTED = re.compile(
-    r"(?:[,/(;:|&+\u2022*]|^\s*[-\u2013]|\b(?:in|with|and|or|using|like|know|of|write|e\.g\.))\s*\**$",
+    r"(?:[,/(;:|&+\u2022]|(?<!\*)\*|^[^\S\n]*+[-\u2013]"
+    r"|\b(?:in|with|and|or|using|like|know|of|write|e\.g\.))[^\S\n]*+\**+$",
     re.IGNORECASE | re.MULTILINE,
 )
 _LINE_BEGINS = re.compile(r"^[\s#>*]*$", re.MULTILINE)
@@ -31,7 +32,7 @@ _TRADE = re.compile(
     r"|backend|experience|stack|boot|framework|is)\w*)",
     re.IGNORECASE | re.MULTILINE,
 )
-_TARGET = re.compile(r"\]\([^)\s]*\)")
+_TARGET = re.compile(r"\]\((?:[^()\s]|\([^()\s]*+\))*+\)")
 _JOINED = re.compile(r"[^\s,/;|)*]\w")  # as in C•CURE
 _AROUND = 30  # characters that say whether an everyday word is a name
 

@@ -11,7 +11,7 @@ from typing import cast
 
 from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.reading.cleaning import readable
-from ingestion_pipeline.reading.dates import DateReader
+from ingestion_pipeline.reading.dates import MAX_CHARACTERS, DateReader
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.work.errors import Permanent, storable
 
@@ -143,7 +143,7 @@ def date_of(text: str | None, dates: DateReader) -> datetime | None:
     """The moment; "Posted 30+ Days Ago" is thirty days ago, the latest that it can mean."""
     if text is None:
         return None
-    stated = _AT_LEAST.sub("", _POSTED.sub("", text))
+    stated = _AT_LEAST.sub("", _POSTED.sub("", text[:MAX_CHARACTERS]))
     return dates.read(_ZONE.sub(r"\1:\2", _UTC.sub("+00:00", stated)))
 
 

@@ -34,8 +34,7 @@ LONGEST_TITLE = 150
 LONGEST_PART = 80  # characters of a place or a kind of employment; longer is running text
 
 _JOB_TITLE = re.compile(
-    r"(?<![a-z])(?:(?:software|data|site|sales|product|project|account|customer|key|office|store"
-    r"|people|community|content|quality)\s+)?(?:engineer|developer|programmer|architect|scientist"
+    r"(?<![a-z])(?=[a-z])(?:engineer|developer|programmer|architect|scientist"
     r"|analyst|manager|designer|director|lead|head of|specialist|consultant|coordinator|assistant"
     r"|administrator|technician|operator|officer|representative|executive|associate|intern"
     r"|internship|trainee|apprentice|recruiter|accountant|controller|nurse|teacher|driver|mechanic"
@@ -76,7 +75,9 @@ _EMPLOYMENT = re.compile(
     r"|vollzeit|teilzeit|befristet|unbefristet|cdi|cdd|temps plein|tiempo completo)\b",
     re.IGNORECASE,
 )
-_COUNTED = re.compile(r"(?:[0-9]+|[-_]?(?:odd|even|first|last))$", re.IGNORECASE)  # row1, row-odd
+_COUNTED = re.compile(
+    r"(?:(?<![0-9])[0-9]++|[-_]?(?:odd|even|first|last))$", re.IGNORECASE
+)  # row1, row-odd
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 _ASIDE = "nav, header, footer, aside, form, [role=navigation], [role=banner], [role=contentinfo]"
 

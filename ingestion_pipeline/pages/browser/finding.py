@@ -16,6 +16,7 @@ CURE = (
     " or name one by INGESTION_BROWSER"
 )
 _VERSION_SECONDS = 20
+_VERSION = re.compile(r"(?<![A-Za-z ])[A-Za-z]++(?: [A-Za-z]++)*+ [0-9]++(?:\.[0-9]++)++")
 
 # Below a folder chromium-REVISION; Linux, then macOS.
 _PLAYWRIGHTS_PROGRAMS = (
@@ -56,7 +57,7 @@ def browser_version(program: Path) -> str:
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise NoBrowser(f"{program} does not start: {error}; {CURE}") from error
-    found = re.search(r"[A-Za-z][A-Za-z ]* [0-9]+(?:\.[0-9]+)+", done.stdout)
+    found = _VERSION.search(done.stdout)
     if done.returncode != 0 or found is None:
         said = (done.stderr or done.stdout).strip()[:200]
         raise NoBrowser(f"{program} does not say its version: {said!r}; {CURE}")

@@ -42,7 +42,9 @@ _ENDINGS = (
     " eu рф"
 )
 _HOST = re.compile(
-    r"(?<![\w.-])(?:[\w.+-]+@)?((?:[\w-]+\.)+(?:" + "|".join(_ENDINGS.split()) + r"))(?![\w-])"
+    r"(?<![\w.-])(?:(?<!\+)[\w.+-]++@)?+((?:[\w-]++\.)+(?:"
+    + "|".join(_ENDINGS.split())
+    + r"))(?![\w-])"
 )
 _WORD = re.compile(r"[^\W_]+")
 

@@ -1,0 +1,348 @@
+"""No pattern of ours is slow on a stranger's text: `re` holds the interpreter while it searches.
+
+Every pattern of the package is collected, from the modules as they are imported and from the calls
+in their source, and searched in 64 kB of many pieces, some of them made from the pattern itself.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+import re
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
+from pathlib import Path
+from re import _constants as ops  # pyright: ignore[reportAttributeAccessIssue]
+from re import _parser as parser  # pyright: ignore[reportAttributeAccessIssue]
+from types import FrameType, ModuleType
+from typing import Any, cast
+
+import pytest
+
+import ingestion_pipeline
+from ingestion_pipeline.catalogs.entities import counting, words
+from ingestion_pipeline.companies.matching import terms
+from ingestion_pipeline.reading import business_names, locating, sitemaps
+from ingestion_pipeline.series import numbers
+from ingestion_pipeline.sources import boards
+from ingestion_pipeline.websites.naming import names
+
+CHARACTERS = 64_000
+LIMIT_SECONDS = 0.05
+# A first look at a part: one that takes longer is tried in full. A quadratic pattern takes a
+# hundred times as long, a linear one that is slow in full takes as long.
+SAMPLE_CHARACTERS = 500
+SAMPLE_SECONDS = 0.0003
+TRIES = 4
+PATTERN_PIECES = 16
+# What strangers repeat: blanks, signs, figures, words, and the beginnings of markup.
+PIECES = (
+    *(" ", "\n", "\t", "\u00a0", "\u3000", " \n", ".", "-", "_", ",", ";", ":", "/", "'", '"'),
+    *("(", ")", "[", "]", "](", "<", ">", "&", "#", "=", "+", "*", "@", "$", "|", "{", "\\"),
+    *("a", "A", "é", "漢", "1", "0", "a ", "A ", "1 ", "a.", "A. ", "a-", "a, ", "1,", "9.", "1a"),
+    *("GmbH ", "Inc. ", "<a ", "</", "<!--", "http://", "2024-", "€1 ", "x=", "- ", "&#"),
+)
+
+Examples = Callable[[], list[re.Pattern[str]]]
+# Patterns that are made while the program runs, by the function that makes them: a set as it makes
+# them, or the fixed part around a text that is escaped.
+BUILT: Mapping[str, Examples] = {
+    "catalogs.entities.counting._saying": lambda: [counting._saying(("courses", "Kurse"))[1]],
+    "catalogs.entities.words._any_of": lambda: [
+        words._noise(),
+        words._sections(),
+        *(pattern for _, pattern in words._patterns()),
+    ],
+    "catalogs.recipes.steps._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
+    "companies.analysis.scoring.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
+    "companies.matching.terms._pattern": lambda: [
+        terms._pattern(term) for term in ("go", "c++", "machine learning", ".net", "head of sales")
+    ],
+    "exports.contracts.holds": list,  # of our own rows, not of strangers' text
+    "reading.business_names._without_article": lambda: [
+        re.compile(rf"^(?:{articles})\s+(?=\S{{2}})", re.IGNORECASE)
+        for articles in business_names._ARTICLES.values()
+    ],
+    "reading.locating.locate": lambda: [re.compile(r"(?<!\w)anchor(?!\w)")],
+    "reading.locating._nearest": lambda: [re.compile(r"spelled")],
+    "reading.locating._numbers": lambda: locating._numbers("5"),
+    "reading.markup._after_raw": lambda: [re.compile(r"</script(?=[ \t\n\r\f/>])", re.IGNORECASE)],
+    "reading.sitemaps._read": lambda: [
+        re.compile(r"</url\s*>", re.IGNORECASE),
+        re.compile(r"</(?:urlset|sitemapindex)\s*>\s*\Z", re.IGNORECASE),
+    ],
+    "reading.sitemaps._field": lambda: [sitemaps._field("sm:", "loc")],
+    "series.numbers._title_pattern": lambda: [
+        cast("re.Pattern[str]", numbers._title_pattern("My 2 lives (part 3)")[0])
+    ],
+    "sources.boards._shape": lambda: [
+        shape.host for shapes in boards._shapes().by_domain.values() for shape in shapes
+    ],
+    "websites.naming.names._form": lambda: [
+        form.pattern
+        for name in ("Acme & Sons Ltd", "Booking.com", "O'Reilly")
+        if (form := names._form(name, "en"))
+    ],
+}
+OTHER_FUNCTIONS = {"escape", "purge", "error", "Pattern", "Match"}
+
+
+@dataclass(frozen=True)
+class Used:
+    """A pattern, where it is, and the methods that it is used by."""
+
+    pattern: re.Pattern[Any]
+    where: str
+    methods: frozenset[str]
+
+
+@cache
+def modules() -> Mapping[str, ModuleType]:
+    found = pkgutil.walk_packages(ingestion_pipeline.__path__, "ingestion_pipeline.")
+    named = [module.name for module in found if ".migrations" not in module.name]
+    return {name.partition(".")[2]: importlib.import_module(name) for name in named}
+
+
+@cache
+def source(name: str) -> ast.Module:
+    return ast.parse(Path(cast("str", modules()[name].__file__)).read_text())
+
+
+def held_by(value: object, depth: int = 0) -> Iterator[re.Pattern[Any]]:
+    """Every pattern in a value of a module: itself, in a collection, in a dataclass."""
+    if isinstance(value, re.Pattern):
+        yield value
+    elif type(value) in (tuple, list, set, frozenset, dict) and depth < 4:
+        for part in cast("Any", value):
+            yield from held_by(part, depth + 1)
+            if isinstance(value, dict):
+                yield from held_by(cast("Any", value)[part], depth + 1)
+    elif is_dataclass(value) and not isinstance(value, type) and depth < 4:
+        for one in fields(value):
+            yield from held_by(getattr(value, one.name, None), depth + 1)
+
+
+@cache
+def uses() -> tuple[Mapping[tuple[str, str], set[str]], Counter[tuple[str, str]]]:
+    """The attributes read of each name, and how often it is used in any other way.
+
+    A private name by its module, a public one all over the package.
+    """
+    attributes: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    others: Counter[tuple[str, str]] = Counter()
+    for module in modules():
+        owners: set[int] = set()
+        for node in ast.walk(source(module)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                attributes[scoped(module, node.value.id)].add(node.attr)
+                owners.add(id(node.value))
+        for node in ast.walk(source(module)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                others[scoped(module, node.id)] += id(node) not in owners
+    return attributes, others
+
+
+def scoped(module: str, name: str) -> tuple[str, str]:
+    return (module if name.startswith("_") else "", name)
+
+
+def methods_of(module: str, name: str) -> frozenset[str]:
+    """By which methods the pattern of that name is used; by `finditer` where that is not sure.
+
+    What stands at the beginning of a text only need not be quick to be found in its middle.
+    """
+    attributes, others = uses()
+    key = scoped(module, name)
+    known = {"match", "fullmatch"}
+    by = {one if one in known else "finditer" for one in attributes[key] - {"pattern", "groups"}}
+    return frozenset(by) if by and not others[key] else frozenset({"finditer"})
+
+
+def calls(tree: ast.AST, function: str = "") -> Iterator[tuple[str, ast.Call, str]]:
+    """Each call of a function of `re`, and the function of ours that it stands in."""
+    for node in ast.iter_child_nodes(tree):
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from calls(node, cast("Any", node).name if is_function else function)
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if ast.unparse(node.func.value) == "re" and node.func.attr not in OTHER_FUNCTIONS:
+            yield function, node, node.func.attr
+
+
+def evaluated(module: ModuleType, call: ast.Call) -> re.Pattern[Any]:
+    """The pattern of a call whose arguments are literals and names of the module."""
+    flags = [one for one in call.args[1:] if "re." in ast.unparse(one)]
+    flags += [one.value for one in call.keywords if one.arg == "flags"]
+    values = [
+        eval(compile(ast.Expression(one), "a pattern", "eval"), vars(module))
+        for one in (call.args[0], *flags[:1])
+    ]
+    return re.compile(*values)
+
+
+def held_by_modules() -> Iterator[Used]:
+    for name, module in modules().items():
+        for key, value in vars(module).items():
+            for pattern in held_by(value):
+                methods = methods_of(name, key) if pattern is value else frozenset({"finditer"})
+                yield Used(pattern, f"{name}.{key}", methods)
+
+
+def made_by_functions() -> Iterator[Used]:
+    for name, module in modules().items():
+        for function, call, method in calls(source(name)):
+            where = f"{name}.{function}"
+            if function and where not in BUILT:
+                by = method if method in {"match", "fullmatch"} else "finditer"
+                yield Used(evaluated(module, call), where, frozenset({by}))
+    for where, build in BUILT.items():
+        for pattern in build():
+            yield Used(pattern, where, frozenset({"match"} if "boards" in where else {"finditer"}))
+
+
+def one_of(items: list[tuple[Any, Any]]) -> str:
+    """A character that a set of the pattern holds."""
+    examples = {ops.CATEGORY_SPACE: " ", ops.CATEGORY_DIGIT: "1", ops.CATEGORY_WORD: "a"}
+    inner = "".join(
+        chr(value if op is ops.LITERAL else value[0])
+        for op, value in items
+        if op in (ops.LITERAL, ops.RANGE)
+    )
+    inner += "".join(examples.get(value, "-") for op, value in items if op is ops.CATEGORY)
+    if items[0][0] is not ops.NEGATE:
+        return inner[:1] or "a"
+    return next((sign for sign in 'a1 -.,(<"' if sign not in inner), "\x02")
+
+
+def example(tree: Any, pieces: list[str]) -> str:
+    """A text that the pattern is made for; and by the way, the pieces that make it up."""
+    repeats = (ops.MAX_REPEAT, ops.MIN_REPEAT, ops.POSSESSIVE_REPEAT)
+    text = ""
+    for op, value in tree:
+        before = text
+        if op is ops.LITERAL:
+            text += chr(value)
+        elif op in (ops.NOT_LITERAL, ops.ANY, ops.IN):
+            text += one_of(value) if op is ops.IN else "a"
+        elif op in repeats:
+            part = example(value[2], pieces)
+            text += part * max(value[0], 1)
+            pieces += [part, before, text]
+        elif op in (ops.SUBPATTERN, ops.ATOMIC_GROUP):
+            text += example(value[3] if op is ops.SUBPATTERN else value, pieces)
+        elif op is ops.BRANCH:
+            parts = [example(branch, pieces) for branch in value[1]]
+            pieces += parts[:4]
+            text += parts[0]
+        elif op is ops.ASSERT:
+            example(value[1], pieces)
+    pieces.append(text)
+    return text
+
+
+def shapes(pattern: re.Pattern[Any]) -> Iterator[tuple[str, str, str]]:
+    """What the texts are made of: a beginning, a piece that is repeated, an end."""
+    written = cast("Any", pattern.pattern)
+    pieces: list[str] = []
+    example(
+        parser.parse(written.decode("latin-1") if isinstance(written, bytes) else written), pieces
+    )
+    own = list(dict.fromkeys(filter(None, pieces)))[:PATTERN_PIECES]
+    for piece in dict.fromkeys((*own, *PIECES)):
+        yield "", piece, ""
+        yield "Xa ", piece, "\0"
+    for piece in own[:6]:
+        for sign in (" ", "\n", "a", "0", "."):
+            yield piece, sign, ""
+
+
+def text_of(pattern: re.Pattern[Any], shape: tuple[str, str, str], characters: int) -> Any:
+    start, piece, end = shape
+    text = start + (piece * (characters // len(piece) + 1))[:characters] + end
+    return text.encode() if isinstance(pattern.pattern, bytes) else text
+
+
+class TooSlow(Exception):
+    pass
+
+
+def _stop(_: int, __: FrameType | None) -> None:
+    raise TooSlow
+
+
+def cpu_seconds(pattern: re.Pattern[Any], method: str, text: Any) -> float:
+    """Of one search, given up at ten times the limit."""
+    search = getattr(pattern, method)
+    signal.setitimer(signal.ITIMER_VIRTUAL, LIMIT_SECONDS * 10)
+    started = time.process_time()
+    try:
+        if method == "finditer":
+            for _ in search(text):
+                pass
+        else:
+            search(text)
+    except TooSlow:
+        return LIMIT_SECONDS * 10
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return time.process_time() - started
+
+
+def slow_text(used: Used) -> str | None:
+    """The beginning of a text of 64 kB that takes the pattern too long each time."""
+    for shape in shapes(used.pattern):
+        sample = text_of(used.pattern, shape, SAMPLE_CHARACTERS)
+        for method in used.methods:
+            if cpu_seconds(used.pattern, method, sample) < SAMPLE_SECONDS:
+                continue
+            text = text_of(used.pattern, shape, CHARACTERS)
+            least = min(cpu_seconds(used.pattern, method, text) for _ in range(TRIES))
+            if least > LIMIT_SECONDS:
+                return f"{method} {least:.3f} s: {text[:40]!r} in {used.pattern.pattern[:80]!r}"
+    return None
+
+
+@pytest.fixture
+def timer() -> Iterator[None]:
+    before = signal.signal(signal.SIGVTALRM, _stop)
+    yield
+    signal.signal(signal.SIGVTALRM, before)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("timer")
+def test_no_pattern_takes_long_for_64_kb_of_any_piece() -> None:
+    found: dict[tuple[Any, int], Used] = {}
+    for used in (*held_by_modules(), *made_by_functions()):
+        key = used.pattern.pattern, used.pattern.flags
+        methods = used.methods | (found[key].methods if key in found else frozenset())
+        found[key] = Used(used.pattern, used.where, methods)
+
+    slow = {used.where: text for used in found.values() if (text := slow_text(used))}
+
+    assert len(found) > 400
+    assert slow == {}
+
+
+@pytest.mark.usefixtures("timer")
+@pytest.mark.parametrize("pattern", [r"\s+$", r"\]\([^)\s]*\)", r"[0-9]+ \w+", r"x\s*,?\s*y"])
+def test_a_quadratic_pattern_is_seen(pattern: str) -> None:
+    assert slow_text(Used(re.compile(pattern), "here", frozenset({"finditer"}))) is not None
+
+
+def test_every_pattern_that_is_made_while_the_program_runs_has_an_example() -> None:
+    built: set[str] = set()
+    for name, module in modules().items():
+        for function, call, _ in calls(source(name)):
+            if function:
+                try:
+                    evaluated(module, call)
+                except NameError:
+                    built.add(f"{name}.{function}")
+
+    assert built == set(BUILT)
