@@ -117,7 +117,7 @@ def _long_tags(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _take_tags(text: str, tags: HtmlTags) -> None:
-    position = 0
+    position = once_count = 0
     keeps_raw = True
     while tag := _TAG.search(text, position):
         comment, slash, name, attributes = tag.groups()
@@ -129,9 +129,8 @@ def _take_tags(text: str, tags: HtmlTags) -> None:
         if not name:
             tags.text()
             continue
-        if len(attributes) > 2 * MAX_ATTRIBUTES:
-            _refuse_many_attributes(attributes)
         name = name.lower() if name.isascii() else name
+        once_count = _checked_attributes(name, attributes, once_count)
         if slash:
             tags.close(name)
         elif name not in _RAW or tags.has_foreign or not keeps_raw:
@@ -147,10 +146,27 @@ def _hides_its_end(text: str, start: int, end: int) -> bool:
     return comment >= 0 and _SCRIPT.search(text, comment, end) is not None
 
 
-def _refuse_many_attributes(attributes: str) -> None:
-    # An attribute is at most three pieces: its name, a lone `=`, its value.
+def _checked_attributes(name: str, attributes: str, once_count: int) -> int:
+    """Refuse too many of them; return how many the elements have that stand in a page once.
+
+    The parser gives the attributes of every `<body>` to the first.
+    """
+    if name in nesting.ONCE:
+        once_count += _pieces(attributes)
+        _refuse_many_attributes(once_count)
+    elif len(attributes) > 2 * MAX_ATTRIBUTES:
+        _refuse_many_attributes(_pieces(attributes))
+    return once_count
+
+
+def _pieces(attributes: str) -> int:
+    """Count what attributes are made of; one has at most its name, a lone `=` and its value."""
     bare, quoted = _QUOTED.subn(" ", attributes)
-    if quoted + len(bare.replace("/", " ").split()) > 3 * MAX_ATTRIBUTES:
+    return quoted + len(bare.replace("/", " ").split())
+
+
+def _refuse_many_attributes(piece_count: int) -> None:
+    if piece_count > 3 * MAX_ATTRIBUTES:
         raise Permanent(
             f"an element of the page has more than {MAX_ATTRIBUTES} attributes; it is not read",
             code="too_many_attributes",
@@ -186,6 +202,7 @@ class HtmlTags(OpenTags):
         self._ancestors += depth // 4 if name in nesting.VOID else depth  # only selectors go up
         if self._ancestors > nesting.MAX_ANCESTORS:
             nesting.refuse_depth("nests too many elements too deeply")
+        self._count_option(name)
         name = "h1" if name in nesting.HEADINGS else name
         if name in nesting.INLINE or name in nesting.VOID:
             self.text()
@@ -197,6 +214,16 @@ class HtmlTags(OpenTags):
             self._open_html(name, attributes)
         elif not (self._foreign[-1][1] and attributes.endswith("/")):
             self._push(name)
+
+    def _count_option(self, name: str) -> None:
+        """Count an option with those before it: the parser looks at each of a list again."""
+        if name == "select":
+            self._options = 0
+        elif name in ("option", "optgroup"):
+            self._options += 1
+            self._option_pairs += self._options
+            if self._option_pairs > nesting.MAX_OPTION_PAIRS:
+                nesting.refuse_depth("has too many options in its lists")
 
     def close(self, name: str) -> None:
         """Take an end tag."""

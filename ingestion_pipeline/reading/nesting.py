@@ -27,6 +27,8 @@ MAX_ANCESTORS = 20_000_000
 # Copies of unclosed formatting that the parser makes: 370 bytes each. Tags that need not make it
 # copy anything count as well, so that the limit is twice what a page may take.
 MAX_REBUILT = 200_000
+# Options of a list with each before it, which the parser takes 4 ns for: one list of 14,000.
+MAX_OPTION_PAIRS = 100_000_000
 
 VOID = named("area base br col embed frame hr img input link meta param source track wbr")
 FORMATTING = named("a b big code em font i nobr s small strike strong tt u")
@@ -182,6 +184,7 @@ class OpenTags:
         self._marked_at = -1
         self._formatting = UnclosedFormatting()
         self._at_new_block = False
+        self._options = self._option_pairs = 0  # of the list; with each before it, of all lists
 
     def _close_formatting(self, name: str) -> None:
         since = max(self._times[self._walls[-1]] if self._walls else -1, self._marked_at)

@@ -65,6 +65,22 @@ BOMBS = {
     "own-elements": ("<x-y><div></x-y></div>" * 20_000, "too_deep"),
     "pictures-left": ("<svg><p><div></svg>" * 20_000, "too_deep"),
     "cells-without-table": ("<td><span></td>" * 20_000, "too_deep"),
+    "options-flat": ("<select>" + "<option>" * 60_000, "too_deep"),
+    "options-closed": ("<select>" + "<option>a</option>" * 60_000, "too_deep"),
+    "option-groups-closed": ("<select>" + "<optgroup></optgroup>" * 60_000, "too_deep"),
+    "options-of-many-lists": (
+        ("<select>" + "<option>a</option>" * 12_000 + "</select>") * 10,
+        "too_deep",
+    ),
+    "attributes-of-bodies": (
+        "".join(f"<body a{n}=1>" for n in range(70_000)),
+        "too_many_attributes",
+    ),
+    "attributes-of-roots": (
+        "".join(f"<HTML a{n}='1'>" for n in range(70_000)),
+        "too_many_attributes",
+    ),
+    "attributes-of-one-body": ("<body a1=1>" * 90_000, "too_many_attributes"),
     "large": ("x" * (MAX_CHARACTERS + 1), "too_large"),
 }
 ODDITIES = {
@@ -100,6 +116,8 @@ LOOKALIKES = {
     "definitions": "<dl>" + "<dt>a<dd>b<p>c" * 5_000 + "</dl>",
     "cells": "<table><tr><td>a<td><span>b</span><tr><th>c</table>" * 5_000,
     "options": ("<select>" + "<option>a" * 50 + "</select>") * 100,
+    "options-of-a-long-list": "<select>" + "<option>a</option>" * 10_000 + "</select>",
+    "body-twice": "<body class='a b' id=x>" * 20 + "<p>x" * 3_000,
     "rubies": "<ruby>a<rt>b</ruby>" * 5_000,
     "headings": "<h1>a</h2><p>b" * 2_000,
     "forms": "<div><form><p>a<input></form></div>" * 2_000,
