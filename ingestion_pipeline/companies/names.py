@@ -11,6 +11,9 @@ from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking
 
 FINGERPRINT_CHARACTERS = 500  # of a description; boards cut and extend its end
 MAX_SLUG_CHARACTERS = 80
+MAX_NAME_CHARACTERS = (
+    300  # of a company, as a stranger states it; the longest of our samples has 70
+)
 
 _HIRING_END = re.compile(
     r"(?<![\s,|:\-\u2013\u2014])[\s,|:\-\u2013\u2014]++(?:(?:is|are|we'?re)\s++hiring!?|hiring!?|careers?(?:\s+page|\s+site)?"
@@ -58,7 +61,7 @@ def clean_company_name(name: str) -> str:
 
     A name that is nothing but such words stays as it is.
     """
-    cleaned = " ".join(name.split())
+    cleaned = " ".join(name[:MAX_NAME_CHARACTERS].split())
     while True:
         shorter = cleaned
         for words in (_HIRING_START, _HIRING_END):

@@ -17,7 +17,9 @@ from ingestion_pipeline.work.errors import Permanent, storable
 
 MAX_TITLE_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000
+MAX_PLACE_CHARACTERS = 500
 MAX_DESCRIPTION_CHARACTERS = 200_000  # the longest of our samples has 20,000
+MAX_MARKUP_CHARACTERS = 1_000_000  # of a description before it is read
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _MARKUP = re.compile(r"</?[a-z][a-z0-9]*(?:\s[^<>]*)?/?>", re.IGNORECASE)
@@ -120,7 +122,7 @@ def description_of(*parts: str | None) -> str | None:
 
     A part that is too deep or too large to be read is left out.
     """
-    pieces = (_described(part) for part in parts if part and part.strip())
+    pieces = (_described(part[:MAX_MARKUP_CHARACTERS]) for part in parts if part and part.strip())
     text = "\n\n".join(filter(None, pieces))
     return storable(text)[:MAX_DESCRIPTION_CHARACTERS].strip() or None
 

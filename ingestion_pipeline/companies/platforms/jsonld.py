@@ -9,6 +9,7 @@ from datetime import datetime
 from ingestion_pipeline.companies.listing import Listing, Remote
 from ingestion_pipeline.companies.platforms.board import Platform
 from ingestion_pipeline.companies.platforms.fields import (
+    MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,
     Fields,
     apart,
@@ -182,7 +183,7 @@ def _listed(item: Fields, name: str) -> list[Fields]:
 def _place(place: Fields) -> str | None:
     address = place.value("address")
     if isinstance(address, str):
-        return one_line(address)
+        return one_line(address, most=MAX_PLACE_CHARACTERS)
     fields = Fields.of(next(iter(one_or_more(address)), None))
     stated = (
         _said(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")

@@ -1,0 +1,171 @@
+"""Text of strangers, as long and as odd as they like, is read in time: `re` holds the interpreter,
+so that a field that takes seconds stops heartbeats and deadlines as well.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+
+from ingestion_pipeline.companies.matching.filtering import filter_listing
+from ingestion_pipeline.companies.matching.scoring import adjustments, rule_score
+from ingestion_pipeline.companies.names import company_slug, fingerprint
+from ingestion_pipeline.companies.platforms.jsonld import configure
+from ingestion_pipeline.companies.salary import salary_in
+from ingestion_pipeline.reading.business_names import bare_name
+from ingestion_pipeline.reading.dates import read_date
+from ingestion_pipeline.reading.embedded import read_embedded
+from ingestion_pipeline.reading.feeds import read_feed
+from ingestion_pipeline.reading.lenient_json import BadJson, read_json
+from ingestion_pipeline.settings.jobs import Filter, Match
+from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline_tests.builders import NOON
+from ingestion_pipeline_tests.companies.matching.listings import a_listing, a_profile
+
+CHARACTERS = 100_000
+LIMIT_SECONDS = 1.5  # most take a hundredth of it; before, each of the worst took minutes
+PIECES = {
+    "blanks": " ",
+    "other-blanks": "\u00a0",
+    "line-ends": "\n",
+    "dots": ".",
+    "dashes": "-",
+    "commas": ",",
+    "figures": "1",
+    "letters": "a",
+    "legal-forms": "GmbH ",
+    "link-targets": "](",
+    "brackets": "(",
+    "stars": "*",
+    "dates": "2024-01-01T",
+    "years": "5 years ",
+}
+FEED = """<rss version="2.0" xmlns:dc="http://purl.org/dc/elements/1.1/"><channel><title>A</title>
+<item><title>Chapter 1</title><link>https://example.com/1</link>{0}</item></channel></rss>"""
+
+
+@contextmanager
+def in_time() -> Iterator[None]:
+    started = time.process_time()
+    yield
+    assert time.process_time() - started < LIMIT_SECONDS
+
+
+@pytest.fixture(params=PIECES.values(), ids=PIECES.keys())
+def text(request: pytest.FixtureRequest) -> str:
+    return f"x{request.param * (CHARACTERS // len(request.param))}y"
+
+
+@pytest.mark.parametrize("element", ["dc:date", "pubDate", "author", "dc:creator", "description"])
+def test_an_element_of_a_feed_is_read_in_time(element: str, text: str) -> None:
+    feed = FEED.format(f"<{element}>{text}</{element}>")
+
+    with in_time():
+        reading = read_feed(feed.encode())
+
+    assert [entry.title for entry in reading.records] == ["Chapter 1"]
+
+
+@pytest.mark.parametrize(
+    "author",
+    [
+        "<author>{0}</author>",
+        "<author><![CDATA[{0}]]></author>",
+        "<author><b/><b/>{0}</author>",
+        "<author><author></author>{0}</author>",
+        "<author><name>{0}</name></author>",
+        "<dc:creator>Ann</dc:creator><author>{0}",
+    ],
+    ids=["plain", "cdata", "after-tags", "nested", "named", "unclosed"],
+)
+def test_an_author_of_100_kb_is_read_in_time_however_it_is_written(author: str) -> None:
+    feed = FEED.format(author.format("-" * CHARACTERS))
+
+    with in_time(), suppress(WorkError):
+        read_feed(feed.encode())
+
+
+def test_the_author_and_date_of_an_ordinary_entry_are_kept() -> None:
+    entry = "<author>ann@example.com (Ann Lee)</author><dc:date>2024-01-02T03:04:05Z</dc:date>"
+
+    [read] = read_feed(FEED.format(entry).encode()).records
+
+    assert read.author == "ann@example.com (Ann Lee)"
+    assert read.published_at is not None
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["datePosted", "validThrough", "description", "title", "employmentType", "industry"],
+)
+def test_a_field_of_a_job_posting_is_read_in_time(field: str, text: str) -> None:
+    posting = {"@type": "JobPosting", "title": "Cook", field: text}
+
+    with in_time():
+        reading = read_posting(posting)
+
+    assert len(reading) == 1
+
+
+@pytest.mark.parametrize("address", ["{0}", "addressLocality", "addressCountry"])
+def test_the_place_of_a_job_posting_is_read_in_time(address: str, text: str) -> None:
+    place = text if address == "{0}" else {"@type": "PostalAddress", address: text}
+    posting = {"@type": "JobPosting", "title": "Cook", "jobLocation": {"address": place}}
+
+    with in_time():
+        read_posting(posting | {"hiringOrganization": {"name": text}})
+
+
+def read_posting(posting: dict[str, object]) -> list[object]:
+    body = f'<script type="application/ld+json">{json.dumps(posting)}</script>'
+    board = configure("https://jobs.test/", {})
+    return list(board.read([body.encode()], content_types=["text/html"], now=NOON).records)
+
+
+def test_the_name_of_a_company_is_read_in_time(text: str) -> None:
+    with in_time():
+        company_slug(text)
+        bare_name(text)
+        fingerprint("Cook", text, text)
+
+
+@pytest.mark.parametrize("count", [2_000, 100_000])
+def test_a_company_with_commas_for_a_name_has_an_id_in_time(count: int) -> None:
+    with in_time():
+        company_slug("Acme" + "," * count + "x")
+
+
+def test_embedded_json_is_read_in_time(text: str) -> None:
+    with in_time():
+        read_embedded(f'<script type="application/ld+json">{{"name": "{text}"}}</script>')
+        with suppress(BadJson):
+            read_json(text)
+        with suppress(BadJson):
+            read_json('{"name": "' + text)
+
+
+@pytest.mark.parametrize(
+    "tail", ["", ";", " ; ", "-->", "//]]>", "/* ]]> */", "]]>;\n// --->", ";;\n"]
+)
+def test_what_ends_a_script_is_no_part_of_its_json(tail: str) -> None:
+    assert read_json('{"name": "Acme"}' + tail) == {"name": "Acme"}
+
+
+def test_a_long_job_description_is_judged_in_time(text: str) -> None:
+    listing = a_listing(description=text * 2, locations=(text,), company=text)
+    profile = a_profile(home_city="Portland, OR", time_zone="America/Los_Angeles")
+
+    with in_time():
+        filter_listing(listing, profile, Filter(), at=NOON)
+        rule_score(listing, profile)
+        adjustments(listing, profile, Match(), at=NOON)
+        salary_in(text)
+
+
+def test_a_date_is_read_in_time(text: str) -> None:
+    with in_time():
+        read_date(text, now=NOON)
