@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import pytest
@@ -55,7 +55,7 @@ def in_time() -> Iterator[None]:
     assert time.process_time() - started < LIMIT_SECONDS
 
 
-@pytest.fixture(params=PIECES.values(), ids=PIECES.keys())
+@pytest.fixture(params=PIECES.values(), ids=list(PIECES))
 def text(request: pytest.FixtureRequest) -> str:
     return f"x{request.param * (CHARACTERS // len(request.param))}y"
 
@@ -120,7 +120,7 @@ def test_the_place_of_a_job_posting_is_read_in_time(address: str, text: str) -> 
         read_posting(posting | {"hiringOrganization": {"name": text}})
 
 
-def read_posting(posting: dict[str, object]) -> list[object]:
+def read_posting(posting: Mapping[str, object]) -> list[object]:
     body = f'<script type="application/ld+json">{json.dumps(posting)}</script>'
     board = configure("https://jobs.test/", {})
     return list(board.read([body.encode()], content_types=["text/html"], now=NOON).records)
