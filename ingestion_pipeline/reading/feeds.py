@@ -45,7 +45,10 @@ _TERMS = _LISTS | {"category", "subject"}
 # Characters of text in an element: a person has a name, an address of mail and one of the web.
 _PERSONS = ("author", "contributor", "creator", "managingeditor", "owner", "publisher", "webmaster")
 _DATES = ("created", "date", "expirationdate", "issued", "lastbuilddate", "modified", "pubdate")
-_LIMITS = dict.fromkeys(_PERSONS, 500) | dict.fromkeys((*_DATES, "published", "updated"), 100)
+_LIMITS: Mapping[str, int] = {
+    **dict.fromkeys(_PERSONS, 500),
+    **dict.fromkeys((*_DATES, "published", "updated"), 100),
+}
 _MANY_ATTRIBUTES_LENGTH = 5 * MAX_ATTRIBUTES  # ` a=""`
 
 
