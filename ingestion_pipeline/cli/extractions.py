@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,24 +99,39 @@ def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
 
 def _say_reasons(found: Sequence[Mapping[str, Any]]) -> None:
     """Why some of them are not as one would wish; under the table, where a sentence has room."""
-    reasons = {f"{one['id']} {one['source_id']}": why for one in found if (why := _why(one))}
+    newest = _newest_crawls(found)
+    reasons = {
+        f"{one['id']} {one['source_id']}": why
+        for one in found
+        if (why := _why(one, newest.get(one["source_id"], 0)))
+    }
     if reasons:
         say("")
         say_facts(reasons)
 
 
-def _why(one: Mapping[str, Any]) -> str:
+def _newest_crawls(found: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """Return the last extraction of each source that asked its site and has ended."""
+    ended = [one for one in found if one["finished_at"] is not None and one["kind"] != "rerun"]
+    return {one["source_id"]: one["id"] for one in sorted(ended, key=itemgetter("id"))}
+
+
+def _why(one: Mapping[str, Any], newest: int) -> str:
+    after = f"extraction {newest} came after it" if newest > one["id"] else None
     failure: dict[str, Any] = one["failure"] or {}
     if failure.get("message"):
         return f"{one['status']}: {failure['message']}"
     if one["dataset_status"] == "quarantined":
         findings: list[dict[str, str]] = one["findings"] or []
         said = "; ".join(each["message"] for each in findings)
-        return f"held back: {said}; `ingest extractions publish {one['id']}` shows it all the same"
+        cure = f"`ingest extractions publish {one['id']}` shows it all the same"
+        return f"held back: {said}; {after or cure}"
     summary: dict[str, Any] = one["summary"] or {}
     if kept := summary.get("kept"):
         cure = f"`ingest extractions retry {one['id']}` visits them again"
-        return f"{counted(kept, 'item')} kept of the time before, whose pages failed; {cure}"
+        return (
+            f"{counted(kept, 'item')} kept of the time before, whose pages failed; {after or cure}"
+        )
     waiting: list[dict[str, Any]] = one["waiting"]
     empty: list[dict[str, Any]] = one["no_data"]
     said = [f"{counted(each['pages'], 'page')} waiting: {each['why']}" for each in waiting]

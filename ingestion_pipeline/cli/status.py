@@ -214,12 +214,18 @@ def _say_sources(rows: list[dict[str, Any]], now: datetime) -> None:
                 distance(row["next_check_at"], now),
                 row["failure_count"],
                 row["record_count"],
-                shortened(row["why"], SHOWN_REASON),
+                shortened(_shown_reason(row), SHOWN_REASON),
             ]
             for row in rows
         ],
     )
     say("")
+
+
+def _shown_reason(row: dict[str, Any]) -> str:
+    """Say what is wrong with the data where no poll failed; else why it was or was not polled."""
+    is_wrong = row["health"].value == "degraded" and not row["failure_count"]
+    return row["health_reason"] if is_wrong else row["why"]
 
 
 def _summary(found: dict[str, Any]) -> str:

@@ -118,6 +118,8 @@ def test_records_come_back_and_the_source_is_well_when_the_page_does(
     crawl_all(shop, web.port)
     web.routes["/c/101"] = BARE
     crawl_all(shop, web.port)
+    [failed] = [row.failure for row in rows(store, pages) if row.status == "ERROR"]
+    assert "/c/101 gave 1 record and now gives none: " in failed["message"]
 
     web.routes["/c/101"] = a_framed_page(a_course(101, about="other things"))
     crawl_all(shop, web.port)

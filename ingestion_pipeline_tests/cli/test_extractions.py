@@ -10,7 +10,7 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.store.tables import pages
+from ingestion_pipeline.store.tables import extractions, pages
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.extracting import Extracting
 
@@ -55,6 +55,60 @@ def test_a_dataset_that_is_held_back_is_seen_and_published(
     assert "v2 quarantined" in listed
     assert "1 items, and 8" in " ".join(listed.split())
     assert said == "version 2 of extraction 2 is published\n"
+
+
+def test_status_says_what_is_wrong_with_the_data_of_a_source_whose_polls_succeed(
+    ingest: Ingest, some: Extracting
+) -> None:
+    def shown() -> str:
+        return " ".join(ingest.done("status").split())
+
+    _read_items(some, 8)
+    assert "held back" not in shown()
+
+    id_ = _read_items(some, 1)
+    assert "quarantined: version 2 is held back" in shown()
+
+    ingest.done("extractions", "publish", str(id_))
+    some.set(extractions, id_, summary={"missing": 3})
+    assert "3 pages that should state records gave none" in shown()
+
+
+def test_no_command_is_named_for_an_extraction_after_which_another_came(
+    ingest: Ingest, some: Extracting
+) -> None:
+    _read_items(some, 8)
+    held = _read_items(some, 1)
+    assert f"`ingest extractions publish {held}`" in _listed(ingest)
+
+    kept = _read_items(some, 9)
+    some.set(extractions, kept, summary={"kept": 2})
+    listed = _listed(ingest)
+    assert f"; extraction {kept} came after it" in listed
+    assert f"publish {held}`" not in listed
+    assert f"`ingest extractions retry {kept}` visits them again" in listed
+
+    last = _read_items(some, 9)
+    listed = _listed(ingest)
+    assert f"2 items kept of the time before, whose pages failed; extraction {last} came" in listed
+    assert f"retry {kept}`" not in listed
+
+    ingest.done("extractions", "rerun", str(last))
+    some.end(last + 1, COMPLETE)
+    assert f"extraction {last + 1} came" not in _listed(ingest)
+
+
+def _read_items(some: Extracting, count: int) -> int:
+    """Let a crawl find so many items and end; return its id."""
+    id_ = some.begin({"/c/1": "SUCCESS"})
+    some.read(id_, {"/c/1": [f"c{n}" for n in range(count)]})
+    some.end(id_, COMPLETE)
+    some.clock.advance(seconds=1)
+    return id_
+
+
+def _listed(ingest: Ingest) -> str:
+    return " ".join(ingest.done("extractions", "list").split())
 
 
 def test_a_rerun_is_predicted_and_then_made(ingest: Ingest, some: Extracting) -> None:

@@ -95,10 +95,11 @@ def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | N
     reason = unlike_siblings(page, earlier)
     if reason is None and earlier.last_code == RECORDS_MISSING_ONCE:
         return None
-    message = f"{page.url} gave {earlier.count} records and now gives none: "
+    records = "1 record" if earlier.count == 1 else f"{earlier.count} records"
+    message = f"{page.url} gave {records} and now gives none: "
     if reason is not None:
-        return Permanent(f"{message}{reason}; they are kept", code=RECORDS_MISSING)
-    message += "it looks like its siblings; they are kept until the next crawl says the same"
+        return Permanent(f"{message}{reason}; what it gave is kept", code=RECORDS_MISSING)
+    message += "it looks like its siblings; what it gave is kept until the next crawl says the same"
     return Permanent(message, code=RECORDS_MISSING_ONCE)
 
 
