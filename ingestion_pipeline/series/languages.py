@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from operator import itemgetter
 
 from sqlalchemy import Connection, select
 
@@ -11,11 +13,22 @@ from ingestion_pipeline.series.chapter import Chapter
 from ingestion_pipeline.series.latest import CHAPTER_COLUMNS, chapter_payload
 from ingestion_pipeline.series.plan import ChapterKey, Plan
 from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.tables import chapter_sources, chapters, outbox
+from ingestion_pipeline.store.tables import chapter_sources, chapters, outbox, sources
 
 CHAPTER_LANGUAGE = "chapter_language"
 
-Spoken = dict[tuple[int, str], str]  # (chapter id, language): the source that brought it
+Pair = tuple[int, str]  # chapter id, language
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """Who brings a language to a chapter; and when a silent first sync had brought it before."""
+
+    source_id: str
+    suppressed_at: datetime | None = None
+
+
+Spoken = dict[Pair, Brought]
 
 
 def new_languages(
@@ -28,25 +41,32 @@ def new_languages(
 
     A chapter that is itself new is told as such, and what was only renumbered is no news.
     """
-    brought: Spoken = {}
+    brought: dict[Pair, list[str]] = {}
     for plan in plans:
         if not plan.is_loud:
             continue
         for chapter_id, chapter in _standing(plan, ids, created):
-            for release in chapter.releases:
-                if release.language:
-                    pair = (chapter_id, release.language)
-                    brought.setdefault(pair, plan.listing.source.id)
+            for language in {release.language for release in chapter.releases if release.language}:
+                brought.setdefault((chapter_id, language), []).append(plan.listing.source.id)
     if not brought:
         return {}
     known = _languages(connection, {chapter_id for chapter_id, _ in brought})
     # of a chapter whose sources were all split off nobody knows what it was told in
     told_in = {chapter_id for chapter_id, _ in known}
     return {
-        pair: source_id
-        for pair, source_id in brought.items()
-        if pair[0] in told_in and pair not in known
+        pair: news
+        for pair, source_ids in brought.items()
+        if pair[0] in told_in and (news := _news(source_ids, known.get(pair, {})))
     }
+
+
+def _news(source_ids: Sequence[str], known: Mapping[str, datetime | None]) -> Brought | None:
+    """Return who brings what no source had, but for silent first syncs of others; None: nobody."""
+    if None in known.values():
+        return None
+    first = next((id_ for id_ in source_ids if id_ not in known), None)
+    earliest = min((at for at in known.values() if at is not None), default=None)
+    return Brought(first, earliest) if first is not None else None
 
 
 def _standing(
@@ -61,16 +81,29 @@ def _standing(
     return [*new, *((known.chapter_id, chapter) for chapter, known in plan.changed_links)]
 
 
-def _languages(connection: Connection, chapter_ids: set[int]) -> set[tuple[int, str | None]]:
-    """The languages that the chapters have or had, by any source; none is one of them."""
-    query = select(chapter_sources.c.chapter_id, chapter_sources.c.releases).where(
-        chapter_sources.c.chapter_id.in_(sorted(chapter_ids))
+def _languages(
+    connection: Connection, chapter_ids: set[int]
+) -> dict[tuple[int, str | None], dict[str, datetime | None]]:
+    """Return who has or had each language of the chapters; none is one of them.
+
+    With the time at which a silent first sync brought it to a chapter that was there, else None.
+    """
+    link = chapter_sources.c
+    is_silent = (link.detected_at <= sources.c.synced_at) & (
+        link.detected_at > chapters.c.first_detected_at
     )
-    return {
-        (chapter_id, release["language"])
-        for chapter_id, releases in connection.execute(query)
-        for release in releases
-    }
+    query = (
+        select(link.chapter_id, link.source_id, link.releases, link.detected_at, is_silent)
+        .join(chapters, chapters.c.id == link.chapter_id)
+        .outerjoin(sources, sources.c.id == link.source_id)
+        .where(link.chapter_id.in_(sorted(chapter_ids)))
+    )
+    found: dict[tuple[int, str | None], dict[str, datetime | None]] = {}
+    for chapter_id, source_id, releases, detected_at, is_suppressed in connection.execute(query):
+        for release in releases:
+            having = found.setdefault((chapter_id, release["language"]), {})
+            having[source_id] = detected_at if is_suppressed else None
+    return found
 
 
 def announce(connection: Connection, spoken: Spoken, *, now: datetime) -> None:
@@ -86,10 +119,12 @@ def announce(connection: Connection, spoken: Spoken, *, now: datetime) -> None:
         {
             "subject_kind": CHAPTER_LANGUAGE,
             "subject_id": f"{chapter_id}:{language}",
-            "payload": chapter_payload(found[chapter_id], source_id) | {"language": language},
+            "payload": chapter_payload(found[chapter_id], brought.source_id)
+            | {"language": language}
+            | _followed_by(brought),
             "created_at": now,
         }
-        for (chapter_id, language), source_id in sorted(spoken.items())
+        for (chapter_id, language), brought in sorted(spoken.items(), key=itemgetter(0))
         if chapter_id in found
     ]
     if new:
@@ -97,3 +132,9 @@ def announce(connection: Connection, spoken: Spoken, *, now: datetime) -> None:
             index_elements=["subject_kind", "subject_id"]
         )
         connection.execute(insert, new)
+
+
+def _followed_by(brought: Brought) -> dict[str, str]:
+    """Name who is told of what had come in silence: those who followed when it came."""
+    at = brought.suppressed_at
+    return {} if at is None else {"followed_by": at.isoformat()}

@@ -117,7 +117,10 @@ def _repoint_notices(connection: Connection, pairs: _Pairs, series_id: str) -> i
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unseen:
-    """A chapter that only one of two series has, and the other's followers who miss it."""
+    """A chapter that only one of two series has, and the other's followers who miss it.
+
+    Without recipients it is of the backlog: news once a source of the other series lists it.
+    """
 
     chapter_id: int
     recipients: Sequence[str]
@@ -127,7 +130,8 @@ def unseen(connection: Connection, old: str, new: str) -> list[Unseen]:
     """Return what a merge shows to followers of either series that is new to them.
 
     That is what is beyond their series' latest, and what was found in the other after they began to
-    follow. The other's backlog is old, and who follows both has been told of it.
+    follow. The other's backlog is old, until a source of theirs lists it; who follows both has been
+    told of it.
     """
     return [*_unseen(connection, old, new), *_unseen(connection, new, old)]
 
@@ -157,7 +161,7 @@ def _unseen(connection: Connection, mine: str, other: str) -> list[Unseen]:
             for recipient, at in since.items()
             if is_later or (not is_old and at <= detected_at)
         ]
-        owed += [Unseen(chapter_id=id_, recipients=who)] if who else []
+        owed += [Unseen(chapter_id=id_, recipients=who)] if who or is_old else []
     return owed
 
 
@@ -177,6 +181,8 @@ def announce_unseen(
     connection: Connection, owed: Sequence[Unseen], *, series_id: str, now: datetime
 ) -> None:
     """Let the outbox name these followers, beside whoever its row of the chapter is for."""
+    latest.mark_unannounced(connection, [one.chapter_id for one in owed if not one.recipients])
+    owed = [chapter for chapter in owed if chapter.recipients]
     rows = {
         row["subject_id"]: row
         for row in _about(connection, outbox, {chapter.chapter_id for chapter in owed})

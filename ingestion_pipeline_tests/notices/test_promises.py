@@ -142,6 +142,58 @@ def test_a_merge_tells_of_a_side_chapter_only_those_who_followed_when_it_came(
     assert (telling.told("ann"), telling.told("late")) == ([["9.5"]], [])
 
 
+def test_a_merge_keeps_the_others_backlog_for_the_source_that_lists_it_later(
+    telling: Telling, syncing: Syncing, clock: FixedClock
+) -> None:
+    syncing.given_source()
+    syncing.sync(releases(*range(1, 11)))
+    telling.given_follower("ann")
+    clock.advance(hours=1)
+    syncing.given_source("series:two", series_id="other")
+    syncing.sync(releases(1, "5.5", 10), by="series:two")
+    clock.advance(hours=1)
+    telling.given_follower("bob", "other")  # 5.5 was there
+    merge_now(syncing, "other", "solo")
+    clock.advance(hours=1)
+    telling.deliver()
+    assert telling.told("ann") == []
+
+    for _ in range(2):
+        syncing.sync(releases(*range(1, 11), "5.5"))
+        clock.advance(hours=2)
+        telling.deliver()
+
+    assert (telling.told("ann"), telling.told("bob")) == ([["5.5"]], [])
+
+
+def test_who_wants_a_language_is_told_once_of_what_a_second_source_had_first_in_it(
+    telling: Telling, syncing: Syncing, clock: FixedClock
+) -> None:
+    german = releases(1, 2, language="de")
+    syncing.given_source()
+    syncing.sync([*releases(1, 2, language="en"), *german])
+    telling.given_follower("ann", language="de")
+    clock.advance(hours=1)
+    syncing.sync([*releases(1, 2, 3, language="en"), *german])
+    clock.advance(hours=1)
+    telling.deliver()
+    syncing.given_source("series:two")
+    syncing.sync(releases(1, 2, 3, language="de"), by="series:two")
+    clock.advance(hours=1)
+    telling.given_follower("late", language="de")  # the third was there in German
+    syncing.sync(releases(1, 2, 3, language="de", title="Renamed"), by="series:two")
+    clock.advance(hours=1)
+    telling.deliver()
+    assert telling.told("ann") == []
+
+    for _ in range(2):
+        syncing.sync([*releases(1, 2, 3, language="en"), *german, *releases(3, language="de")])
+        clock.advance(hours=2)
+        telling.deliver()
+
+    assert (telling.told("ann"), telling.told("late")) == ([["3"]], [])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("followers", [60, pytest.param(500, marks=pytest.mark.soak)])
 def test_fifty_chapters_in_an_hour_reach_every_follower_in_two_messages(
