@@ -140,7 +140,8 @@ def _news(rows: Iterable[RowMapping]) -> dict[int, _News]:
     news: dict[int, _News] = {}
     for row in rows:
         payload = row["payload"]
-        id_, by = int(payload["chapter_id"]), payload.get("followed_by")
+        id_ = int(row["subject_id"].partition(":")[0])  # "12", or "12:de"
+        by = payload.get("followed_by")
         followed_by = datetime.fromisoformat(by) if by else row["created_at"]
         before = news.get(id_) or _News(announced_at=row["created_at"], followed_by=followed_by)
         news[id_] = _News(

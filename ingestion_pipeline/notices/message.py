@@ -108,7 +108,8 @@ def _reason(notice: tuple[str, Mapping[str, Any]]) -> str | None:
 def _try(entries: Sequence[tuple[str, Mapping[str, Any]]], text_chapters: int) -> None:
     message_of("", "", entries, text_chapters=text_chapters)
     for _, payload in entries:
-        datetime.fromisoformat(payload["detected_at"])
+        if datetime.fromisoformat(payload["detected_at"]).tzinfo is None:
+            raise ValueError(f"detected_at {payload['detected_at']!r} has no time zone")
 
 
 def _event_text(payload: Mapping[str, Any]) -> str:

@@ -164,7 +164,8 @@ def test_a_chapter_that_no_longer_stands_is_not_told(telling: Telling, how: str)
         if how == "rejected":
             connection.execute(update(chapters).values(rejected_at=telling.clock.at))
         else:
-            connection.execute(update(outbox).values(payload={"chapter_id": 4711}))
+            gone = {"subject_id": "4711", "payload": {"chapter_id": 4711}}
+            connection.execute(update(outbox).values(gone))
 
     assert telling.expand() == Expanded(handled=1, notices=0)
 

@@ -101,6 +101,7 @@ def test_chapters_and_events_that_go_together_are_one_message() -> None:
         pytest.param({"source_id": "catalog:shop"}, id="no title"),
         pytest.param({**PAYLOAD, "text": None}, id="no text"),
         pytest.param({**PAYLOAD, "detected_at": "yesterday"}, id="no time"),
+        pytest.param({**PAYLOAD, "detected_at": "2026-03-01T12:00:00"}, id="no zone"),
     ],
 )
 def test_a_notice_that_cannot_be_written_is_a_dead_letter_and_its_neighbours_are_sent(
@@ -125,6 +126,23 @@ def test_a_notice_that_cannot_be_written_is_a_dead_letter_and_its_neighbours_are
     assert (letter.task_kind, letter.error_code) == ("deliver", "bad_notice")
     assert letter.payload["notices"] == [bad.id]
     assert telling.task("ops").status == "SUCCESS"
+
+
+@pytest.mark.parametrize("broken", [{}, {"chapter_id": "twelve"}], ids=["empty", "no number"])
+def test_a_broken_announcement_of_a_chapter_stops_no_other(
+    telling: Telling, broken: dict[str, object]
+) -> None:
+    telling.given_follower("ann")
+    telling.publish(1)
+    with telling.store.begin() as connection:
+        first = select(outbox.c.id).limit(1).scalar_subquery()
+        connection.execute(update(outbox).where(outbox.c.id == first).values(payload=broken))
+    telling.publish(2)
+    telling.clock.advance(minutes=1)
+
+    telling.deliver()
+
+    assert telling.told("ann") == [["1", "2"]]
 
 
 def test_a_broken_notice_alone_is_set_aside_and_told_under_a_key_of_its_own_once_it_is_mended(
