@@ -146,7 +146,7 @@ def _own(own: Sequence[str], names: Names) -> Iterator[AskedPrompt]:
     """Every prompt of the operator; "men" and "women", 5 and 50 are different questions."""
     different: dict[str, str] = {}
     for text in map(_tidy, own):
-        different.setdefault(text.casefold().rstrip(" .?!"), text)
+        different.setdefault(text.lower().rstrip(" .?!"), text)  # "Maße" is not "Masse"
     for text in different.values():
         is_direct = bool(find_mentions(text, names))
         yield AskedPrompt(text=text, is_direct=is_direct, by=PromptedBy.OPERATOR)

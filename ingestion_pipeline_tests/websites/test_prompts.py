@@ -95,6 +95,8 @@ def test_own_prompts_that_are_nearly_the_same_are_all_asked() -> None:
         "Who teaches C++?",
         "Wer verkauft Boden?",
         "Wer verkauft Böden?",
+        "Welche Masse hat ein Ziegel?",
+        "Welche Maße hat ein Ziegel?",
     ]
 
     assert [prompt.text for prompt in prompted(own=own).prompts] == own

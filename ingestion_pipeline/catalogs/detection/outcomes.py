@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from random import Random
 from typing import Any
@@ -28,7 +28,7 @@ from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import recipes
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.dead_letters import Burial, bury
-from ingestion_pipeline.work.errors import Resource, WorkError, storable
+from ingestion_pipeline.work.errors import FORBIDDEN, Resource, WorkError, storable
 from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
@@ -115,7 +115,7 @@ def write_results(
                 counts["given_back"] += 1
             case GiveUp():
                 _give_up(connection, one, now=now)
-                moves.append(failed(one.task, one.error))
+                moves.append(_given_up(one))
                 counts["failed"] += 1
     make_due(connection, new, now=now)
     claims.apply(connection, moves, now=now)
@@ -172,7 +172,13 @@ def _give_up(connection: Connection, one: Failed, *, now: datetime) -> None:
         notified_at=now,
     )
     _tell(connection, one, RecipeStatus.ERROR, message, now=now)
-    bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
+    if one.error.code != FORBIDDEN:  # by robots.txt: nobody's fault, and no replay helps
+        bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
+
+
+def _given_up(one: Failed) -> Move:
+    move = failed(one.task, one.error)
+    return replace(move, status=TaskStatus.SKIPPED) if one.error.code == FORBIDDEN else move
 
 
 def _tell(

@@ -50,6 +50,7 @@ from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.claims import Wanted
 from ingestion_pipeline.work.errors import (
+    FORBIDDEN,
     Fatal,
     Permanent,
     Resource,
@@ -62,7 +63,6 @@ from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 
 CLAIMED_AT_ONCE = 20
-FORBIDDEN = "blocked_by_robots"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -206,6 +206,24 @@ def test_a_page_that_robots_forbid_is_an_error_and_is_not_asked_for(
     assert web.paths == []
 
 
+def test_a_catalogue_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
+    given_sources(shop.store, a_found_catalog("/courses"))
+
+    begin(shop, web)
+    detect(shop, web)
+    begin(shop, web)
+
+    source = source_row(shop.store, SHOP)
+    assert rows(shop.store, dead_letters) == []
+    assert (source.failure_count, source.strike_count, source.status) == (0, 0, "active")
+    assert [row.status for row in rows(shop.store, tasks) if row.kind == "detect_recipe"] == [
+        "SKIPPED"
+    ]
+
+
 def test_a_doubt_without_a_model_is_an_error_with_its_cure(shop: Workshop, web: FakeWeb) -> None:
     serve(web, {"/": sites.page("<p>" + "Welcome to the college. " * 30)})
     given_sources(shop.store, a_found_catalog("/"))
