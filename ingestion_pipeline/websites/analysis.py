@@ -32,7 +32,7 @@ from ingestion_pipeline.websites.states import AnswerStatus
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
 
 T = TypeVar("T")
-BUDGET_CODES = frozenset({"model_budget", "model_reserved"})
+BUDGET = "model_budget"
 Pair = tuple[int, str]  # the prompt's number, and the provider
 
 
@@ -314,7 +314,7 @@ def _none_answered(replies: Sequence[Reply], now: datetime) -> WorkError:
     failed = [reply for reply in replies if isinstance(reply, NoReply)]
     reasons = "; ".join(dict.fromkeys(f"{one.code}: {one.message}" for one in failed))
     message = f"no provider answered: {reasons}"
-    budgets = [one.wait for one in failed if one.code in BUDGET_CODES and one.wait]
+    budgets = [one.wait for one in failed if one.code == BUDGET and one.wait]
     if failed and len(budgets) == len(failed):
         return Resource(message, until=now + min(budgets), code=failed[0].code)
     passing = [one for one in failed if not one.is_lasting]

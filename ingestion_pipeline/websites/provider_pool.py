@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.reading.models import wire
 from ingestion_pipeline.reading.models.budgets import Billing
 from ingestion_pipeline.reading.models.formats import AnswerFormat, known_format, remember_format
-from ingestion_pipeline.reading.models.ledger import Ledger, NewCall
+from ingestion_pipeline.reading.models.ledger import Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.models.outcomes import OverBudget, Usage
 from ingestion_pipeline.reading.models.prices import cost_usd, estimated_usage
 from ingestion_pipeline.reading.models.server import Deadline, Patience
@@ -211,9 +212,7 @@ class _Member:
         """Reserve, send and settle one request."""
         limits = self._settings.website
         call = self._new_call(asking, asked)
-        reserved = await self._ledger.reserve_in_turn(call, seconds=asking.seconds_left)
-        if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
-            raise TypeError("a provider's call is billed to no extraction")
+        reserved = await self._reserve(asking, call)
         began = time.monotonic()
         async with self._ledger.settling_if_cancelled(reserved):
             came = await wire.exchange(
@@ -236,6 +235,19 @@ class _Member:
         )
         await asyncio.to_thread(_settle, settle, reply, asking.store_reply)
         return reply
+
+    async def _reserve(self, asking: _Asking, call: NewCall) -> Reserved:
+        """Reserve the call's expected cost, however long others hold what is left of a budget.
+
+        The wait ends: what they do not settle in time counts as spent. It is no part of the time
+        that the provider has for its answer.
+        """
+        began = time.monotonic()
+        reserved = await self._ledger.reserve_in_turn(call, seconds=math.inf)
+        if isinstance(reserved, OverBudget):  # of an extraction; these calls belong to none
+            raise TypeError("a provider's call is billed to no extraction")
+        asking.until = Deadline(at=asking.until.at + time.monotonic() - began)
+        return reserved
 
     def _new_call(self, asking: _Asking, asked: AnswerFormat) -> NewCall:
         provider, prompt = self._provider, asking.prompt

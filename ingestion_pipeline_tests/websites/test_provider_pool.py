@@ -5,12 +5,16 @@ from __future__ import annotations
 import time
 from datetime import timedelta
 from decimal import Decimal
-from threading import Event
+from functools import partial
+from threading import Event, Timer
 
 import pytest
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel, in_turn
 from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.reading.models.budgets import Billing
+from ingestion_pipeline.reading.models.ledger import Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.models.outcomes import Usage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.provider_pool import NoReply, Replied
@@ -213,6 +217,35 @@ def test_no_more_are_asked_at_a_time_than_the_provider_takes(
 
     assert all(isinstance(reply, Replied) for reply in replies)
     assert most[0] <= 4
+
+
+def test_a_prompt_waits_for_the_reserves_of_others_longer_than_an_answer_may_take(
+    store: Store, settings: Settings
+) -> None:
+    limits = {"INGESTION_MODEL_BUDGET_MONTH_USD": "0.003", "INGESTION_WEBSITE__ANSWER_SECONDS": "2"}
+    with ScriptedModel(says("Acme.")) as server:
+        led = led_to(settings, {"one": server.base_url}, limits)
+        other = Ledger(store, led)
+        reserved = other.reserve(
+            NewCall(
+                billing=Billing(call_site="website_answer"),
+                provider="elsewhere",
+                model="m-one",
+                format="chat",
+                cache_key="k",
+                prompt_version="p@1",
+                estimate=Usage(output_tokens=1_000),
+            )
+        )
+        assert isinstance(reserved, Reserved)
+        usage = Usage(output_tokens=5)
+        settle = partial(other.settle, reserved, usage, "answered", latency_ms=1)
+        timer = Timer(2.5, settle)
+        timer.start()
+        [reply] = ask(store, led, ("one", "Who bakes?"))
+        timer.join()
+
+    assert isinstance(reply, Replied)
 
 
 def test_a_provider_out_of_budget_is_not_asked_until_the_next_month(

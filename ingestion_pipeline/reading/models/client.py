@@ -200,7 +200,8 @@ class ModelClient:
             kept_apart_by=asking.billing.source_id,
         )
         call = self._new_call(asking, talk, asked)
-        reserved = await self._ledger.reserve_in_turn(call, seconds=seconds)
+        # At most half of the time is spent on the wait: a call without time is paid for nothing.
+        reserved = await self._ledger.reserve_in_turn(call, seconds=seconds / 2)
         if isinstance(reserved, OverBudget):
             return reserved
         began = time.monotonic()
