@@ -18,6 +18,7 @@ def job_task(
     now: datetime,
     board_url: str | None = None,
     is_first_sync: bool = False,
+    is_unreported: bool = False,
     tracking_id: str | None = None,
 ) -> NewTask:
     """Known by the listing's own address; one that has none is a place on its board's page."""
@@ -29,7 +30,8 @@ def job_task(
         shard=shard_of(host_of(address)) if address else 0,
         source_id=source_id,
         url=address,
-        payload={"listing_id": listing_id, "is_first_sync": is_first_sync},
+        payload={"listing_id": listing_id, "is_first_sync": is_first_sync}
+        | ({"is_unreported": True} if is_unreported else {}),
         tracking_id=tracking_id,
     )
 

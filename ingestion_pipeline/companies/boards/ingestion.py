@@ -10,6 +10,7 @@ with two links.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -118,11 +119,29 @@ def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) 
             reopened.append((listing_id, plan))
     rows.insert_links(connection, links, now=now)
     back = set(rows.reopen_listings(connection, [one for one, _ in reopened], now=now))
-    stored = rows.stored_listings(connection, back)
+    news = _unreported(connection, reopened)
+    stored = rows.stored_listings(connection, back | news.keys())
     judged += [
         _judging_of(plan, stored[one]) for one, plan in dict(reopened).items() if one in back
     ]
+    judged += [
+        replace(_judging_of(plan, stored[one]), is_unreported=True) for one, plan in news.items()
+    ]
     return judged
+
+
+def _unreported(connection: Connection, linked: Sequence[tuple[int, Plan]]) -> dict[int, Plan]:
+    """Return the listings that are news of a board, though another's first sync had them before.
+
+    Nobody was told of them then. What was there when this board was first read is its backlog.
+    """
+    synced = [(id_, plan) for id_, plan in linked if plan.listing.source.synced_at is not None]
+    since = rows.first_syncs(connection, [id_ for id_, _ in synced])
+    return {
+        id_: plan
+        for id_, plan in synced
+        if (at := since.get(id_)) is not None and at > (plan.listing.source.synced_at or at)
+    }
 
 
 def _link(listing_id: int, listing: BoardListing, posting: Posting) -> tuple[Any, ...]:

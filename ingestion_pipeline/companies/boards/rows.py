@@ -14,6 +14,7 @@ from sqlalchemy import (
     Text,
     exists,
     literal,
+    or_,
     select,
     text,
     true,
@@ -24,7 +25,7 @@ from ingestion_pipeline.companies.states import ListingStatus
 from ingestion_pipeline.pages.system import Placed
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
-from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources
+from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources, sources
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 
 WITHDRAWN = "withdrawn"
@@ -236,6 +237,23 @@ def note_missing(connection: Connection, missed: Sequence[tuple[int, datetime, b
             last_seen_at=given.c.last_seen_at,
         )
     )
+
+
+def first_syncs(connection: Connection, ids: Collection[int]) -> dict[int, datetime]:
+    """Return when each of these open listings came, if it came with its board's first sync."""
+    if not ids:
+        return {}
+    given = row_source(connection, {"id": Id}, [(id_,) for id_ in sorted(set(ids))], "given")
+    query = (
+        select(job_listings.c.id, job_listings.c.first_seen_at)
+        .join(given, given.c.id == job_listings.c.id)
+        .join(sources, sources.c.id == job_listings.c.source_id)
+        .where(
+            job_listings.c.status == ListingStatus.OPEN.value,
+            or_(sources.c.synced_at.is_(None), job_listings.c.first_seen_at <= sources.c.synced_at),
+        )
+    )
+    return {row.id: row.first_seen_at for row in connection.execute(query)}
 
 
 def stored_listings(connection: Connection, ids: Collection[int]) -> dict[int, dict[str, Any]]:

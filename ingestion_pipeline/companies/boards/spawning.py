@@ -25,6 +25,7 @@ class Judging:
     url: str | None
     is_new: bool
     posted_at: datetime | None = None
+    is_unreported: bool = False  # its match, if it is one, was told to nobody
 
     @property
     def is_backlog(self) -> bool:
@@ -63,5 +64,6 @@ def _spawning(one: Judging, *, now: datetime) -> Spawning:
         now=now,
         board_url=one.source.url,
         is_first_sync=one.is_backlog,
+        is_unreported=one.is_unreported,
     )
     return Spawning(parent=one.parent, child=child)

@@ -239,7 +239,7 @@ def write_matches(
     """How many matches are new, were withdrawn, and are told; `before` were matches until now.
 
     A match is new by its insert. It is told once in its life, and not at all if it came with its
-    board's first listing.
+    board's first listing, unless another board lists it later.
     """
     fitting = [work for work in works if verdict_of(work.state) is Verdict.MATCHED]
     made: set[int] = set()
@@ -248,7 +248,8 @@ def write_matches(
         known = [work for work in fitting if work.id not in made]
         _update(connection, rules, known, company_ids, now=now, run_id=run_id)
     ended = before - {work.id for work in fitting}
-    told = [work for work in fitting if work.id in made and not work.is_first_sync]
+    new = [work for work in fitting if work.id in made or work.is_unreported]
+    told = [work for work in new if not work.is_first_sync]
     payloads = {str(work.id): notice_payload(work) for work in told}
     return (
         len(made),

@@ -52,6 +52,11 @@ class ListingWork:
         return bool(self.task.payload.get("is_first_sync"))
 
     @property
+    def is_unreported(self) -> bool:
+        """Whether its match is news, though a board's first listing had it before."""
+        return bool(self.task.payload.get("is_unreported"))
+
+    @property
     def company_waits(self) -> int:
         """How often it has waited for its company."""
         return int((self.task.state or {}).get("company_waits", 0))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from sqlalchemy import insert, select
+from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.companies.boards.expired import close_expired
-from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots
+from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
 from ingestion_pipeline_tests.pollers import rows, task_row
@@ -88,6 +88,41 @@ def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_olde
         task.payload["listing_id"]: task.payload["is_first_sync"] for task in boards.job_tasks()
     }
     assert silent == {1: True, 2: True, 3: False}
+
+
+def test_what_another_boards_first_sync_brought_is_news_once_a_board_comes_to_list_it(
+    boards: Boards,
+) -> None:
+    boards.given()
+    boards.poll(jobs(1))
+    boards.given(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.lists(jobs(1, 2, 3), token="mirror")
+    boards.poll()
+    with boards.store.begin() as connection:
+        connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
+    before = len(boards.job_tasks())
+
+    for _ in range(2):
+        boards.poll(jobs(1, 2))
+
+    [task] = boards.job_tasks()[before:]
+    assert task.payload == {"listing_id": 2, "is_first_sync": False, "is_unreported": True}
+
+
+def test_the_backlog_of_a_board_is_no_news_when_a_board_that_came_later_lists_it(
+    boards: Boards,
+) -> None:
+    boards.given()
+    boards.poll(jobs(1, 2))
+    boards.given(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
+    boards.lists(jobs(1), token="mirror")
+    boards.poll()
+    before = len(boards.job_tasks())
+
+    boards.lists(jobs(1, 2), token="mirror")
+    boards.poll()
+
+    assert len(boards.job_tasks()) == before
 
 
 def test_a_board_that_is_empty_at_first_is_a_success_and_no_sync(boards: Boards) -> None:

@@ -116,12 +116,13 @@ class Listings:
             insert_tasks(connection, [task], now=now)
         return id_
 
-    def ask_again(self, id_: int) -> None:
+    def ask_again(self, id_: int, *, is_unreported: bool = False) -> None:
         """As a board does whose listing has changed."""
         row = self.row(job_listings, id_)
         with self.shop.store.begin() as connection:
             now = self.shop.store.clock.now(connection)
-            insert_tasks(connection, [job_task(id_, row.url, row.source_id, now=now)], now=now)
+            task = job_task(id_, row.url, row.source_id, now=now, is_unreported=is_unreported)
+            insert_tasks(connection, [task], now=now)
 
     def change(self, table: Table, id_: int, **values: Any) -> None:
         with self.shop.store.begin() as connection:

@@ -129,6 +129,21 @@ def test_the_first_sync_of_a_board_makes_matches_and_tells_nobody(some: Listings
     assert some.rows(outbox) == []
 
 
+def test_a_match_of_a_first_sync_is_told_once_when_another_board_comes_to_list_it(
+    some: Listings,
+) -> None:
+    id_ = some.add(payload={"is_first_sync": True})
+    some.run()
+
+    told: list[int] = []
+    for _ in range(2):
+        some.ask_again(id_, is_unreported=True)
+        told.append(some.run().counts.told)
+
+    assert told == [1, 0]
+    assert [row.subject_kind for row in some.rows(outbox)] == ["job_match"]
+
+
 def test_many_listings_go_through_in_batches_and_nothing_is_doubled(some: Listings) -> None:
     some.shop = changed(some.shop, match__profile=str(some.profile), match__batch_size="20")
     for number in range(50):
