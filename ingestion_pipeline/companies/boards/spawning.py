@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, update
 
 from ingestion_pipeline.companies.job_tasks import job_task
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
+from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.work.queue import Spawned, Spawning, continue_all, spawn_all, tell_refused
-from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,9 +52,25 @@ def spawn_jobs(
     new = [_spawning(one, now=now) for one in once.values() if one.is_new]
     again = [_spawning(one, now=now) for one in once.values() if not one.is_new]
     spawned = spawn_all(connection, new, now=now, policy=settings.work) if new else Spawned()
+    _make_news(connection, [one.child for one in again if one.child.payload.get("is_unreported")])
     continue_all(connection, again, now=now)
     if spawned.known or spawned.too_deep:
         tell_refused(connection, new, now=now, policy=settings.work)
+
+
+def _make_news(connection: Connection, children: Sequence[NewTask]) -> None:
+    """Let tasks that still wait, as a first sync left them, notify of what has become news."""
+    for child in children:
+        connection.execute(
+            update(tasks)
+            .where(
+                ACTIVE,
+                tasks.c.kind == child.kind,
+                tasks.c.dedupe_key == child.dedupe_key,
+                tasks.c.status == TaskStatus.PENDING.value,
+            )
+            .values(payload=dict(child.payload))
+        )
 
 
 def _spawning(one: Judging, *, now: datetime) -> Spawning:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.companies.boards.expired import close_expired
@@ -90,23 +91,26 @@ def test_a_board_that_moved_tells_what_was_posted_meanwhile_and_not_what_is_olde
     assert silent == {1: True, 2: True, 3: False}
 
 
+@pytest.mark.parametrize("is_judged", [True, False], ids=["judged", "waiting"])
 def test_what_another_boards_first_sync_brought_is_news_once_a_board_comes_to_list_it(
-    boards: Boards,
+    boards: Boards, *, is_judged: bool
 ) -> None:
     boards.given()
     boards.poll(jobs(1))
     boards.given(a_board(id="job_board:mirror", url="https://boards.greenhouse.io/mirror"))
     boards.lists(jobs(1, 2, 3), token="mirror")
     boards.poll()
-    with boards.store.begin() as connection:
-        connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
+    if is_judged:
+        with boards.store.begin() as connection:
+            connection.execute(update(tasks).where(tasks.c.kind == "job").values(status="SUCCESS"))
     before = len(boards.job_tasks())
 
     for _ in range(2):
         boards.poll(jobs(1, 2))
 
-    [task] = boards.job_tasks()[before:]
-    assert task.payload == {"listing_id": 2, "is_first_sync": False, "is_unreported": True}
+    news = [task.payload for task in boards.job_tasks() if "is_unreported" in task.payload]
+    assert news == [{"listing_id": 2, "is_first_sync": False, "is_unreported": True}]
+    assert len(boards.job_tasks()) == before + is_judged
 
 
 def test_the_backlog_of_a_board_is_no_news_when_a_board_that_came_later_lists_it(
