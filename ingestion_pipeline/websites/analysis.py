@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 
 from ingestion_pipeline.reading.models import ModelClient
+from ingestion_pipeline.reading.models.ledger import CheckClaim
 from ingestion_pipeline.settings import Provider, Settings, Website
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.business import Business
@@ -103,12 +104,13 @@ async def analyse(
     *,
     now: datetime,
     keep: Keep,
+    check_claim: CheckClaim | None = None,
     tell: Tell | None = None,
 ) -> AnalysisOutcome:
     """The ranking, if any provider answered anything; else why the phase failed.
 
-    Without a provider it waits for one. What `keep` and `tell` raise is raised, when no question
-    is under way any more.
+    Without a provider it waits for one. No question is sent once `check_claim` raises. What `keep`,
+    `check_claim` and `tell` raise is raised, when no question is under way any more.
     """
     asked_of = asked_about(tools.pool.providers, work.business.url)
     if not asked_of:
@@ -116,7 +118,7 @@ async def analyse(
         message = "no provider configured: set website.providers, or OPENAI_API_KEY"
         return PhaseFailed(error=Resource(message, until=now + wait, code="no_provider"))
     done = {one.pair: one for one in work.known if one.status is AnswerStatus.ANSWERED}
-    asking = _Asking(work, tools, asked_of, keep, tell)
+    asking = _Asking(work, tools, asked_of, keep, check_claim, tell)
     asked = await asking.ask_all(done)
     answers = [*await asking.judge_all(done.values()), *(answer for answer, _ in asked)]
     if not any(one.status is AnswerStatus.ANSWERED for one in answers):
@@ -133,12 +135,14 @@ class _Asking:
         tools: AnalysisTools,
         providers: Sequence[Provider],
         keep: Keep,
+        check_claim: CheckClaim | None,
         tell: Tell | None,
     ) -> None:
         self._work = work
         self._tools = tools
         self._providers = providers
         self._keep = keep
+        self._check_claim = check_claim
         self._tell = tell
         self._names = work.business.names
         self._left: Counter[str] = Counter()
@@ -183,7 +187,11 @@ class _Asking:
             self._keep(connection, _answered(failed, reply))
 
         reply = await self._tools.pool.ask(
-            provider.name, prompt.text, source_id=self._work.source_id, store_reply=store_reply
+            provider.name,
+            prompt.text,
+            source_id=self._work.source_id,
+            store_reply=store_reply,
+            check_claim=self._check_claim,
         )
         match reply:
             case Replied():

@@ -24,7 +24,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.reading.models import wire
 from ingestion_pipeline.reading.models.budgets import Billing
 from ingestion_pipeline.reading.models.formats import AnswerFormat, known_format, remember_format
-from ingestion_pipeline.reading.models.ledger import Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.models.ledger import CheckClaim, Ledger, NewCall, Reserved
 from ingestion_pipeline.reading.models.outcomes import OverBudget, Usage
 from ingestion_pipeline.reading.models.prices import cost_usd, estimated_usage
 from ingestion_pipeline.reading.models.server import Deadline, Patience
@@ -96,6 +96,7 @@ class _Asking:
     source_id: str | None
     until: Deadline
     store_reply: StoreReply | None
+    check_claim: CheckClaim | None = None
     paid_usd: Decimal | None = None
 
     @property
@@ -131,12 +132,14 @@ class ProviderPool:
         *,
         source_id: str | None = None,
         store_reply: StoreReply | None = None,
+        check_claim: CheckClaim | None = None,
     ) -> Reply:
         """Return what that provider answers within its deadline; it is stored when it is paid.
 
-        Raised is only what `store_reply` raises, and a lost database.
+        Raised is only what `store_reply` and `check_claim` raise, and a lost database. Nothing is
+        sent, and nothing paid, for work that `check_claim` finds to be another worker's.
         """
-        return await self._members[provider].ask(prompt, source_id, store_reply)
+        return await self._members[provider].ask(prompt, source_id, store_reply, check_claim)
 
 
 class _Member:
@@ -159,14 +162,22 @@ class _Member:
             self._client = None
 
     async def ask(
-        self, prompt: str, source_id: str | None, store_reply: StoreReply | None
+        self,
+        prompt: str,
+        source_id: str | None,
+        store_reply: StoreReply | None,
+        check_claim: CheckClaim | None,
     ) -> Reply:
         async with self._turns:
             if self._pause is not None and time.monotonic() < self._pause.until:
                 return self._pause.why
             until = Deadline(at=time.monotonic() + self._settings.website.answer_seconds)
             asking = _Asking(
-                prompt=prompt, source_id=source_id, until=until, store_reply=store_reply
+                prompt=prompt,
+                source_id=source_id,
+                until=until,
+                store_reply=store_reply,
+                check_claim=check_claim,
             )
             reply = await self._asked(asking)
             self._pause = self._pause_after(reply)
@@ -212,11 +223,12 @@ class _Member:
         """Reserve, send and settle one request."""
         limits = self._settings.website
         call = self._new_call(asking, asked)
+        client = self._open()  # the first time an import of seconds: before anything is reserved
         reserved = await self._reserve(asking, call)
         began = time.monotonic()
         async with self._ledger.settling_if_cancelled(reserved):
             came = await wire.exchange(
-                self._open(),
+                client,
                 asked,
                 _request(asked, self._provider.model, asking.prompt, limits.answer_tokens),
                 asking.seconds_left,
@@ -264,6 +276,7 @@ class _Member:
             format=asked.value,
             cache_key=hashlib.sha256("\n".join(parts).encode()).hexdigest(),
             prompt_version=PROMPT_VERSION,
+            check_claim=asking.check_claim,
             estimate=estimated_usage(
                 input_bytes=len(prompt.encode()),
                 output_tokens=self._settings.website.answer_tokens,

@@ -37,11 +37,12 @@ RESERVED_WAIT = timedelta(seconds=10)  # of work whose call did not come to its 
 IN_FLIGHT_SLACK_SECONDS = 30  # after its deadline a call that is still reserved has lost its worker
 
 StoreAnswer = Callable[[Connection], None]  # writes an answer with the cost that was paid for it
+CheckClaim = Callable[[Connection], None]  # raises if another worker has the work by now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewCall:
-    """A request about to be sent."""
+    """A request about to be sent; with `check_claim` only while its work is still ours."""
 
     billing: Billing
     provider: str
@@ -50,6 +51,7 @@ class NewCall:
     cache_key: str
     prompt_version: str
     estimate: Usage
+    check_claim: CheckClaim | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +151,8 @@ class Ledger:
         estimate = self._expected(call)
         amount = Decimal(0) if price is None else cost_usd(estimate, price)
         with self._store.begin() as connection:
+            if call.check_claim is not None:
+                call.check_claim(connection)
             now = self._store.clock.now(connection)
             scopes = budgets.scopes(call.billing, self._settings, now=now)
             overrun = budgets.reserve(connection, scopes, amount, now=now)

@@ -127,6 +127,9 @@ class PhaseWork:
         def keep(connection: Connection, answer: ProviderAnswer) -> None:
             self._keep(connection, item, answer)
 
+        def check_claim(connection: Connection) -> None:
+            _check_claim(connection, item)
+
         async def tell(done: int, providers: int) -> None:
             await asyncio.to_thread(self._tell, item, done, providers)
 
@@ -142,11 +145,17 @@ class PhaseWork:
             settings=self._shop.settings,
             model=self._tools.model,
         )
-        return await analyse(work, tools, now=self._tools.clock.now(), keep=keep, tell=tell)
+        return await analyse(
+            work,
+            tools,
+            now=self._tools.clock.now(),
+            keep=keep,
+            check_claim=check_claim,
+            tell=tell,
+        )
 
     def _keep(self, connection: Connection, item: ClaimedPhase, answer: ProviderAnswer) -> None:
-        if not claims.held(connection, [(item.task.id, item.task.fence)]):
-            raise LostClaim(f"task {item.task.id} is another worker's now; nothing is kept")
+        _check_claim(connection, item)
         now, run_id = self._shop.store.clock.now(connection), self._shop.run_id
         keep_answers(connection, item.analysis_id, [answer], now=now, run_id=run_id)
 
@@ -155,3 +164,9 @@ class PhaseWork:
             now = self._shop.store.clock.now(connection)
             message = f"{done} of {providers} providers are done"
             set_progress(connection, item, asking_percent(done, providers), message, now=now)
+
+
+def _check_claim(connection: Connection, item: ClaimedPhase) -> None:
+    """Raise unless the phase is still this worker's, and keep others from it until the end."""
+    if not claims.held(connection, [(item.task.id, item.task.fence)]):
+        raise LostClaim(f"task {item.task.id} is another worker's now; nothing is asked or kept")

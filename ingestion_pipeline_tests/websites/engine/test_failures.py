@@ -7,12 +7,19 @@ import threading
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.sources.registry import disable
-from ingestion_pipeline.store.tables import dead_letters, website_analyses, website_answers
+from ingestion_pipeline.store.tables import (
+    dead_letters,
+    model_calls,
+    tasks,
+    website_analyses,
+    website_answers,
+)
 from ingestion_pipeline.systems import replay
 from ingestion_pipeline.websites.engine.working import website_slice
 from ingestion_pipeline.work.worker import Worker
@@ -150,6 +157,33 @@ def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(
     assert found.failure.startswith("model-analysis: no provider answered: http_500")
     assert [task.attempts for task in phase_tasks(shop.store, "website_analysis")] == [3]
     assert source_row(shop.store, "website:acme").failure_count == 0
+
+
+def test_a_worker_whose_analysis_was_taken_over_asks_and_pays_for_nothing_more(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    calls: list[str] = []
+
+    def busy_while_another_takes_over(asked: Asked) -> Said:
+        calls.append(asked.told)
+        later = shop.store.now() + timedelta(minutes=5)
+        taken = {"fence": tasks.c.fence + 1, "lease_owner": "another", "lease_until": later}
+        with shop.store.begin() as connection:
+            connection.execute(
+                update(tasks).where(tasks.c.kind == "website_analysis").values(taken)
+            )
+        return Fail(status=503)
+
+    with ScriptedModel(busy_while_another_takes_over) as provider:
+        given_sources(shop.store, a_website(config=OWN | {"prompts": ["Who bakes?"]}))
+        poll(shop, web)
+        work(changed(shop, **provided(one=provider.base_url)), web.port)
+
+    assert calls == ["Who bakes?"]
+    assert rows(shop.store, website_answers) == []
+    assert [call.status for call in rows(shop.store, model_calls)] == ["failed"]
+    [task] = phase_tasks(shop.store, "website_analysis")
+    assert (task.status, task.lease_owner) == ("PROCESSING", "another")
 
 
 @pytest.mark.parametrize(
