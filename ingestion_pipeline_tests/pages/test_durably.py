@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -43,11 +44,9 @@ def test_few_objects_and_many_are_there_and_nothing_else_is(tmp_path: Path, coun
     assert len([path for path in tmp_path.rglob("*") if path.is_file()]) == count
 
 
-@pytest.mark.parametrize("count", [1, MANY - 1, MANY])
-def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
-) -> None:
-    store = ContentStore(tmp_path / "content")
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the disk is asked to do, in this order: to sync, or to give a name."""
     steps: list[str] = []
 
     def recorded(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -63,6 +62,14 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
     if can_sync_all_at_once():
         library = durably._libc()
         monkeypatch.setattr(library, "syncfs", recorded("sync", library.syncfs))
+    return steps
+
+
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY])
+def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
+    tmp_path: Path, steps: list[str], count: int
+) -> None:
+    store = ContentStore(tmp_path / "content")
 
     store.put_many([f"body {number}".encode() for number in range(count)])
 
@@ -71,6 +78,22 @@ def test_an_object_is_synced_before_it_gets_its_name_and_its_folder_after(
     assert len(named_at) == count
     assert steps[: named_at[0]] == ["sync"] * (1 if is_at_once else count)
     assert set(steps[named_at[-1] + 1 :]) == {"sync"}
+
+
+def test_a_copy_for_a_second_name_is_synced_before_it_gets_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: list[str]
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "this file system knows no links")
+
+    monkeypatch.setattr(os, "link", refused)
+    store = ContentStore(tmp_path / "content")
+
+    store.put_together([[b"body", b"its text"]])
+
+    assert steps.count("name") == 2
+    assert steps.index("name") >= 2  # the file and its copy are synced
+    assert steps[-1] == "sync"
 
 
 def test_what_a_dead_process_left_half_written_is_swept(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_what_must_not_be_too_early_counts_from_when_the_database_may_have_said_
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_write_to_sqlite_survives_a_crash_of_the_machine(store: Store) -> None:
+def test_a_crash_of_the_machine_does_not_damage_a_sqlite_file(store: Store) -> None:
     """By the log that SQLite syncs at each checkpoint: NORMAL or more, never OFF."""
     with store.begin() as connection:
         journal = connection.execute(text("PRAGMA journal_mode")).scalar_one()

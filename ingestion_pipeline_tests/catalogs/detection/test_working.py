@@ -129,6 +129,9 @@ def test_the_notice_of_a_detection_says_to_people_what_came_of_it(
     assert text in message.text.removeprefix(title)
     assert (content["events"][0]["source_id"], content["events"][0]["kind"]) == (SHOP, "recipe")
     assert content["events"][0]["status"] == ("SUCCESS" if reply is None else "ERROR")
+    source = source_row(shop.store, SHOP)
+    assert (content["events"][0]["url"], content["events"][0]["name"]) == (source.url, source.name)
+    assert content["events"][0]["message"] == recipe_row(shop.store).message
     assert datetime.fromisoformat(content["events"][0]["detected_at"]) == row.created_at
 
 
@@ -259,6 +262,22 @@ def test_another_url_is_another_catalogue(shop: Workshop, web: FakeWeb) -> None:
 
     assert (forgotten.status, forgotten.recipe) == ("WAITING", None)
     assert recipe_row(shop.store).recipe["page_type"] == "DETAIL_LINKS"
+    assert told(shop.store) == [("recipe", "SUCCESS")] * 2
+
+
+def test_a_success_is_told_also_where_the_recipe_is_the_one_before(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    serve(web, sites.single())
+    given_sources(shop.store, a_found_catalog("/all"))
+    detect(shop, web)
+    before = recipe_row(shop.store).recipe
+
+    with shop.store.begin() as connection:
+        declared(connection, [SHOP], now=shop.store.now(), again=True)
+    detect(shop, web)
+
+    assert recipe_row(shop.store).recipe == before
     assert told(shop.store) == [("recipe", "SUCCESS")] * 2
 
 

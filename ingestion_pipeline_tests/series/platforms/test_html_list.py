@@ -73,6 +73,14 @@ def test_the_volume_is_read_by_its_selector_else_from_the_label(
     assert (release.number, release.volume) == (Decimal(2), volume)
 
 
+def test_the_volume_of_an_element_is_not_the_one_in_the_title_of_its_series() -> None:
+    body = LIST.replace(b"Chapter 2<", b"Band 9 Chapter 2<")
+
+    release = read(body, **SELECTORS, series_title="Band 9").records[0]
+
+    assert (release.number, release.volume) == (Decimal(2), None)
+
+
 def test_pages_follow_the_link_and_the_last_one_makes_the_list_complete() -> None:
     feed = platform("html").configure(URL, {**SELECTORS, "complete": True})
     last = LIST.replace(b"rel=next", b"").replace(b"Chapter 1<", b"Chapter 0<")

@@ -57,6 +57,13 @@ def test_the_volume_is_read_from_the_title_of_an_entry(
     assert (release.number, release.volume) == (Decimal(number), volume)
 
 
+@pytest.mark.parametrize("feed", [ATOM, RSS], ids=["atom", "rss"])
+def test_the_volume_of_an_entry_is_not_the_one_in_the_title_of_its_series(feed: str) -> None:
+    (release,) = read(feed.format("Band 9 Chapter 2").encode(), series_title="Band 9").records
+
+    assert (release.number, release.volume) == (Decimal(2), None)
+
+
 def test_an_entry_without_number_stays_unnumbered_and_no_script_is_an_address() -> None:
     (_, announcement) = read().records
 

@@ -158,6 +158,7 @@ def assert_a_kill_loop_loses_nothing(
     assert killed >= loop["seconds"] / loop["every"] / 3
     failed = {row.source_id for row in rows(store, website_analyses) if row.status == "failed"}
     assert given_up(store) == dict.fromkeys(failed, "worker_lost")
+    assert {row.attempts for row in rows(store, dead_letters)} <= {4}  # claimed after three deaths
     replay_all(store)
     Child(work_job, job).result()
     assert statuses(store) == {"completed": count}
@@ -271,6 +272,50 @@ def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_when_it_goes_on
             sleeper.kill()
     assert everything(store) == before  # an answer would have replaced the failure
     assert analysis(store).status == "completed"
+    assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
+
+
+def test_a_worker_that_was_stopped_past_its_lease_writes_nothing_while_another_has_its_task(
+    store: Store, web: FakeWeb, database_url: str, tmp_path: Path
+) -> None:
+    prompts = ["Who bakes?", "Who bakes best?"]
+    calls: list[str] = []
+    first_may_answer, second_may_answer = threading.Event(), threading.Event()
+
+    def answer(asked: Asked) -> Said:
+        calls.append(asked.told)
+        if len(calls) <= len(prompts):
+            first_may_answer.wait(60)
+            return Say(text="Acme, too late.")
+        second_may_answer.wait(60)
+        return Say(text="Acme.")
+
+    with ScriptedModel(answer) as model:
+        changes = {"work__lease_seconds": "30", "website__answer_seconds": "60"}
+        job = a_job(database_url, tmp_path, web, model.base_url, **changes)
+        begun(store, web, job, "acme", config={"business": {"name": "Acme"}, "prompts": prompts})
+        sleeper = Child(work_job, job, 1)  # looks no more once it goes on
+        other = None
+        try:
+            wait_until(lambda: len(calls) == len(prompts), 120)
+            stop_outside_a_transaction(sleeper, store)
+            end_leases(store)
+            other = Child(work_job, job)
+            wait_until(lambda: len(calls) == 2 * len(prompts), 120)
+            first_may_answer.set()
+            sleeper.go_on()
+
+            assert sleeper.result() == 2  # its first two phases, before it was stopped
+            assert rows(store, website_answers) == []
+            second_may_answer.set()
+            assert other.result() == 1
+        finally:
+            first_may_answer.set()
+            second_may_answer.set()
+            sleeper.kill()
+            if other is not None:
+                other.kill()
+    assert {row.answer for row in rows(store, website_answers)} == {"Acme."}
     assert [task.fence for task in phase_tasks(store, "website_analysis")] == [2]
 
 

@@ -27,6 +27,7 @@ from ingestion_pipeline_tests.pollers import (
     given_sources,
     rows,
     source_row,
+    wait_until,
 )
 from ingestion_pipeline_tests.websites.engine.analysing import (
     a_website,
@@ -72,6 +73,8 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
     def longer_than_a_lease(asked: Asked) -> Said:
         if len(long_calls) < 10:
             long_calls.append(asked.told)
+            # A claim would renew the leases, too: the phases before are done, and no slot is free.
+            wait_until(lambda: set(statuses(shop.store)) <= {"model-analysis", "completed"})
             time.sleep(2.6)  # the long phase itself; only heartbeats keep its claim
             with shop.store.read() as connection:
                 now = shop.store.clock.now(connection)
@@ -79,7 +82,8 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
         return crowd(asked)
 
     with ScriptedModel(longer_than_a_lease) as model:
-        long = changed(shop, **provided(one=model.base_url), work__lease_seconds="2")
+        changes = provided(one=model.base_url) | {"website__answer_seconds": "60"}
+        long = changed(shop, **changes, work__lease_seconds="2")
         given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(31)))
         poll(long, web)
         counts = work(long, web.port)
@@ -191,15 +195,59 @@ def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
     assert max(cycles.values()) == 3
 
 
-@pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
-def test_a_cycle_claims_in_the_order_of_phases(shop: Workshop, web: FakeWeb) -> None:
-    nobody = changed(shop, website__providers="", website__queue_limit="2")
+def given_work_in_each_phase(shop: Workshop, web: FakeWeb, count: int) -> None:
+    """So many analyses wait in each phase."""
+    nobody = changed(shop, website__providers="", website__queue_limit=str(count))
     for name in ("last", "middle", "first"):
-        given_sources(shop.store, *(a_website(f"{name}{n}", config=own()) for n in range(2)))
+        given_sources(shop.store, *(a_website(f"{name}{n}", config=own()) for n in range(count)))
         poll(nobody, web)
         if name != "first":
             work(nobody, web.port)
-    assert statuses(shop.store) == {"model-analysis": 2, "prompt-forming": 2, "not-started": 2}
+    waiting = {"model-analysis": count, "prompt-forming": count, "not-started": count}
+    assert statuses(shop.store) == waiting
+
+
+def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
+    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+) -> None:
+    given_work_in_each_phase(shop, web, 4)
+    work(shop, web.port)
+
+    # Of each the phase in which it waited; what one cycle claims begins at one moment.
+    began = Counter(
+        (row.phase_times[queue]["began"], queue)
+        for name, queue in (
+            ("first", "website-analysis"),
+            ("middle", "prompt-forming"),
+            ("last", "model-analysis"),
+        )
+        for row in rows(shop.store, website_analyses)
+        if row.source_id.startswith(f"website:{name}")
+    )
+    first = min(moment for moment, _ in began)
+    assert [began[first, phase.queue] for phase in PHASES] == [3, 3, 3]
+
+
+def test_each_phase_has_slots_of_its_own(shop: Workshop, web: FakeWeb) -> None:
+    def answer(_: Asked) -> Said:
+        """While the only slot of the last phase is taken, the phases before go on."""
+        wait_until(lambda: set(statuses(shop.store)) <= {"model-analysis", "completed"})
+        return Say(text="Acme.")
+
+    with ScriptedModel(answer) as model:
+        given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(4)))
+        changes = provided(one=model.base_url) | {"website__answer_seconds": "20"}
+        one_each = changed(shop, **changes, website__slots="1")
+        poll(one_each, web)
+        counts = work(one_each, web.port)
+
+    assert counts["website_analysis_done"] == 4
+    assert {task.attempts for task in phase_tasks(shop.store)} == {1}
+
+
+@pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
+def test_a_cycle_claims_in_the_order_of_phases(shop: Workshop, web: FakeWeb) -> None:
+    given_work_in_each_phase(shop, web, 2)
     kinds = [phase.kind for phase in PHASES]
     claimed: list[str] = []
 

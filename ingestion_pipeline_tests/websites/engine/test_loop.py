@@ -9,6 +9,7 @@ import time
 from asyncio import StreamWriter
 
 import pytest
+from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel, blank
 from ingestion_pipeline.demo.model_server import Reply as Said
@@ -17,12 +18,16 @@ from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
     businesses,
     dead_letters,
+    tasks,
     website_analyses,
     website_answers,
     website_rankings,
 )
 from ingestion_pipeline.websites.engine.beginning import NoWebsite, ask_for
 from ingestion_pipeline.websites.engine.first_polls import begin_first
+from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (
@@ -33,6 +38,7 @@ from ingestion_pipeline_tests.pollers import (
     source_row,
     wait_until,
 )
+from ingestion_pipeline_tests.websites.asking import says
 from ingestion_pipeline_tests.websites.engine.analysing import (
     SMALL,
     a_website,
@@ -227,3 +233,34 @@ def test_a_new_website_begins_without_a_run_and_only_once(shop: Workshop, web: F
     assert acme.next_check_at > shop.store.now()
     assert "config.prompts" in bad.last_outcome
     assert [letter.error_code for letter in rows(shop.store, dead_letters)] == ["bad_config"]
+
+
+def test_who_has_lost_its_claim_writes_no_progress(shop: Workshop, web: FakeWeb) -> None:
+    taken: list[Task] = []
+
+    def sentiment(_: Asked) -> Said:
+        """Asked when the answer is stored: meanwhile the lease ends, and another takes the task."""
+        with shop.store.begin() as connection:
+            mine = update(tasks).where(tasks.c.status == "PROCESSING")
+            connection.execute(mine.values(lease_until=shop.store.clock.now(connection)))
+        other = Worker(shop.store, lease_seconds=60)
+        taken.extend(other.claim(Wanted(kind="website_analysis"), limit=1))
+        return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
+
+    with (
+        ScriptedModel(says("Acme is the best baker.")) as provider,
+        ScriptedModel(sentiment) as model,
+    ):
+        changes = provided(one=provider.base_url) | {"openai_base_url": model.base_url}
+        own = {"business": {"name": "Acme"}, "prompts": ["Who bakes?"]}
+        given_sources(shop.store, a_website(config=own))
+        slow = changed(shop, **changes)
+        poll(slow, web)
+        counts = work(slow, web.port)
+
+    assert [task.fence for task in taken] == [2]
+    assert (counts["lost"], counts["website_analysis_done"]) == (1, 0)
+    assert (analysis(shop.store).status, analysis(shop.store).progress_percent) == (
+        "model-analysis",
+        50,
+    )

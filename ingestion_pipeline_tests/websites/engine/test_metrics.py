@@ -11,7 +11,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.upkeep.keeping import maintain
 from ingestion_pipeline.websites.metrics import KINDS, PhaseMetrics, phase_metrics
-from ingestion_pipeline_tests.fakes import FakeWeb
+from ingestion_pipeline_tests.fakes import FakeWeb, Raw
 from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources, rows
 from ingestion_pipeline_tests.websites.engine.analysing import (
     SMALL,
@@ -69,6 +69,32 @@ def test_each_phase_measures_how_long_it_waited_and_how_long_it_worked(
     # In steps of ten: a busy machine adds a second or two of its own.
     assert [(phase.waiting_seconds or 0) // 10 for phase in (first, second, third)] == [9, 0, 0]
     assert [(phase.processing_seconds or 0) // 10 for phase in (first, second, third)] == [3, 0, 4]
+
+
+def test_the_times_of_a_phase_are_means_and_of_several_attempts_the_last(
+    shop: Workshop, web: FakeWeb, clock: GoingClock
+) -> None:
+    def taking(seconds: float, status: str = "200 OK") -> Raw:
+        async def answer(writer: StreamWriter) -> None:
+            clock.advance(seconds=seconds)
+            head = f"HTTP/1.1 {status}\r\nConnection: close\r\n\r\n"
+            writer.write(head.encode() + SMALL.encode())
+
+        return answer
+
+    web.routes["quick.test/"] = taking(30)
+    web.routes["again.test/"] = [taking(60, "500 Error"), taking(50)]
+    for name in ("quick", "again"):
+        given_sources(shop.store, a_website(name))
+        poll(shop, web)
+        work(shop, web.port)
+    clock.advance(seconds=1)  # the retry is due
+    work(shop, web.port)
+    first = measured(shop.store)["website-analysis"]
+
+    # In steps of ten: a busy machine adds a second or two of its own.
+    assert ((first.waiting_seconds or 0) // 10, (first.processing_seconds or 0) // 10) == (0, 4)
+    assert first.retries == 1
 
 
 def test_the_share_of_successes_is_the_same_when_the_tasks_are_gone(
