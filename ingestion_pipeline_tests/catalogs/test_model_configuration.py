@@ -13,7 +13,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline_tests.catalogs.courses import a_course
 from ingestion_pipeline_tests.catalogs.test_learned import School, in_spring, knows, story, title
-from ingestion_pipeline_tests.crawlers import a_catalog, crawl_all, read_pages
+from ingestion_pipeline_tests.crawlers import LINKS, a_catalog, crawl_all, read_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import FAST, a_shop, given_sources, rows
 from ingestion_pipeline_tests.reading.models.asking import leading_to
@@ -52,6 +52,19 @@ def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configure
     by_model = [row for row in rows(store, pages)[-3:] if row.rung == "cheap_model"]
     assert [row.carried_from is not None for row in by_model] == [True, True]
     assert school.crawl() == 0  # the same model would say the same
+
+
+def test_what_a_model_read_by_another_configuration_is_not_carried_over(
+    school: School, shop: Workshop, store: Store
+) -> None:
+    school.crawl()
+    given_sources(store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
+
+    crawl_all(shop, school.web.port)
+
+    last = [row for row in rows(store, pages) if row.extraction_id == 2 and row.url[-1] in "12"]
+    assert [(row.carried_from, row.failure["code"]) for row in last] == [(None, "no_model")] * 2
+    assert shown(store) == ["GRD/1", "GRD/2"]
 
 
 def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(

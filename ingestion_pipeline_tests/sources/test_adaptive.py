@@ -143,6 +143,13 @@ def test_a_price_follows_what_is_planned(planned: float, goes: int) -> None:
     assert (after > 10) - (after < 10) == goes
 
 
+def test_a_price_moves_all_the_way_once_every_source_has_planned_anew() -> None:
+    """The checks go by the root of the price: a tenth too many of them is a fifth of the price."""
+    after = adjusted(10.0, planned=110.0, budget=100.0, sources=10, elapsed=DAY)
+
+    assert after == pytest.approx(12.1)
+
+
 def test_prices_bring_the_checks_to_the_budget_and_stay_there() -> None:
     """Each source plans as the price has it, and plans anew only when it is checked."""
     rates, price_now, wait = [1 / (one * 86_400) for one in range(1, 41)], 500.0, list[float]()

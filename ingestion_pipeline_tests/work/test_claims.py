@@ -85,7 +85,10 @@ def test_a_claim_counts_the_attempt_and_raises_the_fence(store: Store, now: date
     assert task.lease_until == now + LEASE
 
 
-def test_tasks_come_by_priority_then_due_time_then_age(store: Store, now: datetime) -> None:
+@pytest.mark.parametrize("limit", [10, 1])  # one at a time, the database alone says which
+def test_tasks_come_by_priority_then_due_time_then_age(
+    store: Store, now: datetime, limit: int
+) -> None:
     def new(key: str, priority: int, minutes_due: int) -> NewTask:
         not_before = now - timedelta(minutes=minutes_due)
         return a_new_task(dedupe_key=key, priority=priority, not_before=not_before)
@@ -94,9 +97,9 @@ def test_tasks_come_by_priority_then_due_time_then_age(store: Store, now: dateti
     given_tasks(store, new("older", 2, 5), new("cold", 3, 60), now=now - timedelta(hours=1))
     given_tasks(store, new("hot", 1, 0), new("longer due", 2, 9), now=now)
 
-    found = claim(store, now)
+    found = [task.dedupe_key for _ in range(5) for task in claim(store, now, limit=limit)]
 
-    assert [task.dedupe_key for task in found] == ["hot", "longer due", "older", "younger", "cold"]
+    assert found == ["hot", "longer due", "older", "younger", "cold"]
 
 
 def test_a_claim_takes_the_first_and_no_more_than_its_limit(store: Store, now: datetime) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from ingestion_pipeline.catalogs.detection.asking import (
 )
 from ingestion_pipeline.catalogs.detection.detecting import Detective
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
+from ingestion_pipeline.catalogs.detection.link_coverage import followed_links
 from ingestion_pipeline.catalogs.detection.looked import look_at
 from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline.catalogs.recipes.simplified import simplified_markdown
@@ -89,7 +90,7 @@ ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"], indirect=True)
 def detect(
     store: Store,
     settings: Settings,
-    script: Voting,
+    script: Callable[[Asked], Say],
     site: Mapping[str, str] | None = None,
     detection: Detection = FEW,
 ) -> tuple[FoundRecipe, ScriptedModel]:
@@ -171,6 +172,61 @@ def test_children_of_several_types_are_an_error_for_people(
         detect(store, settings, script, site)
 
     assert f"{HOME}/badge/baker DETAIL_LINKS" in str(refused.value)
+
+
+TRADES = {
+    "building": ("welder", "mason", "roofer"),
+    "health": ("nurse", "medic", "dentist"),
+    "food": ("baker", "cook", "brewer"),
+}
+
+
+def badges_by_trade() -> dict[str, str]:
+    site = {
+        "/badges": sites.page(
+            sites.anchors({f"/trade/{name}": name.title() for name in TRADES}), title="Trades"
+        )
+    }
+    for name, badges_of in TRADES.items():
+        links = {f"/{name}/{one}": one.title() for one in badges_of}
+        site[f"/trade/{name}"] = sites.page(
+            f"<p>The trade of {name}</p>{sites.anchors(links)}", title=name.title()
+        )
+        site |= {path: sites.page(f"<p>Badge for {path}s") for path in links}
+    return site
+
+
+def votes_of_the_page_at_hand(asked: Asked) -> Say:
+    """As a model sees it: the pattern of a trade's badges names the trade."""
+    trade = next((name for name in TRADES if f"The trade of {name}" in asked.told), None)
+    answers: dict[str, dict[str, Any]] = {
+        "counts": NO_LIST,
+        "page_type": {"page_type": "DETAIL_LINKS" if trade else "CATEGORY_LINKS"},
+        "pattern": {"pattern": "/trade/[a-z]+", "examples": ["/trade/food", "/trade/health"]},
+    }
+    if trade:
+        examples = [f"/{trade}/{one}" for one in TRADES[trade]]
+        answers["pattern"] = {"pattern": f"/{trade}/[a-z]+", "examples": examples}
+    if "Badge for" in asked.told:
+        answers["page_type"] = {"page_type": "DETAIL"}
+    return Say(
+        text=json.dumps(next(answers[key] for key in asked.schema["properties"] if key in answers))
+    )
+
+
+@ON_SQLITE
+def test_a_pattern_that_a_model_gives_for_one_category_is_made_that_of_its_siblings(
+    store: Store, settings: Settings
+) -> None:
+    site = badges_by_trade()
+
+    found, _ = detect(store, settings, votes_of_the_page_at_hand, site)
+
+    inner = found.recipe["links"]
+    look = SavedLook(site, entity=BADGE)
+    pages = [asyncio.run(look.page(f"{HOME}/trade/{name}")) for name in TRADES]
+    followed = {url for page in pages for url in followed_links(page, inner)}
+    assert followed == {f"{HOME}/{name}/{one}" for name in TRADES for one in TRADES[name]}
 
 
 PAGE = look_at(

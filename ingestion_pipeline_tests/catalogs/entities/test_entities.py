@@ -15,6 +15,7 @@ from ingestion_pipeline.catalogs.entities import (
     entity_type,
     item_key,
     item_keys,
+    questions,
     read_as,
     selectors_of,
 )
@@ -291,6 +292,16 @@ def test_a_page_is_read_anew_for_another_schema_selector_or_model_that_may_be_as
         read_as(bird(tmp_path), plain),
     }
     assert len(found) == 6
+
+
+def test_a_page_is_read_anew_by_other_words_of_a_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, asked = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
+    before = read_as(COURSE, plain), read_as(COURSE, asked)
+
+    monkeypatch.setattr(questions, "PROMPT_VERSION", questions.PROMPT_VERSION + 1)
+
+    assert read_as(COURSE, plain) == before[0]
+    assert read_as(COURSE, asked) != before[1]
 
 
 def test_what_reading_may_cost_is_known_before() -> None:

@@ -174,6 +174,28 @@ def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
     assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
 
 
+def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(
+    shop: Workshop, web: FakeWeb
+) -> None:
+    """A careers page has no token: it is known by its address."""
+    mine = Definition(
+        id="job_board:mine",
+        kind=Kind.JOB_BOARD,
+        url="http://acme.test/team/careers/",
+        platform="html",
+        enabled=False,
+    )
+    serve(web, a_site(board=None))
+    given_sources(shop.store, mine, a_company())
+    begin(shop, web)
+
+    work(shop, web.port)
+
+    assert tasks_of(shop.store, "source_discovery") == []
+    assert {row.id for row in rows(shop.store, sources)} == {"company:acme", "job_board:mine"}
+    assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
+
+
 def given_own_source(shop: Workshop) -> None:
     """An operator declares the board that a discovery is about."""
     mine = Definition(
