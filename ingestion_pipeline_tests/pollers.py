@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -35,6 +36,9 @@ from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
+
+if TYPE_CHECKING:  # processes of their own load this module, too
+    import pytest
 
 # Fast enough for tests: no spacing, and backoffs that a run waits for.
 FAST = {
@@ -176,6 +180,19 @@ def wait_until(is_so: Callable[[], bool], seconds: float = 30) -> None:
         if time.monotonic() > deadline:
             raise TimeoutError("it never came to that")
         time.sleep(0.01)
+
+
+def recorded_syncs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The handles of files and folders that are waited for to be on the disk from now on."""
+    synced: list[int] = []
+    sync = os.fsync
+
+    def recorded(handle: int) -> None:
+        sync(handle)
+        synced.append(handle)
+
+    monkeypatch.setattr(os, "fsync", recorded)
+    return synced
 
 
 def given_sources(store: Store, *definitions: Definition) -> None:

@@ -36,6 +36,7 @@ from ingestion_pipeline_tests.pollers import (
     GoingClock,
     changed,
     given_sources,
+    recorded_syncs,
     rows,
     slowly,
     source_row,
@@ -80,11 +81,12 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
 def test_a_page_is_in_progress_while_it_is_fetched(
     shop: Workshop, store: Store, web: FakeWeb
 ) -> None:
-    observed: dict[str, str] = {}
+    observed: dict[str, tuple[str, str]] = {}
 
     def observing(path: str, body: str) -> Raw:
         async def answer(writer: asyncio.StreamWriter) -> None:
-            observed[path] = {one.path: one.status for one in found_pages(store)}[path]
+            page = {one.path: one.status for one in found_pages(store)}[path]
+            observed[path] = page, rows(store, extractions)[0].status
             head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
             writer.write(head.encode() + body.encode())
             await writer.drain()
@@ -94,13 +96,26 @@ def test_a_page_is_in_progress_while_it_is_fetched(
     web.routes |= {"/": observing("/", a_page("/c/1")), "/c/1": observing("/c/1", a_page())}
     given_sources(store, a_catalog())
     begin(shop, web)
-    before = statuses(store)
+    before = statuses(store), rows(store, extractions)[0].status
 
     crawl(shop, web)
 
-    assert before == {"WAITING": 1}
-    assert observed == {"/": "IN_PROGRESS", "/c/1": "IN_PROGRESS"}
+    assert before == ({"WAITING": 1}, "WAITING")
+    assert observed == dict.fromkeys(["/", "/c/1"], ("IN_PROGRESS", "IN_PROGRESS"))
     assert "IN_PROGRESS" not in statuses(store)
+
+
+def test_the_pages_of_a_crawl_are_synced_to_the_disk(
+    shop: Workshop, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = recorded_syncs(monkeypatch)
+    web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
+    given_sources(store, a_catalog())
+
+    crawl_all(shop, web.port)
+
+    assert len(rows(store, snapshots)) == 2
+    assert len(synced) >= 4  # the objects of each page, and their folders
 
 
 def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(

@@ -36,6 +36,7 @@ from ingestion_pipeline_tests.pollers import (
     fetch_async,
     given_sources,
     poll,
+    recorded_syncs,
     rows,
     source_row,
     task_row,
@@ -139,6 +140,19 @@ def test_so_many_hosts_are_asked_at_a_time_and_no_more(
     fetch(changed(shop, **configured), web)
 
     assert (len(rows(store, batch_items)), crowd.peak) == (len(names), most)
+
+
+def test_what_a_poll_has_got_is_synced_to_the_disk(
+    shop: Workshop, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced = recorded_syncs(monkeypatch)
+    given_sources(store, a_source())
+    web.routes["/solo"] = a_feed(1)
+
+    fetch(shop, web)
+
+    assert len(rows(store, batch_items)) == 1
+    assert len(synced) >= 2  # the object, and its folder
 
 
 def test_the_third_failure_is_a_dead_letter_and_one_strike(
