@@ -20,6 +20,8 @@ _CODES = (
 _CODE = re.compile(rf"\b({'|'.join(_CODES.split())})\b")
 _DOLLAR = re.compile(r"(?<![A-Z])(CA|C|AU|A|NZ|S)\$")
 _SYMBOL = re.compile("|".join(map(re.escape, _CURRENCIES)))
+_CURRENCY_WORDS = {"euro": "EUR", "dollar": "USD"}
+_CURRENCY_WORD = re.compile(r"\b(euro|dollar)s?\b", re.IGNORECASE)
 _PERIODS = (
     ("hour", re.compile(r"hour|\bhr\b|stunde|heure|\bp\.?h\.?\b|/h\b", re.IGNORECASE)),
     ("day", re.compile(r"\bda(?:y|ily)|/d\b|\btag\b|jour\b", re.IGNORECASE)),
@@ -50,10 +52,17 @@ TIMES_A_YEAR = {"hour": 2_080, "day": 260, "week": 52, "month": 12, "year": 1}
 MAX_DESCRIPTION = 30_000  # characters of running text that are looked at
 PAY_CHARACTERS = 60  # around an amount that say what it is
 LEAST_YEARLY, MOST_YEARLY = 15_000, 2_000_000  # of what somebody earns, in currencies that count
-_CURRENCY_SIGN = re.compile("[$€£]|USD|EUR|GBP|CAD|AUD|CHF")
+_FIGURES = r"[0-9][0-9.,'\u2019]{0,12}+(?:[ \u00a0\u202f][0-9]{3}(?![0-9])){0,2}+\s?k?"
 _MONEY = re.compile(
     r"(?:(?:CA|C|AU|A|NZ|S)?[$€£]\s?|\b(?:USD|EUR|GBP|CAD|AUD|CHF)\s?)[0-9]"
-    r"|(?<![\w.,$€£])[0-9][0-9.,]{0,12}\s?k?\s?(?:[$€£]|(?:USD|EUR|GBP|CAD|AUD|CHF)\b)"
+    rf"|(?<![\w.,$€£]){_FIGURES}(?:\s?(?:[-\u2013\u2014]|to|bis)\s?{_FIGURES})?\s?"
+    r"(?:[$€£]|(?:USD|EUR|GBP|CAD|AUD|CHF|(?i:euros?|dollars))\b)"
+)
+# "Salary: 90-110k" needs no currency; other figures do.
+_LABELLED_PAY = re.compile(
+    r"\b(?:salary|pay|compensation|gehalt|jahresgehalt|salaire)(?: range)?(?: is| of|:)? ?"
+    r"(?P<pay>[0-9]{2,3}(?: ?k)?(?: ?[-\u2013\u2014] ?[0-9]{2,3})? ?k\b)",
+    re.IGNORECASE,
 )
 _CLAUSE_END = re.compile(r"[;\n]|,\s|\.\s|\.$|\s(?:plus|with|in|for|per employee)\s|\s\+\s")
 _SENTENCE_END = re.compile(r"[;\n!?]|\.\s|\.$|,\s|\s(?:plus|and)\s")
@@ -131,11 +140,11 @@ def salary_in_description(text: str) -> Salary | None:
 
     An amount counts that has a currency, can be what somebody earns, and is said to be pay: by a
     word near it, a period, a range or a `k`. Bonuses, budgets and the money of the company do not.
+    Without a currency it counts right behind the word: "Salary: 90-110k".
     """
     text = text[:MAX_DESCRIPTION]
-    if not _CURRENCY_SIGN.search(text):
-        return None
-    stated = (_pay_at(text, money) for money in _MONEY.finditer(text))
+    stated = [_pay_at(text, money) for money in _MONEY.finditer(text)]
+    stated += [salary_in(match["pay"]) for match in _LABELLED_PAY.finditer(text)]
     return max((pay for pay in stated if pay is not None), key=_yearly, default=None)
 
 
@@ -144,7 +153,8 @@ def _pay_at(text: str, money: re.Match[str]) -> Salary | None:
     clause = _CLAUSE_END.split(text[money.start() : money.start() + PAY_CHARACTERS])[0]
     before = text[max(0, money.start() - PAY_CHARACTERS) : money.start()]
     behind = text[money.end() : money.end() + PAY_CHARACTERS // 2]
-    sentence = _SENTENCE_END.split(before)[-1] + " " + _SENTENCE_END.split(behind)[0]
+    after = _SENTENCE_END.split(behind)[0].partition(" with ")[0]
+    sentence = f"{_SENTENCE_END.split(before)[-1]} {after}"
     pay = salary_in(clause)
     if pay is None or pay.currency is None or _OTHER_MONEY.search(sentence):
         return None
@@ -206,8 +216,10 @@ def _currency(text: str) -> str | None:
         return found[1]
     if found := _DOLLAR.search(text):
         return _DOLLARS[f"{found[1]}$"]
-    symbol = _SYMBOL.search(text)
-    return _CURRENCIES[symbol[0]] if symbol else None
+    if symbol := _SYMBOL.search(text):
+        return _CURRENCIES[symbol[0]]
+    word = _CURRENCY_WORD.search(text)
+    return _CURRENCY_WORDS[word[1].lower()] if word else None
 
 
 def _code(text: str | None) -> str | None:

@@ -12,11 +12,16 @@ from ingestion_pipeline.companies.listing import Remote
 
 MAX_CHARACTERS = 30_000  # of a text that is looked at; the longest of our samples has 20,000
 BEFORE_CHARACTERS = 25  # before "on-site" that may say that it is not the rule
-_WORDS = ("remote", "site", "office", "hybrid", "person", "anywhere", "from home", "vor ort")
+_WORDS = (
+    *("remote", "site", "office", "hybrid", "person", "anywhere", "from home", "vor ort"),
+    *("présentiel", "presencial"),
+)
 _PLACE_WORDS = ("location", "standort", "arbeitsort", "lieu", "based", "located")
 
 _ON_SITE = re.compile(
-    r"\b(?:on[\s-]?site|in[\s-]office|in[\s-]person|vor Ort)\b"
+    r"\b(?:on[\s-]?site|in[\s-]office|in[\s-]person|vor Ort|sur site|présentiel|presencial"
+    r"|office[\s-]based|in (?:the|our) office (?:every day|each day|daily|full[\s-]?time)"
+    r"|work(?:ing)? from (?:the|our)(?: \w{1,20}){0,2} (?:office|headquarters))\b"
     r"(?!\s+(?:reliability|map|speed|performance|content|search|gym|fitness|caf|parking|child|day"
     r"|kitchen|chef|meal|lunch|food|restaurant|canteen|doctor|clinic|health|medical|massage|amenit"
     r"|perk|shower|bar|laundry|interview|visit|meeting|meet|event|training|support|customer|client"
@@ -31,9 +36,12 @@ _NOT_THE_RULE = re.compile(
     re.IGNORECASE,
 )
 _NO_REMOTE = re.compile(
-    r"\b(?:no|non|not|never|isn['\u2019]t|cannot be)[\s-]"
-    r"(?:(?:a|an|be|fully|offered|available|as|for)\s){0,3}remote\b(?!\s+(?:team|colleague|control|server|access))"
+    r"\b(?:no|non|not|never|cannot|(?:is|do|does|can|wo)n?['\u2019]t)[\s-]"
+    r"(?:(?:a|an|any|be|fully|offer|offered|available|as|for|to|eligible|suitable|open|able|allow"
+    r"|support|provide|permit|consider|currently|performed|done|worked|work|working)\s){0,4}"
+    r"(?:remote\b(?!\s+(?:team|colleague|control|server|access))|remotely\b)"
     r"|\bremote (?:work |working |option |options )?(?:is|are) (?:not|unfortunately not)\b"
+    r"|\bremote not (?:available|possible|offered|an option)\b"
     r"|\bkein(?:e)? (?:home ?office|remote)",
     re.IGNORECASE,
 )
@@ -47,12 +55,13 @@ _DAYS = re.compile(
 _SENTENCE_END = re.compile(r"[.!?\n;]")
 _WHOLE_WEEK = frozenset({"5", "five"})
 _HYBRID = re.compile(
-    r"\bhybrid\b(?=\s*(?:$|[.,;:()|/\u2013\u2014-]|\n|(?:role|position|job|work|working|schedule|model|setup"
+    r"\bhybrid\b(?!-cloud)(?=\s*(?:$|[.,;:()|/\u2013\u2014-]|\n|(?:role|position|job|work|working|schedule|model|setup"
     r"|set-up|arrangement|policy|remote|office|workplace|in|at|with|from|home)\b))",
     re.IGNORECASE,
 )
 _REMOTE = re.compile(
     r"\b(?:fully|100 ?%|completely|entirely) remote\b|\bwork(?:ing)? from anywhere\b"
+    r"|\bwork(?:ing)? (?:fully |entirely )?remotely\b"
     r"|(?<!hybrid )(?<!hybrid-)(?<!days )(?<!day )\bremote\b"
     r"(?=\s*(?:$|[.,;:()|/\u2013\u2014]|\n|-\s|-first"
     r"|(?:role|position|job|work|working|opportunity|first|friendly|only|within|anywhere|worldwide|eligible|possible|or)\b))",
@@ -70,10 +79,16 @@ _PLACES = (
         rf"\b(?:in|at|from)(?: the| our)? {_PLACE}"
     ),
     re.compile(
-        r"\b(?i:(?:role|position|job|you)(?: (?:is|will be|are|must be))? (?:based|located))"
+        r"\b(?i:(?:role|position|job|you|candidates?)(?: (?:is|will be|are|must be))?"
+        r" (?:based|located))"
         rf" (?:in|at)(?: our)? {_PLACE}"
     ),
     re.compile(rf"\b(?i:on[\s-]?site|hybrid)\b *[,(\u2013-] *{_PLACE}"),
+    re.compile(rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) office in {_PLACE}"),
+    re.compile(
+        rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) {_PLACE}"
+        r"(?= (?i:office|headquarters|HQ|campus)\b)"
+    ),
 )
 _OFFICE = re.compile(r" (?:Office|HQ|Headquarters|Campus|Studio)$")
 
@@ -87,7 +102,7 @@ def work_mode_in(text: str) -> Remote | None:
     is_remote = _REMOTE.search(_NO_REMOTE.sub(" ", text)) is not None
     if _HYBRID.search(text) or days - _WHOLE_WEEK:
         return None if is_remote else Remote.HYBRID
-    is_remote = is_remote or "work from home" in text.lower()
+    is_remote = is_remote or "from home" in text.lower()
     is_on_site = bool(days) or _NO_REMOTE.search(text) is not None or _is_on_site(text)
     if is_on_site == is_remote:
         return None

@@ -36,6 +36,16 @@ def rejected_by(text: str, profile: Any = None, **changes: Any) -> str | None:
         "No remote.",
         "You will be in the office 5 days a week.",
         "Arbeitsort: vor Ort in Graz",
+        "We do not offer remote work.",
+        "This role is not eligible for remote work.",
+        "The job cannot be performed remotely.",
+        "Unfortunately we don't support remote work.",
+        "Remote not possible.",
+        "You will work from our Denver office.",
+        "You are expected in the office every day.",
+        "This is an office-based role.",
+        "Poste en présentiel.",
+        "Trabajo presencial.",
     ],
 )
 def test_a_text_that_says_on_site_is_filtered(text: str) -> None:
@@ -68,6 +78,9 @@ def test_a_hybrid_job_in_the_home_city_passes() -> None:
     [
         ("This role is fully remote.", Remote.REMOTE),
         ("Remote, worldwide", Remote.REMOTE),
+        ("You can work remotely.", Remote.REMOTE),
+        ("You can work from our Denver office or from home.", None),
+        ("You build hybrid-cloud products.", None),
         ("You can work from anywhere in Europe.", Remote.REMOTE),
         ("Remote or on-site, as you like.", None),
         ("Remote within Europe. Our hybrid policy: see below.", None),
@@ -107,6 +120,10 @@ def test_the_title_says_where_the_work_is_done() -> None:
         ("This is an on-site role in our Chicago office.", "Chicago"),
         ("This position is based in Oslo.", "Oslo"),
         ("Hybrid in New York, NY.", "New York, NY"),
+        ("You will work from our Denver office.", "Denver"),
+        ("Work from our office in Munich.", "Munich"),
+        ("Candidates must be located in Austin, TX.", "Austin, TX"),
+        ("You work in our Data team.", None),
         ("Acme is based in Berlin and ships everywhere.", None),
     ],
 )
@@ -134,6 +151,11 @@ def test_a_job_on_site_counts_where_one_lives_alone() -> None:
         ("The base salary is 80k USD.", "80000"),
         ("We offer $35 per hour.", "35"),
         ("Rate: $40/hr", "40"),
+        ("Salary: 80-95k", "95000"),
+        ("Compensation: 80,000 - 95,000 USD", "95000"),
+        ("The annual pay is 90000 dollars.", "90000"),
+        ("The wage is 25 dollars an hour.", "25"),
+        ("Compensation starts at $90k with a bonus of $20k.", "90000"),
         ("Base pay of $70k-$90k plus a $20,000 signing bonus.", "90000"),
         ("In Ohio we pay $70k to $80k; in Oregon we pay $80k to $90k.", "90000"),
     ],
@@ -159,6 +181,8 @@ def test_pay_that_stands_in_the_text_alone_is_filtered(text: str, most: str) -> 
         "A learning budget of 2.000 € per year.",
         "Annual bonus of up to $15k.",
         "Fertility benefits (up to $10,000 per year)",
+        "You handle deals with $20k to $50k.",
+        "You help 20 to 30k users.",
     ],
 )
 def test_money_that_is_no_pay_filters_nothing(text: str) -> None:
@@ -171,3 +195,18 @@ def test_pay_that_is_enough_passes_and_another_currency_is_not_compared() -> Non
     assert rejected_by("We pay 50.000 € a year.") is None
     stated = {"minimum": None, "maximum": "180000", "currency": "USD", "period": "year"}
     assert rejected_by("We pay $90k.", salary=stated) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "least", "most"),
+    [
+        ("Jahresgehalt 60.000 Euro", 60_000, None),
+        ("60.000 - 70.000 EUR", 60_000, 70_000),
+        ("60 000 € par an", 60_000, None),
+    ],
+)
+def test_pay_is_read_as_other_countries_write_it(text: str, least: int, most: int | None) -> None:
+    pay = salary_in_description(text)
+
+    assert pay is not None
+    assert (pay.minimum, pay.maximum, pay.currency) == (least, most, "EUR")
