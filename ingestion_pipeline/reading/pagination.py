@@ -25,6 +25,12 @@ _NEXT = re.compile(
     rf"|次のページ|下一页|下一頁|다음)?\s*[{_ARROWS}]{{0,2}}",
     re.IGNORECASE,
 )
+_MORE = re.compile(
+    r"load more(?: [a-z]{1,20}){0,2}|mehr laden|mehr (?:jobs|stellen) (?:laden|anzeigen)"
+    r"|(?:(?:show|view|see) )?more (?:jobs|roles|positions|openings|vacancies|results)"
+    r"|(?:charger plus|voir plus|afficher plus) d'offres|cargar más(?: [a-z]{1,20}){0,2}",
+    re.IGNORECASE,
+)
 _NUMBER = re.compile(r"(?:(?:go to )?page )?([0-9]{1,4})", re.IGNORECASE)
 _PAGER = re.compile(
     r"pag(?:e|er|es|ing|ination|inator)\b|\bpagi|pagenav|wp-pagenavi", re.IGNORECASE
@@ -97,7 +103,42 @@ def next_page(tree: LexborHTMLParser, url: str) -> str | None:
     values = ((link.number if here is None else _value(link.url), link.url) for link in links)
     first = 1 if here is None else here
     later = [(value, address) for value, address in values if value is not None and value > first]
-    return min(later)[1] if later else None
+    return min(later)[1] if later else _page_behind(tree, url)
+
+
+def _page_behind(tree: LexborHTMLParser, url: str) -> str | None:
+    """Return where a link of any words leads: to this address with the number after its own.
+
+    A page without a number is the first, and the one behind it has 1 or 2, or the least offset.
+    """
+    here, base, candidates = _value(url) or 0, base_of(tree, url), list[tuple[int, str]]()
+    for node in tree.css("a[href]"):
+        address = without_session_ids(linked_page(base, node.attrs.get("href")) or "")
+        found = _numbered(address)
+        if found is None or not _is_same_host(address, url):
+            continue
+        value, steps = int(found[1]), {1} if _value(url) is not None else {1, 2}
+        is_near = value - here in steps or (found.re is _OFFSET and value > here)
+        if is_near and address != url and _without_number(address) == _without_number(url):
+            candidates.append((value, address))
+    return min(candidates)[1] if candidates else None
+
+
+def _without_number(address: str) -> str:
+    """Return path and query without the number of the page."""
+    found = _numbered(address)
+    if found is None:
+        return address.rstrip("/?&")
+    return (address[: found.start()] + address[found.end() :]).rstrip("/?&")
+
+
+def shows_a_part(tree: LexborHTMLParser) -> bool:
+    """Return whether a button or a link without an address offers more of the list."""
+    for node in tree.css("button, [role=button], a:not([href]), a[href^='#'], a[href^=javascript]"):
+        words = clean_text(node.text()) or clean_text(node.attrs.get("aria-label")) or ""
+        if _MORE.fullmatch(words):
+            return True
+    return False
 
 
 def _value(address: str) -> int | None:
@@ -110,14 +151,19 @@ def _clued(tree: LexborHTMLParser) -> Iterator[tuple[LexborNode, Clue, int | Non
         yield node, Clue.REL_NEXT, None
     for node in tree.css("a[href]"):
         said = clean_text(node.text()) or ""
-        label = clean_text(node.attrs.get("aria-label")) or said
+        label = clean_text(node.attrs.get("aria-label") or node.attrs.get("title")) or said
         if number := _NUMBER.fullmatch(said) or _NUMBER.fullmatch(label):
             if _is_in_pager(node) or _numbered(node.attrs.get("href") or ""):
                 yield node, Clue.NUMBERED, int(number[1])
-        elif said and _NEXT.fullmatch(said) and (said.strip(_ARROWS + " ") or _is_in_pager(node)):
+        elif _is_next(said or label, node):
             yield node, Clue.NEXT_TEXT, None
         elif _numbered(node.attrs.get("href") or ""):
             yield node, Clue.QUERY, None
+
+
+def _is_next(words: str, node: LexborNode) -> bool:
+    is_word = bool(words.strip(_ARROWS + " "))
+    return bool(words and _NEXT.fullmatch(words)) and (is_word or _is_in_pager(node))
 
 
 def _numbered(address: str) -> re.Match[str] | None:

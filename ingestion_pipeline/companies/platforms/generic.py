@@ -16,7 +16,11 @@ from ingestion_pipeline.companies.platforms.listed import (
     required_fields,
 )
 from ingestion_pipeline.companies.platforms.paging import read_asking
-from ingestion_pipeline.companies.platforms.recognised import RecognisedReader, next_page_of
+from ingestion_pipeline.companies.platforms.recognised import (
+    RecognisedReader,
+    next_page_of,
+    shows_part_of_list,
+)
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.embedded import read_embedded
 from ingestion_pipeline.reading.html_reader import (
@@ -57,6 +61,7 @@ class GenericReader:
             base_url=page.base_url,
             problems=page.reading.problems,
             next_url=following,
+            is_part=self.follows_pager and shows_part_of_list(body),
         )
 
     def next_url(self, body: bytes, *, url: str) -> str | None:

@@ -22,7 +22,7 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.listed import Defaults, read_defaults
 from ingestion_pipeline.companies.platforms.paging import MAX_PAGES
-from ingestion_pipeline.companies.platforms.recognised import next_page_of
+from ingestion_pipeline.companies.platforms.recognised import next_page_of, shows_part_of_list
 from ingestion_pipeline.companies.salary import Salary, stated_salary
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
@@ -59,6 +59,8 @@ class JsonLdBoard:
         address = _following(body, url or asked.url)
         if address is None or asked.page >= MAX_PAGES:
             return None
+        if asked.page > 1 and not self._postings(decode(body), [], is_first=False):
+            return None
         return Request(url=address, accept=ACCEPT, page=asked.page + 1)
 
     def detail_request(self, listing: Listing) -> Request | None:  # noqa: ARG002  it is all there
@@ -78,6 +80,7 @@ class JsonLdBoard:
         dates = DateReader(now=now, day_first=self.defaults.day_first)
         listings: list[Listing] = []
         problems: list[Problem] = []
+        is_last_empty = False
         for n, (body, content_type, url) in enumerate(
             zip(bodies, content_types, where, strict=True)
         ):
@@ -92,12 +95,15 @@ class JsonLdBoard:
                 if one is None
             ]
             listings += [one for one in found if one is not None]
+            is_last_empty = n > 0 and not found
         return Reading(
             records=list(dict.fromkeys(listings)),
             problems=problems[:MAX_PROBLEMS],
             is_complete=(
                 bool(bodies)
                 and not problems
+                and not is_last_empty  # a page that a link leads to may have failed
+                and not shows_part_of_list(bodies[-1])
                 and _following(bodies[-1], where[-1]) in {None, *where}
                 and self.defaults.holds_all(listings)
             ),

@@ -38,12 +38,16 @@ NO_ITEMS = "no_items"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedPage:
-    """The items of a page, what its links are relative to, and what else is to be said."""
+    """The items of a page, what its links are relative to, and what else is to be said.
+
+    `is_part` where a button loads more of the list, which no link leads to.
+    """
 
     items: Sequence[Item]
     base_url: str
     problems: Sequence[Problem] = ()
     next_url: str | None = None
+    is_part: bool = False
 
 
 class PageReader(Protocol):
@@ -116,6 +120,8 @@ class ListedBoard:
         address = self.reader.next_url(body, url=url)
         if address is None or address in {url, asked.url} or asked.page >= MAX_PAGES:
             return None
+        if asked.page > 1 and not self._page(body, url, None, is_first=False).items:
+            return None
         if host_of(address) not in {host_of(url), host_of(asked.url)}:
             raise Permanent(
                 f"the next page is said to be {without_credentials(address)}, on another host;"
@@ -169,10 +175,14 @@ class ListedBoard:
     def _is_last(
         self, pages: Sequence[ListedPage], bodies: Sequence[bytes], urls: Sequence[str]
     ) -> bool:
-        """Whether nothing comes behind these pages; cut off at the limit, something may."""
-        paging = self.asking.paging
+        """Whether nothing comes behind these pages; cut off at the limit, something may.
+
+        A page that a link leads to and that lists nothing may have failed.
+        """
+        paging, last = self.asking.paging, pages[-1]
         if paging is None:
-            return pages[-1].next_url in {None, *urls}
+            has_items = bool(last.items) or len(pages) == 1
+            return has_items and not last.is_part and last.next_url in {None, *urls}
         is_repeated = len(bodies) > 1 and bodies[-1] == bodies[-2]
         return not pages[-1].items or is_repeated or len(pages) < paging.max_pages
 

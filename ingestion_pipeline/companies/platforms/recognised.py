@@ -20,7 +20,7 @@ from ingestion_pipeline.reading.decode import clean_text, decode
 from ingestion_pipeline.reading.items import Item
 from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.markup import parse_html
-from ingestion_pipeline.reading.pagination import next_page
+from ingestion_pipeline.reading.pagination import next_page, shows_a_part
 from ingestion_pipeline.work.errors import Permanent
 
 if TYPE_CHECKING:
@@ -110,7 +110,10 @@ class RecognisedReader:
                 " that a script fills has none, look for what the script asks for",
                 code=NO_ITEMS,
             )
-        return ListedPage(items=items, base_url=url, next_url=next_page_of(body, url=url))
+        following = next_page_of(body, url=url)
+        return ListedPage(
+            items=items, base_url=url, next_url=following, is_part=shows_part_of_list(body)
+        )
 
     def next_url(self, body: bytes, *, url: str) -> str | None:
         """Where the page's own pager leads."""
@@ -120,6 +123,11 @@ class RecognisedReader:
 def next_page_of(body: bytes, *, url: str) -> str | None:
     """Return the page that follows in the list, as the links of the page say."""
     return next_page(parse_html(decode(body, None)), url)
+
+
+def shows_part_of_list(body: bytes) -> bool:
+    """Return whether the page has a button that loads more of its list."""
+    return shows_a_part(parse_html(decode(body, None)))
 
 
 def recognised(html: str, *, url: str) -> list[Item]:

@@ -57,11 +57,28 @@ def by_offset(page: int, last: int) -> str:
     return f"<div class=pager>{''.join(links)}</div>"
 
 
+def load_more(page: int, last: int) -> str:
+    return f"<a class=button href='?page={page + 1}'>Load more</a>" if page < last else ""
+
+
+def load_more_from_zero(page: int, last: int) -> str:
+    return f"<a class=button href='?page={page}'>Show more jobs</a>" if page < last else ""
+
+
+def arrow_without_words(page: int, last: int) -> str:
+    icon = "<svg></svg>"
+    link = f"<a aria-label='Next page' href='/careers?after=c{page + 1}'>{icon}</a>"
+    return link if page < last else ""
+
+
 PAGERS: dict[Callable[[int, int], str], str] = {
     linked_next: "?page={page}",
     numbered: "?page={page}",
     numbered_from_zero: "?page={before}",
     by_offset: "?start={offset}",
+    load_more: "?page={page}",
+    load_more_from_zero: "?page={before}",
+    arrow_without_words: "?after=c{page}",
 }
 KINDS: dict[str, tuple[dict[str, Any], Callable[[Sequence[int]], str]]] = {
     "jsonld": ({}, stated_for_machines),
@@ -151,6 +168,41 @@ def test_a_page_that_is_a_window_closes_nothing(
     boards.poll()
 
     assert set(states(boards).values()) == {"open"}
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_whose_button_loads_more_jobs_closes_nothing(boards: Boards, kind: str) -> None:
+    show = KINDS[kind][1]
+    button = "<button type=button>Load more jobs</button>"
+    boards.web.routes["acme.test/careers"] = f"<html><body>{show(JOBS[:4])}{button}</body></html>"
+    boards.given(careers(kind))
+    boards.poll()
+
+    boards.web.routes["acme.test/careers"] = f"<html><body>{show(JOBS[1:5])}{button}</body></html>"
+    boards.poll()
+    boards.poll()
+
+    assert set(states(boards).values()) == {"open"}
+
+
+@pytest.mark.parametrize("database", ["sqlite"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_further_page_that_lists_nothing_ends_the_list_and_closes_nothing(
+    boards: Boards, kind: str
+) -> None:
+    serve(boards, JOBS, KINDS[kind][1])
+    boards.given(careers(kind))
+    boards.poll()
+
+    failed = f"<html><body><p>Back soon</p>{linked_next(3, 9)}</body></html>"
+    boards.web.routes["acme.test/careers?page=3"] = failed
+    requested = len(boards.web.paths)
+    boards.poll()
+    boards.poll()
+
+    assert set(states(boards).values()) == {"open"}
+    assert "/careers?page=4" not in boards.web.paths[requested:]
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
