@@ -35,22 +35,43 @@ _WORDS_FOR_NOTHING = frozenset(
         "unspecified",
         "not stated",
         "not disclosed",
+        "not provided",
+        "not given",
+        "not known",
+        "no name",
+        "unnamed",
+        "withheld",
+        "stealth",
+        "stealth mode",
         "tba",
+        "tbc",
         "tbd",
+        "no",
     }
     | {"undisclosed", "confidential", "private", "anonymous", "hidden", "various", "other"}
     | {"unbekannt", "vertraulich", "anonym", "keine angabe", "k a", "inconnu", "confidentiel"}
+    | {"keine angaben", "nicht angegeben", "non renseigné", "no especificado", "sin especificar"}
     | {"anonyme", "desconocido", "confidencial", "anonimo", "sconosciuto", "riservato", "onbekend"}
 )
 _ANY_COMPANY = re.compile(
-    r"\b(?:company|employer|client|organi[sz]ation|firma|unternehmen|entreprise|empresa|azienda"
-    r"|name|the|our)\b"
+    r"\b(?:compan(?:y|ies)|employers?|clients?|organi[sz]ations?|start-?up|firma|unternehmen"
+    r"|entreprise|empresa|azienda|name|hiring|the|our)\b"
 )
-_PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s-\s")
+_PLACE_PARTS = re.compile(r"[,;/|()\u2022\u2013\u2014]|\s(?:-|or|and|oder|und|ou)\s")
 _WORK_MODES = re.compile(
     r"\b(?:remote|hybrid|on-?site|on site|in-?office|anywhere|worldwide|home ?office)\b"
 )
 _LONGEST_CODE = 3  # letters of OR, DE or USA; longer parts of a place are names
+# Codes of countries whose English names lack a letter of them.
+_FOREIGN_CODES = {
+    "germany": ("de", "deu"),
+    "switzerland": ("ch", "che"),
+    "spain": ("es", "esp"),
+    "croatia": ("hr",),
+    "serbia": ("rs",),
+    "estonia": ("ee",),
+    "south africa": ("za",),
+} | dict.fromkeys(("england", "scotland", "wales", "united kingdom"), ("uk", "gb", "gbr"))
 # What job boards add to say through whom a reader came; canonical_url keeps some of them, since on
 # other sites each of them selects a page.
 _REFERRALS = frozenset({"ref", "source", "src", "t", "gh_src", "lever-source", "lever-origin"})
@@ -88,18 +109,28 @@ def is_same_place(first: str | None, second: str | None) -> bool:
     """Return whether two locations may be one place; one that names no place may be any.
 
     One place contains the parts of the other ("Berlin" and "Berlin, Germany"), or has the same town
-    where one says by a code what the other says by a name ("Berlin, DE").
+    where one says by a code what the other says by a name ("Berlin, DE"; "Paris, TX" is not in
+    France).
     """
     here, there = _place_parts(first), _place_parts(second)
     if not here or not there or set(here) <= set(there) or set(there) <= set(here):
         return True
     if here[0] != there[0] or len(here) == 1 or len(there) == 1:
         return " ".join(here) == " ".join(there)
-    return (len(here[1]) <= _LONGEST_CODE) != (len(there[1]) <= _LONGEST_CODE)
+    code, name = sorted((here[1], there[1]), key=len)
+    return len(code) <= _LONGEST_CODE < len(name) and _is_code_of(code, name)
+
+
+def _is_code_of(code: str, name: str) -> bool:
+    """Return whether the code may stand for the name: its letters are in it, in their order."""
+    letters = iter(name)
+    is_inside = all(letter in letters for letter in code)
+    return is_inside or code in _FOREIGN_CODES.get(name, ())
 
 
 def _place_parts(location: str | None) -> list[str]:
-    plain = _WORK_MODES.sub(" ", _folded((location or "")[:500]))
+    text = unicodedata.normalize("NFKD", _folded((location or "")[:500]))
+    plain = _WORK_MODES.sub(" ", "".join(c for c in text if not unicodedata.combining(c)))
     return [words for part in _PLACE_PARTS.split(plain) if (words := _words(part))]
 
 

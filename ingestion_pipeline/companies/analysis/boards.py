@@ -29,6 +29,11 @@ _JOB_WORDS = re.compile(
     re.IGNORECASE,
 )
 _BEFORE_NAME = re.compile(r"^(?:get|join|try|the|weare|hello|team|use|with|my)(?=[a-z0-9]{4})")
+_AFTER_NAME = re.compile(
+    r"(?<=[a-z0-9]{4})(?:inc|llc|ltd|gmbh|ag|corp|co|com|io|ai|app|hq|group|labs?|tech|technologies"
+    r"|software|global|international|careers?|jobs|hiring|team|eu|us|uk|de|[0-9])$"
+)
+_MARKS = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +65,7 @@ def boards_in(
     A board is the company's if its own careers page leads to it, one of its pages embeds it, or the
     board's token is the company's name: other pages link to the boards of customers and partners.
     """
-    known = {plain_name(name) for name in (*names, site_label(home)) if plain_name(name)}
+    known = {name for name in (*names, site_label(home)) if plain_name(name)}
     found: dict[tuple[str, str], FoundBoard] = {}
     ordered = sorted(pages, key=lambda page: page.role is not Role.CAREERS)
     for page in ordered:
@@ -126,18 +131,25 @@ def _without_halves(boards: list[FoundBoard]) -> list[FoundBoard]:
 
 
 def _is_named(platform: Platform, known: set[str]) -> bool:
-    """Whether the token is the company's name, or begins with it, or the name with the token.
+    """Whether the token is the company's name, or one begins with the words of the other.
 
-    Words such as "get" before the name do not count: `getacme` is Acme's.
+    Words such as "get" before the name and "inc" behind it do not count: `getacme` is Acme's.
+    `meta` is not Metabase's, whose name begins with a part of a word.
     """
-    whole = plain_name(platform.token or "")
-    return any(
-        token == name
-        or (len(name) >= LEAST_NAME and token.startswith(name))
-        or (len(token) >= LEAST_NAME and name.startswith(token))
-        for token in {whole, _BEFORE_NAME.sub("", whole)}
-        for name in known
-    )
+    token = plain_name(platform.token or "")
+    without_word = _BEFORE_NAME.sub("", token)
+    tokens = {token, without_word, _AFTER_NAME.sub("", token), _AFTER_NAME.sub("", without_word)}
+    names = {plain_name(name) for name in known}
+    parts_of_token = _first_words(platform.token or "")
+    parts_of_names = {part for name in known for part in _first_words(name)}
+    return bool(tokens & names or parts_of_token & names or tokens & parts_of_names)
+
+
+def _first_words(text: str) -> set[str]:
+    """Return what the text begins with, cut behind each of its words; short ones name nobody."""
+    words = _MARKS.sub(" ", text.casefold()).split()
+    begun = ("".join(words[:count]) for count in range(1, len(words) + 1))
+    return {part for part in begun if len(part) >= LEAST_NAME}
 
 
 def _canonical(url: str) -> str:

@@ -32,13 +32,20 @@ def organizations(page: SeenPage, home: str) -> list[Thing]:
     """Return the organizations that the page speaks of as its own.
 
     They are those whose address is the home page, else another page of this site; without any, the
-    first that names no site of its own elsewhere. An organization with a page here and a site
-    elsewhere is a partner, unless it is called like this site.
+    first that names no site of its own elsewhere; those called like this site before others. An
+    organization with a page or an id here and a site elsewhere is a partner, unless it is called
+    like this site.
     """
-    named = [thing for thing in page.embedded.things(*ORGANIZATION_TYPES) if _name(thing)]
-    at_home = [thing for thing in named if any(_is_home(site, home) for site in _sites(thing))]
+    things = [thing for thing in page.embedded.things(*ORGANIZATION_TYPES) if _name(thing)]
+    named = sorted(things, key=lambda thing: not is_called_like(_name(thing) or "", home))
     strange = {id(thing) for thing in named if _has_other_site(thing, home)}
     others = [thing for thing in named if id(thing) not in strange]
+    at_home = [
+        thing
+        for thing in named
+        if any(_is_home(site, home) for site in _addresses(thing, "url"))
+        or (id(thing) not in strange and any(_is_home(site, home) for site in _sites(thing)))
+    ]
     here = [thing for thing in others if any(is_same_site(site, home) for site in _sites(thing))]
     return at_home or here or others[:1]
 
@@ -118,7 +125,11 @@ def _is_home(site: str, home: str) -> bool:
 
 
 def _sites(thing: Thing) -> list[str]:
-    values = [*listed(thing.get("url")), *listed(thing.get("@id"))]
+    return [*_addresses(thing, "url"), *_addresses(thing, "@id")]
+
+
+def _addresses(thing: Thing, key: str) -> list[str]:
+    values = listed(thing.get(key))
     return [value for value in values if isinstance(value, str) and _is_address(value)]
 
 

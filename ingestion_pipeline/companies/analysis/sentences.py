@@ -40,7 +40,8 @@ _SIZES = (
 # A word of a name has no dot, so that a name ends with its sentence; "D.C." and "St." have theirs.
 _WORD = r"(?:(?:St|Ft|Mt)\. )?[A-Z\u00c0-\u00de][\w'\u2019-]*+"
 _PLACE = (
-    rf"((?:the )?{_WORD}(?:[ ](?:{_WORD}|of|de|la|am|an der|upon|do|del)(?![\w'\u2019-]))*+"
+    r"((?:the )?(?:(?:[A-Z]\.){2,4}"
+    rf"|{_WORD}(?:[ ](?:{_WORD}|of|de|la|am|an der|upon|do|del)(?![\w'\u2019-]))*+)"
     # behind a comma "Acme builds" is the next thing that is said
     rf"(?:,[ ](?:(?:[A-Z]\.){{2,4}}|{_WORD}(?:[ ]{_WORD})*+)"
     r"(?![ ](?!(?:and|with|where|but|or|since|is|are|has|have|und|mit)\b)[a-z])){0,2})"

@@ -50,6 +50,7 @@ def with_data(**organization: Any) -> Findings:
         ("Acme is headquartered in Portland, Oregon. Our team is small.", "headquarters", "Portland, Oregon"),  # noqa: E501
         ("We are based in Berlin. Founders wanted a garden.", "headquarters", "Berlin"),
         ("Headquarters: Washington, D.C. Our doors are open.", "headquarters", "Washington, D.C."),
+        ("We are headquartered in the U.S. Our team is small.", "headquarters", "the U.S."),
         ("Headquartered in St. Louis, Missouri! We hire.", "headquarters", "St. Louis, Missouri"),
         ("Headquartered in Portland, Oregon, Acme builds machines.", "headquarters", "Portland, Oregon"),  # noqa: E501
         ("We are headquartered in Graz, Austria with offices in Oslo.", "headquarters", "Graz, Austria"),  # noqa: E501
@@ -127,6 +128,7 @@ def named_by(*things: dict[str, Any], head: str = "", path: str = "") -> str | N
         PARTNER,
         PARTNER | {"url": f"{HOME}partners/globex"},
         PARTNER | {"sameAs": ["https://www.linkedin.com/company/globex", "https://globex.test/"]},
+        PARTNER | {"@id": f"{HOME}#globex"},
         {"@type": "JobPosting", "title": "Welder", "hiringOrganization": PARTNER},
     ],
 )
@@ -138,6 +140,15 @@ def test_a_partner_with_a_site_of_its_own_does_not_name_the_company(
     assert named_by(partner) is None
     assert named_by(partner, head='<meta property="og:site_name" content="Acme">') == "Acme"
     assert named_by(partner, own) == "Acme Robotics"
+
+
+def test_of_several_organizations_the_one_called_like_the_site_names_the_company() -> None:
+    partner = {"@type": "Organization", "name": "Globex"}
+    own = {"@type": "Organization", "name": "Acme Robotics"}
+
+    assert named_by(partner, own) == "Acme Robotics"
+    assert named_by(partner | {"url": HOME}, own | {"url": HOME}) == "Acme Robotics"
+    assert named_by({"@type": "Review", "author": partner, "itemReviewed": own}) == "Acme Robotics"
 
 
 def test_profiles_elsewhere_do_not_make_the_company_a_partner() -> None:
@@ -238,6 +249,22 @@ def test_a_link_on_the_home_page_makes_no_board_ours_that_is_not_called_like_us(
     for token in ("acme", "acme-inc", "getacme"):
         assert boards_of(link.format(token, words), Role.HOME) == [("lever", token)]
     assert boards_of(link.format("globex", words)) == [("lever", "globex")]
+
+
+@pytest.mark.parametrize("token", ["acmelogistics", "acm", "acmi", "north"])
+def test_a_board_whose_token_only_begins_like_the_name_is_not_ours(token: str) -> None:
+    link = f'<a href="https://jobs.lever.co/{token}">hiring</a>'
+
+    assert boards_of(link, Role.HOME) == []
+    found = boards_in([page(link, role=Role.HOME, path="")], home="https://northwind.test/")
+    assert found == []
+
+
+def test_a_board_is_ours_by_the_first_words_of_the_name() -> None:
+    for token, name in (("acme", "Acme Robotics"), ("acme-robotics-eu", "Acme Robotics")):
+        link = page(f'<a href="https://jobs.lever.co/{token}">x</a>', role=Role.HOME, path="")
+        [board] = boards_in([link], home="https://ar.test/", names=[name])
+        assert board.token == token
 
 
 def test_a_board_that_a_script_of_the_home_page_mentions_is_not_ours() -> None:

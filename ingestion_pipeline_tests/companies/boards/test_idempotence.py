@@ -178,6 +178,8 @@ def listings_of_two(boards: Boards, first: dict[str, Any], second: dict[str, Any
         ("Berlin, Germany", "Munich, Germany"),
         ("Portland, OR", "Portland, ME"),
         ("Portland, Oregon", "Portland, Maine"),
+        ("Paris, TX", "Paris, France"),
+        ("London, UK", "London, Ontario"),
         ("Remote - Berlin", "Remote - Paris"),
         ("New York", "York"),
     ],
@@ -192,6 +194,9 @@ def test_one_text_in_two_places_is_two_listings(boards: Boards, first: str, seco
     [
         ("Berlin", "berlin, Germany"),
         ("Berlin, DE", "Berlin, Germany"),
+        ("London, UK", "London, England"),
+        ("Zürich", "Zurich, CH"),
+        ("Berlin or Munich", "Munich"),
         ("Hybrid - Berlin", "Berlin (Germany)"),
         ("Berlin", None),
         ("Remote", "Berlin"),

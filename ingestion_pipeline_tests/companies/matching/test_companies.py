@@ -67,7 +67,10 @@ def test_a_listing_without_a_company_has_none(some: Listings) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["Unknown", "N/A", "n.a.", "Confidential", "Confidential Company", "-", "???", "TBD"],
+    [
+        *("Unknown", "N/A", "n.a.", "Confidential", "Confidential Company", "-", "???", "TBD"),
+        *("Not provided", "No company", "Hiring company", "Stealth Startup", "nicht angegeben"),
+    ],
 )
 def test_a_word_for_nothing_is_no_company(some: Listings, name: str) -> None:
     id_ = some.add(company_name=name, company_website="https://unknown.test/")
