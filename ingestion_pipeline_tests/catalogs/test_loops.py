@@ -112,15 +112,15 @@ def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
     assert (extraction.status, extraction.over_budget) == ("COMPLETE", 0)
 
 
+@pytest.mark.parametrize("saying", ["one of many", "{}"], ids=["always the same", "changing"])
 def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: Workshop, store: Store, web: FakeWeb, saying: str
 ) -> None:
     def answer(path: str) -> str:
         number = int(path.partition("=")[2] or 1)
         records = "".join(course(at) for at in range(4 * number, 4 * number + 4) if at < 20)
-        return a_list(number, [], noise=f"{number} of many, at 12:0{number}").replace(
-            "<ul>", f"{records}<ul>"
-        )
+        noise = f"{number} of many, at 12:0{number}, {saying.format('ha' * number)}"
+        return a_list(number, [], noise=noise).replace("<ul>", f"{records}<ul>")
 
     web.routes = AnsweredBy(answer)
     given_sources(store, a_catalog({"page_type": "DETAIL", **NEXT}))

@@ -27,14 +27,14 @@ class ListMemory:
         """Whether the list goes on without anything new."""
         return self.pages_without_news >= MOST_PAGES_WITHOUT_NEWS
 
-    def after(self, content: Iterable[str]) -> ListMemory:
-        """Return the memory after a page that shows this."""
+    def after(self, content: Iterable[str], *, least_news: int = 1) -> ListMemory:
+        """Return the memory after a page that shows this; fewer than `least_news` are no news."""
         digests = dict.fromkeys(map(_digest, content))
         earlier = set(self.digests)
         new = [digest for digest in digests if digest not in earlier]
         return ListMemory(
             digests=(*self.digests, *new)[-MOST_REMEMBERED:],
-            pages_without_news=0 if new else self.pages_without_news + 1,
+            pages_without_news=0 if len(new) >= least_news else self.pages_without_news + 1,
         )
 
     def to_payload(self) -> dict[str, Any]:

@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 ROOT = "root"  # the key of the step that has no parent
 LIST_PAGES = "/pages"  # ends the key of a step of a list's further pages
+LEAST_NEW_LINES = 2  # of a page of records: one may be a saying that changes with every request
 _ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
 
 
@@ -239,8 +240,10 @@ def _next_page(
     url = page.next_url(chained.selector)
     if url is None:
         return [], 0
-    content = {link.key for link in linked} if step.recipe.follows_links else page.lines()
-    memory = page.memory.after(content)
+    if step.recipe.follows_links:
+        memory = page.memory.after({link.key for link in linked})
+    else:
+        memory = page.memory.after(page.lines(), least_news=LEAST_NEW_LINES)
     if memory.is_over:
         log.info("list ends at %s: %d pages without news", page.url, memory.pages_without_news)
         return [], 0
