@@ -52,6 +52,7 @@ _SESSION_NAMES = {
 _TURN = re.compile(r"(?<=[a-z])[0-9]|(?<=[0-9])[a-z]", re.IGNORECASE)
 _TERM = re.compile(r"\A[a-z_-]*+(?:19|20)[0-9]{2}[a-z_-]*+\Z", re.IGNORECASE)
 _LEAST_SESSION_CHARS = 6
+_CERTAIN_SESSION = re.compile(r"\A(?=[a-z]*+[0-9])[0-9a-z]{16,}+\Z", re.IGNORECASE)
 # In a path: after a semicolon, as Java writes it, or as a folder of its own, as ASP.NET does.
 _PATH_SESSION = re.compile(
     r";(?:jsessionid|phpsessid|sessionid|sid)=[^/;]*|/\((?:[A-Z]\([0-9A-Za-z_-]{16,64}\))+\)(?=/)",
@@ -344,7 +345,8 @@ def selects_nothing(pair: str) -> bool:
 def _is_session_id(name: str, value: str) -> bool:
     if len(value) < _LEAST_SESSION_CHARS or _TERM.match(value):
         return False
-    return len(_TURN.findall(value)) >= _SESSION_NAMES[name]
+    is_certain = _CERTAIN_SESSION.match(value) is not None
+    return is_certain or len(_TURN.findall(value)) >= _SESSION_NAMES[name]
 
 
 def without_session_ids(url: str) -> str:

@@ -122,6 +122,8 @@ def test_spellings_become_one_name(url: str, expected: str) -> None:
         ("http://a.test/c?CFID=1&CFTOKEN=2", "http://a.test/c"),
         ("http://a.test/c?sessionid=f00ba7&id=3", "http://a.test/c?id=3"),
         ("http://a.test/c?id=3&sid=9f86d081884c7d65", "http://a.test/c?id=3"),
+        ("http://a.test/c?id=3&sid=abcdef0123456789abcdef", "http://a.test/c?id=3"),
+        ("http://a.test/c?id=3&session_id=1699999999123456", "http://a.test/c?id=3"),
         ("http://a.test/c?mtm_campaign=x&pk_kwd=y&id=3", "http://a.test/c?id=3"),
         ("http://a.test/(S(lit3py55t21z5v55vlm25s55))/c.aspx", "http://a.test/c.aspx"),
     ],
@@ -135,6 +137,8 @@ def test_session_ids_and_tracking_are_no_part_of_a_pages_name(url: str, expected
     "url",
     [
         "http://a.test/c?session=fall-2026",
+        "http://a.test/c?session=springsemester2026",
+        "http://a.test/c?session=introductiontobotany",
         "http://a.test/c?session_id=12",
         "http://a.test/c?sessionid=2026WS",
         "http://a.test/c?sid=BIO101",
