@@ -26,6 +26,12 @@ def is_catalogue(found: Sequence[Found]) -> bool:
     return stated >= LEAST_STATED_SHARE * len(described) or _is_long(found)
 
 
+def is_first_described_alone(found: Sequence[Found]) -> bool:
+    """Whether the first is described and states something, and the others are only named."""
+    is_any_other = any(_is_described(one, 1) or _states_something(one) for one in found[1:])
+    return is_catalogue(found[:1]) and not is_any_other
+
+
 def _is_long(found: Sequence[Found]) -> bool:
     long = sum(_is_described(one, LENGTH_WORDS) for one in found)
     codes = {one.fields["course_id"] for one in found}

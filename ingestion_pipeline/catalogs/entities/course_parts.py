@@ -244,8 +244,9 @@ def labelled_text(line: Line) -> str:
         return f"{UNNAMED}{rest.lstrip(': ')}" if is_unnamed else line.text
     if ":" in lead:
         return line.text
-    is_label = part_named(lead.strip(" .*")) is not None
-    return f"{lead.rstrip(' .')}: {rest}" if is_label else line.text
+    if part_named(lead.strip(" .*")) is not None:
+        return f"{lead.rstrip(' .')}: {rest}"
+    return f"{UNNAMED}{rest}" if line.is_term and not _is_known(line.text) else line.text
 
 
 def part_text(line: Line) -> str:

@@ -6,7 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.entities.catalogue_signs import is_catalogue
+from ingestion_pipeline.catalogs.entities.catalogue_signs import (
+    is_catalogue,
+    is_first_described_alone,
+)
 from ingestion_pipeline.catalogs.entities.course_code import (
     Heading,
     is_title,
@@ -56,12 +59,14 @@ def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
 def _catalogues_by_form(pairs: Sequence[tuple[_Course, Found]]) -> list[Found]:
     """Return the courses of each form that makes a catalogue by itself.
 
-    A page about one course may list others beside it, which it sets in another way and only names.
+    A page about one course may list others beside it, which it sets in another way, or only names.
     """
     forms: dict[object, list[Found]] = {}
     for course, record in pairs:
         forms.setdefault(_form(course.lines[0]), []).append(record)
-    return [record for group in forms.values() if is_catalogue(group) for record in group]
+    catalogues = [record for group in forms.values() if is_catalogue(group) for record in group]
+    records = [record for _, record in pairs]
+    return catalogues or (records[:1] if is_first_described_alone(records) else [])
 
 
 def _form(line: Line) -> tuple[str | None, str | None, bool]:

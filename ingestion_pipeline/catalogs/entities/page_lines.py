@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 MAX_LINES = 200_000
 MAX_TERM_CHARACTERS = 60
+MAX_CELLS = 200  # of a row of labels and values; more are another layout
 LEAST_NAMED_ROWS = 2  # pairs of elements whose first is a known label, to take all alike for rows
 
 _ASIDE = (
@@ -23,6 +24,7 @@ _ASIDE = (
     " [role=contentinfo], .breadcrumb, .breadcrumbs, .footer, .site-footer, .page-footer, #footer,"
     " .copyright, .pager, .pagination"
 )
+_FIGURE = re.compile("[0-9]")
 _STYLED_BOLD = "[style*='bold' i]"
 _INLINE = frozenset(
     {
@@ -106,15 +108,39 @@ def _terms(tree: LexborHTMLParser) -> Set[int]:
 
 
 def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
-    """Yield the first of each pair of elements that is set as pairs with known labels are."""
+    """Yield the first of each pair of elements that is set as pairs with known labels are.
+
+    Of bold words before a text, only those that do not say by themselves that they are a label.
+    """
     pairs: dict[object, list[LexborNode]] = {}
+    leads: dict[object, list[LexborNode]] = {}
     for row in tree.css("div, li, p"):
         if (term := _term(row)) is not None:
             form = (row.tag, row.attrs.get("class"), term.tag, term.attrs.get("class"))
             pairs.setdefault(form, []).append(term)
-    for terms in pairs.values():
-        if sum(map(_is_label, terms)) >= LEAST_NAMED_ROWS:
-            yield from terms
+        elif (term := _bold_term(row)) is not None:
+            leads.setdefault((row.tag, row.attrs.get("class"), term.tag), []).append(term)
+        elif terms := _terms_in_turns(row):
+            pairs[row.mem_id] = terms
+    for terms in filter(_are_labels, pairs.values()):
+        yield from terms
+    for terms in filter(_are_labels, leads.values()):
+        yield from (term for term in terms if ":" not in term.text() and not _is_label(term))
+
+
+def _are_labels(terms: Sequence[LexborNode]) -> bool:
+    return sum(map(_is_label, terms)) >= LEAST_NAMED_ROWS
+
+
+def _terms_in_turns(row: LexborNode) -> list[LexborNode]:
+    """Return every second element of a row of labels and values that take turns."""
+    cells = [node for node in islice(row.iter(), MAX_CELLS) if node.is_element_node]
+    is_even = len(cells) >= 2 * LEAST_NAMED_ROWS and len(cells) % 2 == 0
+    if not is_even or len({cell.tag for cell in cells}) > 1:
+        return []
+    has_labels_alone = not any(_is_label(cell) for cell in cells[1::2])
+    short = all(len(cell.text().strip()) <= MAX_TERM_CHARACTERS for cell in cells[::2])
+    return cells[::2] if has_labels_alone and short else []
 
 
 def _is_label(term: LexborNode) -> bool:
@@ -127,6 +153,16 @@ def _term(row: LexborNode) -> LexborNode | None:
             return name
         case _:
             return None
+
+
+def _bold_term(row: LexborNode) -> LexborNode | None:
+    """Return the bold words that a row of text begins with, if they are short and name no code."""
+    elements = list(islice((node for node in row.iter() if node.is_element_node), 2))
+    name = elements[0] if len(elements) == 1 and elements[0].tag in {"b", "strong"} else None
+    if name is None or not row.text().lstrip().startswith(words := name.text().strip()):
+        return None
+    is_short = 0 < len(words) <= MAX_TERM_CHARACTERS and not _FIGURE.search(words)
+    return name if is_short and len(row.text().strip()) > len(words) else None
 
 
 def lines_of(

@@ -197,6 +197,8 @@ ROWS = {
     "list of terms": ("<dl>{}</dl>", "<dt>{}</dt><dd>{}</dd>"),
     "pairs of elements": ("<div>{}</div>", "<div class=r><div>{}</div><div>{}</div></div>"),
     "pairs after remarks": ("<div>{}</div>", "<p><!-- row --><i>{}</i><b>{}</b></p>"),
+    "bold words before a text": ("<div>{}</div>", "<p><strong>{}</strong> {}</p>"),
+    "elements that take turns": ("<div>{}</div>", "<div>{}</div><div>{}</div>"),
     "pairs in a list": ("<ul>{}</ul>", "<li><span>{}</span><span>{}</span></li>"),
 }
 
@@ -241,6 +243,8 @@ def test_the_value_of_an_unknown_label_is_not_added_to_the_field_before(
         "<h3>Picked for you</h3><div><h4>BOT 102 Trees</h4><h4>BOT 103 Ferns</h4></div>",
         "<p>After this</p><p>BOT 102 Trees</p><p>BOT 103 Ferns</p><p>BOT 104 Mosses</p>",
         "<h2>Verwandte Module</h2><ul><li>BOT 102 Trees</li><li>BOT 103 Ferns</li></ul>",
+        "<h2>Related courses</h2><h1>BOT 102 Trees</h1><h1>BOT 103 Ferns</h1>",
+        "<h2>Picked for you</h2><h1>BOT 102 Trees</h1><h1>BOT 103 Ferns</h1><h1>BOT 104 Moss</h1>",
     ],
 )
 def test_courses_that_a_page_only_names_do_not_cost_the_one_that_it_describes(others: str) -> None:
@@ -278,6 +282,7 @@ PREREQUISITES = [
     *("Voraussetzungen", "Teilnahmevoraussetzungen", "Empfohlene Voraussetzungen"),
     *("Voraussetzungen für die Teilnahme", "Inhaltliche Voraussetzungen", "Vorkenntnisse"),
     *("Voraussetzungen (empfohlen)", "Notwendige Vorkenntnisse", "Vorausgesetzte Kenntnisse"),
+    *("Erforderliche Kenntnisse", "Vorbedingungen", "Teilnahmebedingungen"),
     *("Prérequis", "Requisitos previos", "Prerequisiti", "Voorkennis", "Förkunskaper"),
 ]
 
