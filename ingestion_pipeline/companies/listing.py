@@ -62,7 +62,7 @@ def is_expired(valid_until: datetime | None, *, now: datetime) -> bool:
     if valid_until is None:
         return False
     is_date = valid_until.time() == time.min
-    return valid_until + timedelta(days=1 if is_date else 0) < now
+    return valid_until < now - timedelta(days=1 if is_date else 0)  # 9999-12-31 has no day after
 
 
 def listing_as_dict(listing: Listing) -> Mapping[str, Any]:

@@ -124,6 +124,10 @@ class JsonLdBoard:
             raise _no_posting(problems)
         return found
 
+    def _deadlines(self) -> DateReader:
+        """Return what reads deadlines, which no board states relative to now."""
+        return DateReader(now=None, day_first=self.defaults.day_first)
+
     def _listing(
         self, item: Fields, url: str, page_url: str | None, dates: DateReader
     ) -> Listing | None:
@@ -146,7 +150,7 @@ class JsonLdBoard:
             remote=_remote(item, location),
             salary=_salary(item),
             other_locations=apart(location, places[1:]),
-            valid_until=date_of(_said(item, "validThrough"), DateReader(now=None)),
+            valid_until=date_of(_said(item, "validThrough"), self._deadlines()),
             company_website=_website(item, url),
         )
 

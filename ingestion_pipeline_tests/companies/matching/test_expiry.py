@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from ingestion_pipeline.companies.listing import is_expired
 from ingestion_pipeline.companies.matching.slices import are_listings_waiting
+from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.store.tables import job_listings, job_matches, outbox
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import Listings
@@ -37,9 +38,13 @@ def now_of(some: Listings) -> datetime:
         (NOON + timedelta(seconds=1), False),
         (MIDNIGHT, False),
         (MIDNIGHT - timedelta(days=1), True),
+        (datetime(9999, 12, 31, tzinfo=UTC), False),
         (None, False),
     ],
-    ids=["a second ago", "in a second", "a date: today", "a date: yesterday", "not stated"],
+    ids=[
+        *("a second ago", "in a second", "a date: today", "a date: yesterday", "the last of dates"),
+        "not stated",
+    ],
 )
 def test_a_date_without_a_time_counts_to_its_end(
     valid_until: datetime | None, *, expired: bool
@@ -87,3 +92,17 @@ def test_a_listing_whose_own_page_says_that_it_ended_is_not_matched(
     listing = some.row(job_listings, id_)
     assert (listing.verdict, listing.filter_result["rejected_by"]) == ("filtered", "expired")
     assert (some.rows(job_matches), some.rows(outbox)) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("config", "day"), [({}, (2026, 2, 1)), ({"day_first": True}, (2026, 1, 2))]
+)
+def test_a_deadline_is_read_as_the_config_says_that_dates_are_written(
+    config: dict[str, object], day: tuple[int, int, int]
+) -> None:
+    body = json.dumps(POSTING | {"validThrough": "02/01/2026"}).encode()
+    board = platform("jsonld").configure("http://acme.test/jobs", config)
+
+    [listing] = board.read([body], content_types=["application/ld+json"]).records
+
+    assert listing.valid_until == datetime(*day, tzinfo=UTC)
