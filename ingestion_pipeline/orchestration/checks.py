@@ -196,7 +196,7 @@ FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]]
     ),
     dg.AssetCheckKey(DATASETS, "no_records_missing"): (
         _missing_records,
-        "No catalogue's last extraction kept records of pages that stated them and now state none.",
+        "No catalogue's last extraction kept records of pages that failed or now state none.",
     ),
     dg.AssetCheckKey(DATASETS, "extractions_complete"): (
         _unfinished,

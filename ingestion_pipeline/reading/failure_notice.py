@@ -19,6 +19,8 @@ _PHRASES = (
     r"|(?:not |un)available (?:right now|at (?:this|the) (?:time|moment))"
     r"|server (?:is )?(?:too )?busy"
     r"|(?:unable to|could not|cannot|can't|couldn't) (?:load|process|connect|complete your)"
+    r"|(?:uncaught|unhandled) exception|traceback \(most recent call last\)"
+    r"|encountered an? (?:(?:unexpected|unknown|internal) )?(?:problem|error)"
     r"|for the inconvenience|^w?h?oops\b|connection (?:failed|refused|timed out)|request timed out"
     r"|technical (?:difficult(?:y|ies)|problems?|issues?)|too many requests"
     r"|(?:try|check|come) (?:again|back) (?:later|soon|shortly|in a)"

@@ -87,8 +87,9 @@ def served_bodies(shop: Workshop) -> list[bytes]:
         a_framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
         a_framed_page("<h1>Wir sind gleich wieder da</h1><p>Bitte etwas Geduld.</p>"),
         "<html><body><h1>Coffee break</h1><p>The machines are resting.</p></body></html>",
+        '{"error": "internal", "ok": false}',
     ],
-    ids=["bare", "in the site's frame", "in words nobody knows", "another site"],
+    ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
 def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
     shop: Workshop, store: Store, web: FakeWeb, error_page: str
@@ -109,6 +110,27 @@ def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
         [finding] = held_back.missing(connection)
     assert (finding.subject, finding.message[:7]) == (SHOP, "5 pages")
     assert set(served_bodies(shop)) == {error_page.encode()}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [500, "", a_framed_page("<h1>Page not found</h1><p>There is no such page.</p>")],
+    ids=["500", "nothing", "not found with status 200"],
+)
+def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
+    shop: Workshop, store: Store, web: FakeWeb, answer: int | str
+) -> None:
+    given_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/c/101"] = answer
+
+    crawl_all(shop, web.port)
+
+    assert shown(store) == list(ALL)
+    assert health(shop).health == "degraded"
+    with store.read() as connection:
+        [finding] = held_back.missing(connection)
+    assert (finding.subject, finding.message[:6]) == (SHOP, "1 page")
 
 
 def test_records_come_back_and_the_source_is_well_when_the_page_does(
@@ -223,6 +245,58 @@ def test_a_page_of_a_list_that_led_to_pages_and_leads_to_none_is_believed_the_se
     assert health(shop).health == "healthy"
 
 
+def given_explored_catalogue(web: FakeWeb, store: Store) -> None:
+    """The same courses below three categories, which an exploratory crawl walks through."""
+    given_catalogue(web, store)
+    for page, numbers in LIST_PAGES.items():
+        links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
+        web.routes[f"/d/{page}"] = a_framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+    parts = "".join(f'<li><a href="/d/{page}">Part {page}</a></li>' for page in LIST_PAGES)
+    web.routes["/"] = a_framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
+    given_sources(store, a_catalog({"page_type": "EXPLORATORY", "link_pattern": "/(c|d)/"}))
+
+
+@pytest.mark.parametrize(
+    "error_page",
+    [
+        BARE,
+        a_framed_page("<h1>Something went wrong</h1><p>Please try again later.</p>"),
+        "<html><body><h1>Coffee break</h1><p>The machines are resting.</p></body></html>",
+    ],
+    ids=["bare", "in the site's frame", "another site"],
+)
+def test_an_explored_page_that_serves_an_error_page_hides_no_records_however_often(
+    shop: Workshop, store: Store, web: FakeWeb, error_page: str
+) -> None:
+    given_explored_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/d/2"] = error_page
+
+    for _ in range(3):
+        crawl_all(shop, web.port)
+
+        assert shown(store) == list(ALL)
+        assert health(shop).health == "degraded"
+    assert set(served_bodies(shop)) == {error_page.encode()}
+
+
+def test_an_explored_page_that_lost_its_links_is_believed_the_second_time(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_explored_catalogue(web, store)
+    crawl_all(shop, web.port)
+    web.routes["/d/2"] = a_framed_page("<h1>Part 2</h1><p>Nothing is taught here.</p>")
+
+    crawl_all(shop, web.port)
+    assert shown(store) == list(ALL)
+    assert health(shop).health == "degraded"
+
+    for _ in range(2):
+        crawl_all(shop, web.port)
+        assert shown(store) == [*LIST_PAGES[1], *LIST_PAGES[3]]
+        assert health(shop).health == "healthy"
+
+
 @pytest.mark.parametrize("answer", [404, 410])
 def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
     shop: Workshop, store: Store, web: FakeWeb, answer: int
@@ -268,6 +342,8 @@ def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
         ("Oops! Our hamsters are tired.", "oops"),
         ("The site is offline for maintenance", "offline for maintenance"),
         ("Sorry, this page is not available right now.", "not available right now"),
+        ("Traceback (most recent call last): app.py", "traceback (most recent call last)"),
+        ("We encountered an unexpected problem.", "encountered an unexpected problem"),
         ("Numerical Methods: rounding errors, internal forces, temporary structures.", None),
     ],
 )

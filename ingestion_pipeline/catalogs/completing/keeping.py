@@ -59,9 +59,13 @@ UNLISTED = {
 NOT_GOT = [PageStatus.ERROR.value, *UNFINISHED_PAGES]  # once the extraction has ended
 UNCHANGED = and_(pages.c.status.not_in(NOT_GOT), pages.c.carried_from != pages.c.id)
 KEPT = and_(pages.c.status.in_(NOT_GOT), pages.c.carried_from.is_not(None))
+# However they failed: what is shown of them is of the time before.
 MISSING = and_(
     pages.c.status == PageStatus.ERROR.value,
-    pages.c.failure["code"].as_string().in_(MISSING_CODES),
+    or_(
+        pages.c.carried_from.is_not(None),
+        pages.c.failure["code"].as_string().in_(MISSING_CODES),
+    ),
 )
 
 

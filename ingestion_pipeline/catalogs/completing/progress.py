@@ -33,7 +33,7 @@ class Progress:
 
     Told apart, a page that is tried in vain for ever would look like a change each time. So many
     items are `kept` of the time before, since their pages failed; so many pages are `missing`:
-    they stated records, and state none.
+    they stated records, and failed or state none.
     """
 
     steps: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])

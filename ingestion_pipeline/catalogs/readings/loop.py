@@ -21,6 +21,7 @@ from ingestion_pipeline.catalogs.entities.reader import no_model
 from ingestion_pipeline.catalogs.readings.missing_records import (
     EarlierRecords,
     load_earlier,
+    missing_links,
     missing_records,
 )
 from ingestion_pipeline.catalogs.readings.reader import Reader
@@ -241,7 +242,8 @@ class ReadingSlice:
 
         Raises:
             Resource: a model read the page before, rules leave it open, and no model is configured.
-            Permanent: the page stated records, and states none any more.
+            Permanent: the page stated records, and states none any more; or it explored, and
+                leads to few of the pages that it led to.
         """
         settings = self._shop.settings
         is_open = bool(reading.reason) and not settings.has_model
@@ -250,10 +252,11 @@ class ReadingSlice:
         earlier = await asyncio.to_thread(self._earlier_records, work, declaration)
         if is_open and earlier.by_model:
             raise no_model(declaration.kind, settings, self._clock.now())
-        if not reading.records and earlier.count:
+        if not reading.records and (earlier.count or earlier.explored):
             store = self._shop.content
             page = await at_the_desk(stored_content, store, url=work.url, **forms_of(work))
-            failure = await at_the_desk(missing_records, page, earlier)
+            find = missing_records if earlier.count else missing_links
+            failure = await at_the_desk(find, page, earlier)
             if failure is not None:
                 raise failure
 

@@ -7,7 +7,8 @@
 | looks like its siblings, as in the crawl before | its records are gone |
 | leaves something to a model, one read it before, and none is configured | it waits |
 
-A page that has failed keeps its records (see `completing.keeping`).
+A page that has failed keeps its records (see `completing.keeping`). A page of an exploratory crawl
+that never had any has failed likewise if it lost links: what they led to stays.
 """
 
 from __future__ import annotations
@@ -16,20 +17,25 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
-from sqlalchemy import ColumnElement, Connection, func, literal, select
+from sqlalchemy import ColumnElement, Connection, func, literal, or_, select
 
 from ingestion_pipeline.catalogs.completing.published import published_dataset
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.ladder import is_json
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent
 from ingestion_pipeline.catalogs.readings.work import FORMS, ReadWork, forms_of, stored_content
+from ingestion_pipeline.catalogs.recipes.recipe import PageType
+from ingestion_pipeline.catalogs.recipes.seen import identity
 from ingestion_pipeline.catalogs.states import (
+    LINKS_MISSING,
     RECORDS_MISSING,
     RECORDS_MISSING_ONCE,
     ExtractionKind,
+    PageStatus,
 )
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.reading.failure_notice import failure_notice
+from ingestion_pipeline.reading.links import page_links
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.store.tables import (
     crawl_steps,
@@ -47,6 +53,7 @@ MOST_NAMED = 50  # records of the page whose names are looked for
 SHORTEST_NAME = 4  # characters; a shorter one stands on any page
 SHARED_LINES = 0.5  # of the lines that all siblings have: a template's, in other words
 SHARED_ELEMENTS = 0.8  # of the elements that all siblings have, by tag and class
+LOST_LINKS = 0.5  # of the links of a page: a list that is read again loses a few
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +66,7 @@ class EarlierRecords:
     is_text_of_another: bool = False
     names: frozenset[str] = frozenset()
     siblings: Sequence[PageContent] = ()
+    explored: Sequence[PageContent] = ()  # of a page that never had records: itself, then siblings
 
 
 def count_earlier(connection: Connection, work: ReadWork) -> EarlierRecords:
@@ -77,6 +85,9 @@ def load_earlier(
 ) -> EarlierRecords:
     """Return all that is needed to judge that the page states no record any more."""
     counted = count_earlier(connection, work)
+    if not counted.count and work.page_type == PageType.EXPLORATORY:
+        explored = _explored(connection, work, content)
+        return replace(counted, last_code=_last_code(connection, work), explored=explored)
     if not counted.count:
         return counted
     return replace(
@@ -103,10 +114,44 @@ def missing_records(page: PageContent, earlier: EarlierRecords) -> Permanent | N
     return Permanent(message, code=RECORDS_MISSING_ONCE)
 
 
+def missing_links(page: PageContent, earlier: EarlierRecords) -> Permanent | None:
+    """Return why a page of an exploratory crawl has failed: it reports a failure, or lost links."""
+    if not earlier.explored:
+        return None
+    before, links = _links(earlier.explored[0]), _links(page)
+    lost = len(before - links)
+    message = f"{page.url} lost {lost} of {len(before)} links"
+    lost_most = lost > LOST_LINKS * len(before)
+    leads_on = not lost_most or bool(links - before)
+    if lost and (reason := _unlike_explored(page, earlier.explored, leads_on=leads_on)):
+        message += f": {reason}; what they led to is kept"
+        return Permanent(message, code=RECORDS_MISSING)
+    if not lost_most or earlier.last_code == LINKS_MISSING:
+        return None
+    message += "; what they led to is kept until the next crawl says the same"
+    return Permanent(message, code=LINKS_MISSING)
+
+
+def _unlike_explored(
+    page: PageContent, explored: Sequence[PageContent], *, leads_on: bool
+) -> str | None:
+    """Return what tells the page from what it was; a page that leads to others is no notice."""
+    phrase = failure_notice(page.text)
+    if phrase and phrase not in " ".join(explored[0].text.lower().split()):
+        return f"it says {phrase!r}"
+    is_alike = leads_on or _has_lines_of(page, explored) or _has_elements_of(page, explored)
+    return None if is_alike else "it has little in common with its siblings"
+
+
+def _links(page: PageContent) -> frozenset[str]:
+    return frozenset(map(identity, page_links(parse_html(page.body), page.url)))
+
+
 def unlike_siblings(page: PageContent, earlier: EarlierRecords) -> str | None:
     """Return what tells the page from its siblings; None if it looks like them."""
-    if is_json(page.body):
-        return None  # an API that answers with an empty list: its shape was checked before
+    if is_json(page.body):  # an API that answers with an empty list: its shape was checked before
+        is_alike = all(is_json(sibling.body) for sibling in earlier.siblings)
+        return None if is_alike else "it is data, and its siblings are pages"
     texts = [" ".join(sibling.text.lower().split()) for sibling in earlier.siblings]
     phrase = failure_notice(page.text)
     if phrase and not any(phrase in text for text in texts):
@@ -169,21 +214,56 @@ def _last_code(connection: Connection, work: ReadWork) -> str | None:
 
     A rerun reads what a crawl has stored: it is no second look at the page.
     """
-    own = extractions.alias("own")
-    crawled = select(func.coalesce(own.c.rerun_of, own.c.id)).where(own.c.id == work.extraction_id)
     query = (
         select(pages.c.failure["code"].as_string())
         .join(extractions, extractions.c.id == pages.c.extraction_id)
-        .where(
-            extractions.c.source_id == work.task.source_id,
-            extractions.c.id < crawled.scalar_subquery(),
-            extractions.c.kind != ExtractionKind.RERUN.value,
-            pages.c.key == work.key,
-        )
+        .where(*_is_earlier_visit(work))
         .order_by(extractions.c.id.desc())
         .limit(1)
     )
     return connection.execute(query).scalar_one_or_none()
+
+
+def _is_earlier_visit(work: ReadWork) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of the page, and the extraction, of crawls before this one."""
+    own = extractions.alias("own")
+    crawled = select(func.coalesce(own.c.rerun_of, own.c.id)).where(own.c.id == work.extraction_id)
+    return (
+        extractions.c.source_id == work.task.source_id,
+        extractions.c.id < crawled.scalar_subquery(),
+        extractions.c.kind != ExtractionKind.RERUN.value,
+        pages.c.key == work.key,
+    )
+
+
+def _explored(connection: Connection, work: ReadWork, content: ContentStore) -> list[PageContent]:
+    """Return the page as the last crawl that got it did, and siblings of it; none if none did."""
+    last = (
+        select(extractions.c.id)
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .where(*_is_earlier_visit(work), pages.c.status == PageStatus.SUCCESS.value)
+        .order_by(extractions.c.id.desc())
+        .limit(1)
+    )
+    is_own = pages.c.key == work.key
+    query = (
+        select(pages.c.url, pages.c.key, *(snapshots.c[name] for name in FORMS))
+        .join_from(pages, crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .join(snapshots, snapshots.c.id == pages.c.snapshot_id)
+        .where(
+            pages.c.extraction_id == last.scalar_subquery(),
+            pages.c.status == PageStatus.SUCCESS.value,
+            or_(is_own, crawl_steps.c.key == work.step),
+        )
+        .order_by(is_own.desc(), pages.c.id)
+        .limit(1 + MOST_SIBLINGS)
+    )
+    rows = connection.execute(query).all()
+    if not rows or rows[0].key != work.key:
+        return []
+    with suppress(WorkError):  # something of it is no longer kept
+        return [stored_content(content, url=row.url, **forms_of(row)) for row in rows]
+    return []
 
 
 def _is_text_of_another(connection: Connection, work: ReadWork) -> bool:
