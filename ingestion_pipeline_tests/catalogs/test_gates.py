@@ -67,6 +67,18 @@ def test_a_first_dataset_is_judged_by_its_own_pages(
     assert all(one.message for one in found)
 
 
+@pytest.mark.parametrize(("failed", "codes"), [(2, []), (3, ["failed_lists"])])
+def test_a_first_dataset_of_which_most_lists_failed_is_held_back(
+    failed: int, codes: list[str]
+) -> None:
+    pages = RecordPages(total=4, without=0, lists=4, failed_lists=failed)
+
+    found = judge(holding(4), None, required=[], limits=LIMITS, pages=pages)
+
+    assert [finding.code for finding in found] == codes
+    assert all(f"{failed} of 4 lists" in finding.message for finding in found)
+
+
 @pytest.mark.parametrize(("had", "codes"), [(95, ["lost_field"]), (60, [])])
 def test_a_field_that_need_not_be_there_is_missed_if_nearly_all_had_it(
     had: int, codes: list[str]

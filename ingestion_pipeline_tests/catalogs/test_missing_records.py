@@ -245,6 +245,46 @@ def test_a_page_of_a_list_that_led_to_pages_and_leads_to_none_is_believed_the_se
     assert health(shop).health == "healthy"
 
 
+def given_categories(web: FakeWeb, store: Store) -> None:
+    """The same courses below three categories; the menu's page about the school is no category."""
+    given_catalogue(web, store)
+    for page, numbers in LIST_PAGES.items():
+        links = "".join(f'<li><a href="/c/{number}">{number}</a></li>' for number in numbers)
+        web.routes[f"/d/{page}"] = a_framed_page(f"<h1>Part {page}</h1><ul>{links}</ul>")
+    web.routes["/d/about"] = a_framed_page("<h1>About us</h1>")
+    parts = "".join(f'<li><a href="/d/{page}">{page}</a></li>' for page in (*LIST_PAGES, "about"))
+    web.routes["/"] = a_framed_page(f"<h1>Catalogue</h1><ul>{parts}</ul>")
+    inner = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
+    given_sources(
+        store, a_catalog({"page_type": "CATEGORY_LINKS", "link_pattern": "/d/", "links": inner})
+    )
+
+
+@pytest.mark.parametrize("answer", [500, "", BARE], ids=["500", "nothing", "an error page"])
+@pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
+def test_a_first_dataset_without_failed_categories_is_not_healthy_and_held_back_without_most(
+    shop: Workshop, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
+) -> None:
+    given_categories(web, store)
+    web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
+
+    crawl_all(shop, web.port)
+
+    assert [row.status for row in rows(store, datasets)] == [status]
+    assert health(shop).health == "degraded"
+
+
+def test_a_page_of_the_menu_that_leads_to_no_record_leaves_its_source_healthy(
+    shop: Workshop, store: Store, web: FakeWeb
+) -> None:
+    given_categories(web, store)
+
+    crawl_all(shop, web.port)
+
+    assert shown(store) == list(ALL)
+    assert health(shop).health == "healthy"
+
+
 def given_explored_catalogue(web: FakeWeb, store: Store) -> None:
     """The same courses below three categories, which an exploratory crawl walks through."""
     given_catalogue(web, store)

@@ -29,10 +29,15 @@ class DatasetNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordPages:
-    """How many pages should state records, and how many of them failed or stated none."""
+    """How many pages should state records, and how many of them failed or stated none.
+
+    And how many `lists` lead to such pages, and how many of them failed.
+    """
 
     total: int
     without: int
+    lists: int = 0
+    failed_lists: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +67,21 @@ class MostlyFailed:
     def message(self) -> str:
         """For people."""
         return f"{self.without} of {self.pages} pages failed or gave no item"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedLists:
+    """A first dataset of which most lists failed: nobody knows what they lead to."""
+
+    lists: int
+    failed: int
+
+    code = "failed_lists"
+
+    @property
+    def message(self) -> str:
+        """For people."""
+        return f"{self.failed} of {self.lists} lists failed, and what they lead to is missing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +176,7 @@ class Outdated:
 GateFinding = (
     EmptyFirst
     | MostlyFailed
+    | FailedLists
     | EmptyAfterFull
     | Dropped
     | FailedPages
@@ -200,6 +221,8 @@ def _first(new: DatasetNumbers, pages: RecordPages) -> Iterator[GateFinding]:
         yield EmptyFirst(pages=pages.total)
     elif pages.without > MOSTLY * pages.total:
         yield MostlyFailed(pages=pages.total, without=pages.without)
+    elif pages.failed_lists > MOSTLY * pages.lists:
+        yield FailedLists(lists=pages.lists, failed=pages.failed_lists)
 
 
 def is_drop(items: int, before: int, limits: Extraction) -> bool:

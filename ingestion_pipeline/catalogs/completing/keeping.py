@@ -37,17 +37,19 @@ from sqlalchemy import (
 from sqlalchemy.sql.selectable import FromClause
 
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
-from ingestion_pipeline.catalogs.recipes.steps import LIST_PAGES
+from ingestion_pipeline.catalogs.recipes.steps import LIST_PAGES, NOTHING_TO_DO
 from ingestion_pipeline.catalogs.states import (
     LINKS_MISSING,
     MISSING_CODES,
     NO_LINKS,
+    READ_PAGES,
     UNFINISHED_PAGES,
     PageStatus,
 )
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import crawl_steps, data_items, extractions, pages
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.work.errors import FORBIDDEN
 
 GONE = ("http_404", "http_410")  # whoever answers so has seen that there is no such page
 UNLISTED = {
@@ -59,12 +61,16 @@ UNLISTED = {
 NOT_GOT = [PageStatus.ERROR.value, *UNFINISHED_PAGES]  # once the extraction has ended
 UNCHANGED = and_(pages.c.status.not_in(NOT_GOT), pages.c.carried_from != pages.c.id)
 KEPT = and_(pages.c.status.in_(NOT_GOT), pages.c.carried_from.is_not(None))
-# However they failed: what is shown of them is of the time before.
+# A page without a link that the recipe follows is no list: a menu names such pages, too.
+NO_LIST = (*GONE, NOTHING_TO_DO, FORBIDDEN)
+_CODE = pages.c.failure["code"].as_string()
+# However they failed: what is shown of them is of the time before, or nobody knows it.
 MISSING = and_(
     pages.c.status == PageStatus.ERROR.value,
     or_(
         pages.c.carried_from.is_not(None),
-        pages.c.failure["code"].as_string().in_(MISSING_CODES),
+        _CODE.in_(MISSING_CODES),
+        and_(pages.c.page_type.not_in(READ_PAGES), _CODE.not_in(NO_LIST)),
     ),
 )
 

@@ -32,6 +32,7 @@ from ingestion_pipeline.catalogs.completing.gates import (
     judge,
 )
 from ingestion_pipeline.catalogs.completing.keeping import (
+    NO_LIST,
     NOT_GOT,
     Kept,
     copy_carried,
@@ -45,6 +46,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     EntityType,
     entity_types,
 )
+from ingestion_pipeline.catalogs.recipes.steps import StepKind
 from ingestion_pipeline.catalogs.states import (
     EXPLORED,
     RECORD_PAGES,
@@ -368,7 +370,25 @@ def _record_pages(
         )
     )
     total, missing = connection.execute(query).one()
-    return RecordPages(total=total, without=missing)
+    lists, failed_lists = _lists(connection, extraction_id)
+    return RecordPages(total=total, without=missing, lists=lists, failed_lists=failed_lists)
+
+
+def _lists(connection: Connection, extraction_id: int) -> tuple[int, int]:
+    """Count the pages that lead to others, the first page apart, and those of them that failed."""
+    code = func.coalesce(pages.c.failure["code"].as_string(), "")
+    query = (
+        select(func.count(), func.count().filter(pages.c.status.in_(NOT_GOT)))
+        .join(crawl_steps, crawl_steps.c.id == pages.c.step_id)
+        .where(
+            pages.c.extraction_id == extraction_id,
+            pages.c.page_type.not_in(RECORD_PAGES),
+            crawl_steps.c.kind != StepKind.FETCH_ROOT.value,
+            code.not_in(NO_LIST),
+        )
+    )
+    lists, failed = connection.execute(query).one()
+    return lists, failed
 
 
 def fill_incomplete(

@@ -26,6 +26,7 @@ from ingestion_pipeline.work.errors import Permanent, Transient
 log = logging.getLogger(__name__)
 
 ROOT = "root"  # the key of the step that has no parent
+NOTHING_TO_DO = "nothing_to_do"  # the code of a page without a link that its recipe follows
 LIST_PAGES = "/pages"  # ends the key of a step of a list's further pages
 LEAST_NEW_LINES = 2  # of a page of records: one may be a saying that changes with every request
 _ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
@@ -151,12 +152,14 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
 
 def _check_dead_end(step: Step, page: SeenPage) -> None:
     """Raise if a page that leads nowhere should lead on, or says that its site is out of order."""
-    if not _may_lead_nowhere(step):
-        raise _nothing_to_do(step.recipe)
-    if step.kind is StepKind.FETCH_PAGINATED and (phrase := failure_notice(page.text())):
+    is_explored = step.recipe.page_type is PageType.EXPLORATORY  # which may hold records
+    is_list = step.kind is not StepKind.FETCH_ROOT and not is_explored
+    if is_list and (phrase := failure_notice(page.text())):
         raise Transient(
             f"{page.url} leads to no page and says {phrase!r}; it is asked again", code="error_page"
         )
+    if not _may_lead_nowhere(step):
+        raise _nothing_to_do(step.recipe)
 
 
 def _named(step: Step, page: SeenPage) -> Iterator[Found]:
@@ -310,5 +313,5 @@ def _nothing_to_do(level: Recipe) -> Permanent:
     return Permanent(
         f"nothing to do: no link of the page matches {said}; the layout changed, or the recipe's"
         f" rule for {level.page_type} is wrong",
-        code="nothing_to_do",
+        code=NOTHING_TO_DO,
     )
