@@ -123,6 +123,21 @@ def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Clust
     return [_reaching(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
 
 
+def widened(cluster: Cluster, links: Sequence[str], page: LookedPage) -> Cluster:
+    """Return the shape together with those of further links: categories of other folders."""
+    patterns = [cluster.pattern, *(_name_shape(url) for url in links)]
+    pattern = "|".join(dict.fromkeys(filter(None, patterns)))
+    finds = LinkPattern(pattern).find
+    anchors = tuple(anchor for anchor in usable_anchors(page) if finds(anchor.url) is not None)
+    return replace(cluster, pattern=pattern, anchors=anchors)
+
+
+def _name_shape(url: str) -> str | None:
+    """Return the shape of an address in whose last part, or query, others differ."""
+    narrow = (_TRUST["name"], _TRUST["query"])
+    return next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None)
+
+
 def _shapes(url: str) -> Iterator[tuple[float, str]]:
     """Return the shapes that the address may be an example of: how far to trust it, its pattern."""
     parts = urlsplit(url)

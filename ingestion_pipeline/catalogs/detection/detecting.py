@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.api_probe import api_recipe
-from ingestion_pipeline.catalogs.detection.clusters import Cluster, is_proved
+from ingestion_pipeline.catalogs.detection.clusters import Cluster, is_proved, widened
 from ingestion_pipeline.catalogs.detection.finding import (
     FoundRecipe,
     Look,
@@ -28,6 +29,7 @@ from ingestion_pipeline.catalogs.detection.link_coverage import (
     coverages,
     followed_links,
     is_target,
+    left_links,
 )
 from ingestion_pipeline.catalogs.detection.lists import PAGE_BY_PAGE, found_list
 from ingestion_pipeline.catalogs.detection.looked import LookedPage
@@ -70,6 +72,8 @@ class Detective:
     platform: Platform | None = None
     pages: dict[str, LookedPage] = field(default_factory=dict[str, LookedPage])
     samples: set[str] = field(default_factory=set[str])  # pages to look at, whatever chance says
+    categories: set[str] = field(default_factory=set[str])  # of the first page, in other folders
+    first_pattern: str | None = None  # of the first page's links, before those were seen
 
     async def detect(self, url: str) -> FoundRecipe:
         """Return the recipe of the catalogue at `url`.
@@ -106,6 +110,15 @@ class Detective:
         """
         before = len(self.log)
         recipe = await self._level([root], depth=0, known=frozenset())
+        self.first_pattern = recipe.get("link_pattern")
+        for _ in range(PROVING_PAGES):
+            categories = set(await self._left_categories(root, recipe))
+            if categories <= self.categories:
+                break
+            del self.log[before:]
+            self.categories |= categories
+            recipe = await self._level([root], depth=0, known=frozenset())
+        self._check_categories(root, recipe, await self._left_categories(root, recipe))
         problems = await self._left_out(root, recipe)
         if problems:
             del self.log[before:]
@@ -119,6 +132,44 @@ class Detective:
                 code="left_out",
             )
         return recipe
+
+    async def _left_categories(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[str]:
+        """Return links of the first page that the recipe leaves out, and that are categories."""
+        inner: Mapping[str, Any] = recipe.get("links") or {}
+        expected = inner.get("page_type")
+        kinds = (PageType.DETAIL_LINKS.value, PageType.DETAIL.value)
+        if recipe["page_type"] != PageType.CATEGORY_LINKS.value or expected not in kinds:
+            return []
+        categories: list[str] = []
+        for url in spread(left_links(root, recipe), PROVING_PAGES):
+            with suppress(Permanent):
+                page = (await self._page(url)).without(_targets([root]))
+                if await self._is_category(page, PageType(expected)):
+                    categories.append(url)
+        return categories
+
+    async def _is_category(self, page: LookedPage, expected: PageType) -> bool:
+        """Whether the page is of this type; if its links have no words of courses, they tell."""
+        kind = judged(page)
+        if kind.page_type is not None or expected is PageType.DETAIL or not kind.leads_on:
+            return kind.page_type is expected
+        linked = await self._page(kind.clusters[0].anchors[0].url)
+        return judged(linked.without(page.targets)).page_type is PageType.DETAIL
+
+    def _check_categories(
+        self, root: LookedPage, recipe: Mapping[str, Any], categories: Sequence[str]
+    ) -> None:
+        """Raise if categories in other folders are left out, and more links than are followed."""
+        if not categories:
+            return
+        left, followed = left_links(root, recipe), followed_links(root, recipe)
+        message = (
+            f"{root.url} has {len(followed)} links that the recipe follows, and {len(left)} others,"
+            f" such as the category {categories[0]}"
+        )
+        if len(left) > len(followed):
+            raise NotDetected(f"categories are left out: {message}; {CURE}", code="left_out")
+        self.log.append(message)
 
     async def _left_out(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[LinkCoverage]:
         """Return the pages most of whose record-like links the recipe leaves out, by level."""
@@ -213,7 +264,11 @@ class Detective:
         """The platform's own links, then the shapes by rank; each set of links once."""
         own = [] if self.platform is None else known_clusters(self.platform, pages)
         by_links: dict[frozenset[str], Cluster] = {}
-        for one in (*own, *found.clusters):
+        shapes = [*own, *found.clusters]
+        if shapes and pages[0].targets.intersection(map(identity, self.categories)):
+            first = next((one for one in shapes if one.pattern == self.first_pattern), shapes[0])
+            shapes.insert(0, widened(first, sorted(self.categories), pages[0]))
+        for one in shapes:
             by_links.setdefault(frozenset(anchor.url for anchor in one.anchors), one)
         return list(by_links.values())
 
@@ -299,7 +354,10 @@ class Detective:
         seen = known | _targets(pages)
         children: list[LookedPage] = []
         last: WorkError | None = None
-        sampled = [*spread(links, self.settings.samples), *(self.samples & set(links))]
+        sampled = [
+            *spread(links, self.settings.samples),
+            *sorted((self.samples | self.categories) & set(links)),
+        ]
         for url in dict.fromkeys(sampled):
             try:
                 children.append((await self._page(url)).without(seen))

@@ -80,6 +80,16 @@ def _alike(page: LookedPage, *, has_words: bool) -> list[Anchor]:
     return list(best.anchors)
 
 
+def left_links(page: LookedPage, level: Mapping[str, Any]) -> list[str]:
+    """Return the links in the page's content that this level of a recipe does not follow."""
+    followed = set(map(identity, followed_links(page, level)))
+    return [
+        link.url
+        for link in usable_anchors(page)
+        if not link.is_aside and link.text and identity(link.url) not in followed
+    ]
+
+
 def is_target(page: LookedPage, level: Mapping[str, Any]) -> bool:
     """Whether the page is what the links of this level lead to, so that it is wrong to omit it."""
     kind = judged(page)

@@ -195,6 +195,47 @@ def test_a_recipe_that_leaves_out_most_of_a_categorys_links_is_refused_with_the_
     assert "write config.recipe by hand" in said
 
 
+@pytest.mark.parametrize(
+    ("category", "course", "other_category", "other_course", "has_codes"),
+    [
+        ("/arts/{name}", "/arts/{name}/{number}", "/law/{name}", "/law/{name}/{number}", True),
+        ("/c/{name}", "/c/{name}/{slug}", "/c/more/{name}", "/c/more/{name}/{slug}", False),
+        ("/list?d={name}", "/course/{slug}", "/dept/{name}/", "/course/{slug}", True),
+    ],
+    ids=["folders", "depths without codes", "a query and a path"],
+)
+def test_categories_of_the_first_page_that_are_in_other_folders_are_followed_too(
+    category: str, course: str, other_category: str, other_course: str, has_codes: bool
+) -> None:
+    most = Categorised(category=category, course=course, sizes=sites.SIZES, has_codes=has_codes)
+    rest = Categorised(
+        category=other_category,
+        course=other_course,
+        sizes={"civil": 4, "penal": 3},
+        has_codes=has_codes,
+    )
+
+    details = crawled(SavedLook(sites.combined(most, rest)))
+
+    assert details == {*most.courses, *rest.courses}
+
+
+def test_a_recipe_that_leaves_out_most_categories_of_the_first_page_is_refused() -> None:
+    """Two categories in one folder, and 40 that have a folder of their own each."""
+    folders = [letter * depth for letter in ("x/", "y/", "z/", "w/") for depth in range(1, 11)]
+    usual = Categorised(sizes={"biology": 4, "music": 3})
+    others = [
+        Categorised(category=f"/{folder}{{name}}", sizes={f"subject-{at}": 3})
+        for at, folder in enumerate(folders)
+    ]
+
+    with pytest.raises(NotDetected) as refused:
+        detect(SavedLook(sites.combined(usual, *others)), "/catalog")
+
+    assert refused.value.code == "left_out"
+    assert re.search(r"has \d+ links that the recipe follows, and \d+ others", str(refused.value))
+
+
 def test_at_least_three_categories_are_looked_at_beyond_the_one_sample_of_a_recipe() -> None:
     look = SavedLook(Categorised().pages())
 
