@@ -149,6 +149,7 @@ def test_records_come_back_and_the_source_is_well_when_the_page_does(
     assert shown(store) == list(ALL)
     assert failed_pages(store) == {}
     assert health(shop).health == "healthy"
+    assert served_bodies(shop) == [BARE.encode()]  # of the failure, not of the newest visit
 
 
 @pytest.mark.parametrize(
