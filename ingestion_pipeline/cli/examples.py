@@ -40,6 +40,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "ingest export chapters --to jsonl --since-last",
     ),
     "explain": ("ingest explain chapters:12", "ingest explain job_matches:3 --json"),
+    "extractions accept": ("ingest extractions accept 3",),
     "extractions cancel": ("ingest extractions cancel 3 --reason 'wrong recipe'",),
     "extractions list": ("ingest extractions list --source catalog:college --status COMPLETE",),
     "extractions pages": ("ingest extractions pages 3 --status ERROR",),

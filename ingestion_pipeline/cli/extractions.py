@@ -273,7 +273,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
 @id_argument
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
-    """Show the dataset that the quality gates held back, all the same."""
+    """Accept the dataset that was held back, and publish it; `accept` is the same command."""
     from ingestion_pipeline.catalogs.operating import accepting
 
     with opened() as (_, store), store.begin() as connection:
@@ -281,6 +281,9 @@ def publish(*, extraction_id: int, as_json: bool) -> None:
         version = accepting.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
     _say(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
+
+
+extractions.add_command(publish, "accept")
 
 
 def _say(facts: dict[str, Any], said: str, *, as_json: bool) -> None:

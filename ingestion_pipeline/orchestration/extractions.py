@@ -87,7 +87,7 @@ class Control(dg.Config):
     """What to do to which extraction."""
 
     action: str = Field(
-        description="start (a source), cancel, resume, retry, rerun or publish (an extraction)"
+        description="start (a source); cancel, resume, retry, rerun, accept (an extraction)"
     )
     extraction: int | None = Field(
         default=None, description="its id, as `ingest extractions list` shows it"
@@ -134,6 +134,7 @@ def _steered(shop: Workshop, config: Control) -> str:
         "retry": _requeue,
         "rerun": _rerun,
         "publish": _publish,
+        "accept": _publish,
     }
     if config.action not in actions:
         known = ", ".join(["start", *actions])

@@ -40,8 +40,9 @@ def test_an_extraction_is_begun_listed_cancelled_and_resumed(
     assert "IN_PROGRESS" in ingest.done("extractions", "list")
 
 
+@pytest.mark.parametrize("word", ["publish", "accept"])
 def test_a_dataset_that_is_held_back_is_seen_and_published(
-    ingest: Ingest, some: Extracting
+    word: str, ingest: Ingest, some: Extracting
 ) -> None:
     for count in (8, 1):
         id_ = some.begin({"/c/1": "SUCCESS"})
@@ -50,7 +51,7 @@ def test_a_dataset_that_is_held_back_is_seen_and_published(
         some.clock.advance(seconds=1)
 
     listed = ingest.done("extractions", "list")
-    said = ingest.done("extractions", "publish", "2")
+    said = ingest.done("extractions", word, "2")
 
     assert "v2 quarantined" in listed
     assert "1 items, and 8" in " ".join(listed.split())
@@ -160,7 +161,9 @@ def test_pages_are_listed_with_why_one_failed_or_gave_no_data(
     )
 
 
-@pytest.mark.parametrize("action", ["cancel", "resume", "retry", "rerun", "publish", "pages"])
+@pytest.mark.parametrize(
+    "action", ["cancel", "resume", "retry", "rerun", "publish", "accept", "pages"]
+)
 def test_an_unknown_extraction_is_refused_by_its_id(
     ingest: Ingest, some: Extracting, action: str
 ) -> None:
