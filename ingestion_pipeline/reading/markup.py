@@ -26,6 +26,7 @@ MAX_ATTRIBUTES = 500  # of one element; real ones have up to 40
 _HARMLESS_CHARACTERS = 200_000
 _HARMLESS_TAGS = 3_000
 _HARMLESS_TAG_CHARACTERS = 4_000
+_HARMLESS_ROOTS = 20  # `<html>` and `<body>`: the first gets the attributes of all
 _HARMLESS_STARTS = 2 * isqrt(MAX_REBUILT)  # worst: half of them formatting, each repeated in half
 _FORMATTING = re.compile(
     r"<(?:b(?:ig)?|code|em|font|i|s(?:mall|trike|trong)?|tt|u)[ \t\n\r\f/]",
@@ -84,6 +85,9 @@ def _refuse_more(count: int, most: int, what: str) -> None:
 
 def _is_harmless(text: str) -> bool:
     if len(text) > _HARMLESS_CHARACTERS or (tag_count := text.count("<")) > _HARMLESS_TAGS:
+        return False
+    lowered = text.lower()
+    if lowered.count("<html") + lowered.count("<body") > _HARMLESS_ROOTS:
         return False
     if tag_count > _HARMLESS_STARTS and _may_rebuild_much(text, tag_count):
         return False
@@ -217,7 +221,7 @@ class HtmlTags(OpenTags):
 
     def _count_option(self, name: str) -> None:
         """Count an option with those before it: the parser looks at each of a list again."""
-        if name == "select":
+        if name == "select" and not self._foreign:  # within a picture it begins no other list
             self._options = 0
         elif name in ("option", "optgroup"):
             self._options += 1

@@ -72,6 +72,18 @@ BOMBS = {
         ("<select>" + "<option>a</option>" * 12_000 + "</select>") * 10,
         "too_deep",
     ),
+    "options-around-pictures": (
+        "<select>" + ("<option>a</option>" * 20 + "<svg><select/></svg>") * 2_600,
+        "too_deep",
+    ),
+    "options-around-formulas": (
+        "<select>" + ("<option>a" * 20 + "<math><mi><select></select></mi></math>") * 4_500,
+        "too_deep",
+    ),
+    "attributes-of-bodies-of-a-small-page": (
+        "".join(f"<body {' '.join(f'a{n}x{i}' for i in range(8))}>" for n in range(2_900)),
+        "too_many_attributes",
+    ),
     "attributes-of-bodies": (
         "".join(f"<body a{n}=1>" for n in range(70_000)),
         "too_many_attributes",
