@@ -20,6 +20,7 @@ from ingestion_pipeline.companies.platforms import jsonld, platform
 from ingestion_pipeline.pages.page import NewPage, PageVisit
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.markdown import to_markdown
+from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
@@ -113,10 +114,12 @@ def _columns(listing: Listing) -> dict[str, Any]:
 
 
 def main_text(html: str, *, url: str | None = None) -> str:
-    """The main part of a page as Markdown, or all of it where none is marked."""
-    from selectolax.lexbor import LexborHTMLParser
+    """The main part of a page as Markdown, or all of it where none is marked.
 
-    tree = LexborHTMLParser(html)
+    Raises:
+        Permanent: the page would take the parser too long; see `parse_html`.
+    """
+    tree = parse_html(html)
     for selector in _PARTS:
         found = tree.css(selector)
         if len(found) == 1 and (part := found[0].html):

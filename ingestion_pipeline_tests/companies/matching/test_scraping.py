@@ -20,6 +20,7 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     tasks,
 )
+from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 
@@ -224,3 +225,10 @@ def test_a_page_that_several_listings_share_describes_none_of_them(
     listing = some.row(job_listings, id_)
     assert (listing.description, listing.verdict is not None) == (None, True)
     assert "/1" not in web.paths
+
+
+def test_a_page_that_would_take_the_parser_minutes_is_refused() -> None:
+    with pytest.raises(Permanent) as refused:
+        main_text("<html><body><select>" + "<option>a</option>" * 30_000)
+
+    assert refused.value.code == "too_deep"
