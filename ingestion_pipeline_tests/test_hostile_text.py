@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
+from ingestion_pipeline.catalogs.entities.credits import heading_credits, read_credits
 from ingestion_pipeline.companies.matching.filtering import filter_listing
 from ingestion_pipeline.companies.matching.scoring import adjustments, rule_score
 from ingestion_pipeline.companies.names import company_slug, fingerprint
@@ -20,6 +21,7 @@ from ingestion_pipeline.reading.business_names import bare_name
 from ingestion_pipeline.reading.dates import read_date
 from ingestion_pipeline.reading.embedded import read_embedded
 from ingestion_pipeline.reading.feeds import read_feed
+from ingestion_pipeline.reading.grounding import ground
 from ingestion_pipeline.reading.lenient_json import BadJson, read_json
 from ingestion_pipeline.settings.jobs import Filter, Match
 from ingestion_pipeline.work.errors import WorkError
@@ -169,3 +171,20 @@ def test_a_long_job_description_is_judged_in_time(text: str) -> None:
 def test_a_date_is_read_in_time(text: str) -> None:
     with in_time():
         read_date(text, now=NOON)
+
+
+@pytest.mark.parametrize("piece", ["3 credits ", "credits: 3 ", "2024-01-01 ", "1-", "(3) "])
+def test_the_credits_of_a_long_heading_are_read_in_time(piece: str) -> None:
+    text = "Algebra " + piece * (CHARACTERS // len(piece)) + "x"
+
+    with in_time():
+        heading_credits(text)
+        read_credits(text)
+
+
+@pytest.mark.parametrize("piece", ["the ", "1 ", "word for word "])
+def test_a_value_of_words_that_a_page_repeats_is_grounded_in_time(piece: str) -> None:
+    text = piece * (CHARACTERS // len(piece))
+
+    with in_time():
+        ground(f"{text[:10_000]}else", text)

@@ -10,6 +10,7 @@ from datetime import date
 from decimal import Decimal
 from enum import StrEnum
 from functools import cached_property, lru_cache
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.normal_form import NormalForm
@@ -17,11 +18,12 @@ from ingestion_pipeline.reading.stated_dates import DateFinder, stated_date
 from ingestion_pipeline.reading.stated_numbers import NumberFinder, stated_number
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 LEAST_SIMILARITY = 0.9
 LEAST_FUZZY_CHARACTERS = 8  # shorter ones differ from another word by a single letter
 MOST_FUZZY_CHARACTERS = 20_000  # a longer value is proved word for word or not at all
+MOST_VOTES = 500_000  # words of a value with each place of them; to count them takes 0.1 s
 MOST_WINDOWS = 8  # the likeliest places that are compared letter by letter
 SIMILAR_WORDS_UP_TO = 3  # values of so few words may have no word right and still be meant
 MISSPELT_FROM = 75  # percent of its letters that a misspelt word shares with the right one
@@ -159,25 +161,24 @@ class Evidence:
         length = len(wanted.text)
         if not LEAST_FUZZY_CHARACTERS <= length <= MOST_FUZZY_CHARACTERS:
             return None
-        firm = Counter(_firm_words(wanted, wanted.words()))
+        firm = Counter(filter(None, _firm_words(wanted)))
         best, best_score = None, LEAST_SIMILARITY
         for first, last in self._windows(wanted):
             start, end = self._words[first][0], self._words[last][1]
             there = self._form.text[start:end]
             score = Levenshtein.normalized_similarity(wanted.text, there, score_cutoff=best_score)
             is_better = score > best_score or (score == best_score and best is None)
-            if is_better and firm == Counter(
-                _firm_words(self._form, self._words[first : last + 1])
-            ):
+            if is_better and firm == Counter(filter(None, self._firm_words[first : last + 1])):
                 best, best_score = (start, end), score
         return Grounding(Status.FUZZY, *self._form.span(*best)) if best else None
 
     def _windows(self, wanted: NormalForm) -> Iterator[tuple[int, int]]:
         """The first and last of the words that may be the wanted ones, the likeliest first."""
         words = list(wanted.words())
+        places = [self._places(wanted.text[start:end], len(words)) for start, end in words]
         votes: Counter[int] = Counter()
-        for position, (start, end) in enumerate(words):
-            for place in self._places(wanted.text[start:end], len(words)):
+        for position in _voters(places):
+            for place in places[position]:
                 votes[place - position] += 1
         slack = max(1, len(words) // 10)
         step = max(1, slack // 5)
@@ -211,6 +212,10 @@ class Evidence:
         return list(self._form.words())
 
     @cached_property
+    def _firm_words(self) -> list[str]:
+        return _firm_words(self._form)
+
+    @cached_property
     def _positions(self) -> dict[str, list[int]]:
         positions: dict[str, list[int]] = {}
         for number, (start, end) in enumerate(self._words):
@@ -226,9 +231,19 @@ class Evidence:
         return DateFinder(self._text)
 
 
-def _firm_words(form: NormalForm, words: Iterable[tuple[int, int]]) -> Iterator[str]:
-    found = (form.text[start:end] for start, end in words)
-    return (word for word in found if _FIRM.fullmatch(word))
+def _voters(places: Sequence[Sequence[int]]) -> Iterable[int]:
+    """Return the words that say where a value stands: all, or the rarest if that is too much."""
+    if sum(map(len, places)) <= MOST_VOTES:
+        return range(len(places))
+    rarest = sorted(range(len(places)), key=lambda position: len(places[position]))
+    counts = accumulate(len(places[position]) for position in rarest)
+    return [position for position, count in zip(rarest, counts, strict=True) if count <= MOST_VOTES]
+
+
+def _firm_words(form: NormalForm) -> list[str]:
+    """Return each word that may not differ, and an empty text in place of any other."""
+    words = (form.text[start:end] for start, end in form.words())
+    return [word if _FIRM.fullmatch(word) else "" for word in words]
 
 
 def _occurrences(wanted: str, text: str) -> Iterator[int]:

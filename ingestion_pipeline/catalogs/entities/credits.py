@@ -8,6 +8,8 @@ from decimal import Decimal
 
 MAX_CREDITS = 60  # a year of study in Europe; more is the sum of a programme
 MAX_TRAILING_CHARACTERS = 60
+MAX_AFTER_CREDITS = 1_000  # of a heading: hours, terms; each credit looks at all that follows
+MAX_BEFORE_UNIT = 40
 MAX_UNITS = 400  # Chicago counts a course as 100 units
 
 # A comma counts as a point where half the world writes one: 7,5 and not 1,2.
@@ -215,9 +217,14 @@ def slot_credits(text: str) -> Credits | None:
 
 def _stated(text: str) -> list[Credits]:
     found = [*_STATED.finditer(text), *_LABELLED.finditer(text)]
-    found = [one for one in found if not _NOT_CREDITS.search(text, 0, one.start("unit"))]
+    found = [one for one in found if not _is_other_hours(text, one.start("unit"))]
     ranges = [_range(one, one[0], unit=one["unit"]) for one in sorted(found, key=_start)]
     return [one for one in ranges if one]
+
+
+def _is_other_hours(text: str, unit_start: int) -> bool:
+    """Whether the word before the unit says that these are no credits."""
+    return bool(_NOT_CREDITS.search(text, max(0, unit_start - MAX_BEFORE_UNIT), unit_start))
 
 
 def _start(found: re.Match[str]) -> int:
@@ -255,6 +262,8 @@ def _first_number(text: str) -> Credits | None:
 
 def _is_at_end(text: str, found: re.Match[str]) -> bool:
     """Whether nothing but more of the kind follows: hours, terms in brackets, a full stop."""
+    if len(text) - found.end() > MAX_AFTER_CREDITS:
+        return False
     rest = text[found.end() :]
     rest = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", rest)
     rest = _CEU.sub("", _STATED.sub("", rest))
