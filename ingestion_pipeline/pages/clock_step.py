@@ -21,11 +21,12 @@ TOLERANCE = timedelta(minutes=2)  # clocks of several machines differ, and are s
 
 
 def clock_set_back(connection: Connection, *, now: datetime) -> timedelta | None:
-    """Return by how much the newest row is dated ahead of the clock; None if it is not."""
-    newest = [
-        connection.execute(select(func.max(column))).scalar()
-        for column in (runs.c.started_at, tasks.c.updated_at)
-    ]
+    """Return by how much the newest run or open task is dated ahead of the clock, if it is."""
+    queries = (
+        select(func.max(runs.c.started_at)),
+        select(func.max(tasks.c.updated_at)).where(ACTIVE),  # no other holds anything up
+    )
+    newest = [connection.execute(query).scalar() for query in queries]
     ahead = max((at - now for at in newest if at is not None), default=timedelta())
     return ahead if ahead > TOLERANCE else None
 
@@ -53,7 +54,8 @@ def _mend_tasks(connection: Connection, *, now: datetime, unrenewed: datetime) -
     is_waiting = and_(tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before > now)
     is_held = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until > unrenewed)
     waiting = update(tasks).values(not_before=now, updated_at=now)
-    held = update(tasks).values(not_before=now, lease_until=now - timedelta(seconds=1))
+    expired = now - timedelta(seconds=1)
+    held = update(tasks).values(not_before=now, lease_until=expired, updated_at=now)
     return _changed(connection, waiting, is_dated_ahead, is_waiting) + _changed(
         connection, held, is_dated_ahead, is_held
     )

@@ -8,11 +8,12 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.assembly import open_workshop
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.pages import hosts
+from ingestion_pipeline.pages.clock_step import clock_set_back
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import FixedClock
@@ -191,3 +192,25 @@ def test_a_clock_set_back_takes_nothing_from_a_run_that_lives(house: House) -> N
                 assert worker.claim(POLL, limit=1) == []
 
             assert alive.renew() == 1, task
+
+
+def test_a_clock_set_back_is_no_longer_reported_once_a_run_has_freed_its_leases(
+    house: House,
+) -> None:
+    with opened() as shop:
+        now = shop.store.now()
+        wrong = with_clock_ahead(shop, FixedClock(now))
+        with heartbeat.working(wrong, run_id="dead", job="poll_hot") as dead:
+            dead.claim(POLL, limit=1)
+        with shop.store.begin() as connection:
+            task = dict(connection.execute(select(tasks)).mappings().one())
+            del task["ended_at"]  # the database derives it from the status
+            ended = {"id": task["id"] + 1, "dedupe_key": "another", "status": "SUCCESS"}
+            connection.execute(insert(tasks).values(task | ended))
+            assert clock_set_back(connection, now=now) is not None
+
+        with heartbeat.working(shop, run_id="next", job="poll_hot"):
+            pass
+
+        with shop.store.read() as connection:
+            assert clock_set_back(connection, now=now) is None
