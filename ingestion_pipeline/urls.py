@@ -73,7 +73,7 @@ _UNRESERVED_CHAR = re.compile(f"[{_UNRESERVED}]")
 _FORBIDDEN_IN_HOST = re.compile(r"[\x00-\x20#/:<>?@\[\\\]^|%\x7f]")
 _MESSAGE_CHARS = 500
 _SECRET_VALUE = re.compile(
-    r"(?i)([?&;][\w.-]{0,40}(?:auth|bearer|credential|jwt|key|passw(?:or)?d|pwd|secret|sig"
+    r"(?i)([?&;#][\w.-]{0,40}(?:auth|bearer|credential|jwt|key|passw(?:or)?d|pwd|secret|sig"
     r"|signature|token)=)[^&#;]*"
 )
 
@@ -144,7 +144,7 @@ def has_credentials(url: str) -> bool:
 
 def secret_parameter(url: str) -> str | None:
     """The name of a parameter of the URL that holds a secret; None if there is none."""
-    pairs = re.split("[?&;]", url.partition("#")[0])[1:]
+    pairs = re.split("[?&;#]", url)[1:]
     secret = next((pair for pair in pairs if _is_secret(pair, least_chars=1)), None)
     return None if secret is None else secret.partition("=")[0]
 

@@ -127,6 +127,14 @@ def test_a_secret_in_the_address_is_refused_and_not_repeated(name: str) -> None:
     assert "s3cret" not in bad[0].message
 
 
+def test_a_secret_in_the_fragment_of_the_address_is_refused_and_not_repeated() -> None:
+    _, bad = definition_of(declared(url="https://a.test/feed.xml#access_token=s3cret"))
+
+    assert [one.field for one in bad] == ["url"]
+    assert "has a secret, access_token" in bad[0].message
+    assert "s3cret" not in bad[0].message
+
+
 @pytest.mark.parametrize("query", ["key=courses", "token=123", "passwordless=1", "q=api_key"])
 def test_a_parameter_that_selects_a_page_is_accepted(query: str) -> None:
     url = f"https://a.test/feed.xml?{query}"
