@@ -23,6 +23,7 @@ from ingestion_pipeline.reading.embedded import read_embedded
 from ingestion_pipeline.reading.feeds import read_feed
 from ingestion_pipeline.reading.grounding import ground
 from ingestion_pipeline.reading.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.settings.jobs import Filter, Match
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline_tests.builders import NOON
@@ -188,3 +189,14 @@ def test_a_value_of_words_that_a_page_repeats_is_grounded_in_time(piece: str) ->
 
     with in_time():
         ground(f"{text[:10_000]}else", text)
+
+
+@pytest.mark.parametrize("inner", ["{0}", "<b>{0}</b>", "<pre>{0}</pre>"])
+def test_a_link_of_many_empty_lines_is_converted_in_time(inner: str) -> None:
+    label = inner.format("Cook" + "\n" * CHARACTERS + "wanted")
+
+    with in_time():
+        markdown = to_markdown(f"<ul><li><a href='https://jobs.test/1'>{label}</a></li></ul>")
+
+    assert "Cook" in markdown
+    assert "wanted" in markdown
