@@ -1,5 +1,7 @@
 """`python -m benchmarks.crawlers.ours JOB`: the crawl as users have it, a catalogue for each host.
 
+Its pages are fetched and not read for records, which no peer does; `benchmarks.extraction` reads.
+
 Claimed from the database, fetched through the guard by the rules of robots.txt, judged, hashed,
 stored durably, written with what follows. The database is made, and the sources are declared,
 before the measuring begins.
@@ -17,11 +19,11 @@ import selectolax.lexbor  # noqa: F401
 
 import ingestion_pipeline.pages.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
-from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawl.crawling import ask_for, crawl_slice
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.recipes.steps import Followed
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
-from ingestion_pipeline.pages.crawled import PageWork, StoredPage
+from ingestion_pipeline.pages.crawled import CrawlCounts, CrawlWanted, PageWork, StoredPage
 from ingestion_pipeline.pages.guard import Resolver
 from ingestion_pipeline.pages.workshop import Workshop
 from ingestion_pipeline.reading.markdown import to_markdown
@@ -29,6 +31,7 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.work.worker import Worker
 
 USER_AGENT = "ingestion_pipeline benchmark"
 RECIPE = {"page_type": "EXPLORATORY"}
@@ -69,7 +72,11 @@ async def ours(job: Job) -> Seen:
             crawlers={Kind.CATALOG: system},
         )
         async with HttpFetcher(USER_AGENT, FetchLimits(), Guard(resolve=_names(job))) as fetcher:
-            counts = await crawl_until_done(shop, _source_ids(job), fetcher)
+            ask_for(shop, _source_ids(job))
+            worker = Worker(store, lease_seconds=settings.work.lease_seconds)
+            wanted, counts = CrawlWanted(source_ids=_source_ids(job)), CrawlCounts()
+            while (more := await crawl_slice(shop, worker, fetcher, wanted)).counts.new:
+                counts += more.counts
     return Seen(counts.new, system.links)
 
 

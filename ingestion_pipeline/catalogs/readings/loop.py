@@ -20,6 +20,7 @@ from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageR
 from ingestion_pipeline.catalogs.entities.reader import no_model
 from ingestion_pipeline.catalogs.readings.missing_records import (
     EarlierRecords,
+    is_first_extraction,
     load_earlier,
     missing_links,
     missing_records,
@@ -92,6 +93,7 @@ class ReadingSlice:
         self._results: list[ReadResult] = []
         self._ended: set[int] = set()
         self._declared: dict[int, Declared] = {}
+        self._is_first: dict[int, bool] = {}  # by extraction; it does not change while it is read
         self._student = Student(shop)
         self._counts = ReadCounts()
 
@@ -262,6 +264,10 @@ class ReadingSlice:
 
     def _earlier_records(self, work: ReadWork, declaration: Declared) -> EarlierRecords:
         with self._shop.store.read() as connection:
+            if work.extraction_id not in self._is_first:
+                self._is_first[work.extraction_id] = is_first_extraction(connection, work)
+            if self._is_first[work.extraction_id]:
+                return EarlierRecords()
             return load_earlier(connection, work, declaration.kind, self._shop.content)
 
     def _content(self, work: ReadWork) -> PageContent:

@@ -80,6 +80,14 @@ def count_earlier(connection: Connection, work: ReadWork) -> EarlierRecords:
     return EarlierRecords(count=count, by_model=by_model)
 
 
+def is_first_extraction(connection: Connection, work: ReadWork) -> bool:
+    """Return whether the source has no extraction before this one: no page has earlier records."""
+    query = select(extractions.c.id).where(
+        extractions.c.source_id == work.task.source_id, extractions.c.id < work.extraction_id
+    )
+    return connection.execute(query.limit(1)).first() is None
+
+
 def load_earlier(
     connection: Connection, work: ReadWork, kind: EntityType, content: ContentStore
 ) -> EarlierRecords:
