@@ -24,7 +24,7 @@ from benchmarks.figure import Cost, Figure, Skipped, middle
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import ACTIVE, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask, TaskStatus, finished
 
@@ -106,7 +106,7 @@ def in_batches(store: Store, *, batch: int) -> tuple[int, int]:
         with store.begin() as connection:
             now = store.clock.now(connection)
             mine = claims.claim(
-                connection, Wanted(kind=KIND), owner=owner, now=now, lease=LEASE, limit=batch
+                connection, ClaimFilter(kind=KIND), owner=owner, now=now, lease=LEASE, limit=batch
             )
         if not mine:
             return done, 0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ingestion_pipeline.exports.exporting import export
 from ingestion_pipeline.exports.formats import Format
-from ingestion_pipeline.exports.names import Wanted
+from ingestion_pipeline.exports.names import ExportRequest
 from ingestion_pipeline.store import Store, open_store
 
 # The joins and the filter of ours; fields, proofs and rules are left to what follows.
@@ -30,7 +30,7 @@ QUERY = """
 
 
 def ours(store: Store, form: str, file: Path) -> int:
-    return export(store, Wanted(name="course"), Format(form), file).rows
+    return export(store, ExportRequest(name="course"), Format(form), file).rows
 
 
 def pandas_script(store: Store, form: str, file: Path) -> int:

@@ -28,8 +28,8 @@ from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.readings.items import Item, items_of
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.pages.crawled import CrawlWanted
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.crawled import CrawlFilter
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.settings import Settings, load_settings
@@ -98,12 +98,12 @@ def a_page(number: int) -> bytes:
 def _ours(database: Database, settings: Settings, bodies: list[bytes]) -> Cost:
     store, source_id = database.store, f"catalog:bench-reading-{next(_number)}"
     content = ContentStore(database.folder / "content")
-    shop = Workshop(store=store, settings=settings, content=content, systems={})
+    shop = RunContext(store=store, settings=settings, content=content, systems={})
     given_downloaded(store, content, source_id, bodies)
 
     def work() -> int:
         worker = Worker(store, lease_seconds=300)
-        wanted = CrawlWanted(source_ids=[source_id])
+        wanted = CrawlFilter(source_ids=[source_id])
         found = asyncio.run(read_slice(shop, worker, wanted)).counts
         _check(found.items, bodies)
         return found.items

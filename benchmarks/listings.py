@@ -23,7 +23,7 @@ from sqlalchemy import insert
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.companies.matching.filtering import filter_listing
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, example_profile, load_profile
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
 from ingestion_pipeline.companies.matching.slices import match_slice, rules_of
@@ -31,7 +31,7 @@ from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.guard import Guard, system_resolver
 from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import job_listings, tasks
@@ -117,7 +117,7 @@ def _settings(folder: Path) -> Settings:
 def _ours(database: Database, settings: Settings, listings: int) -> Cost:
     given_listings(database.store, listings)
     content = ContentStore(database.folder / "content")
-    shop = Workshop(store=database.store, settings=settings, content=content, systems={})
+    shop = RunContext(store=database.store, settings=settings, content=content, systems={})
 
     def work() -> int:
         return asyncio.run(_judge(shop, listings))
@@ -125,7 +125,7 @@ def _ours(database: Database, settings: Settings, listings: int) -> Cost:
     return database.meter.cost(work)
 
 
-async def _judge(shop: Workshop, listings: int) -> int:
+async def _judge(shop: RunContext, listings: int) -> int:
     limits = FetchLimits(max_bytes=1_000_000, deadline_seconds=5)
     worker = Worker(shop.store, lease_seconds=300)
     async with HttpFetcher("benchmark", limits, Guard(frozenset(), system_resolver)) as fetcher:
@@ -151,8 +151,8 @@ def _bare(database: Database, settings: Settings, profile: Profile, listings: in
     return database.meter.cost(work)
 
 
-def _listing(row: dict[str, Any]) -> JudgedListing:
-    return JudgedListing(
+def _listing(row: dict[str, Any]) -> ListedJob:
+    return ListedJob(
         title=row["title"],
         url=row["url"],
         company=row["company_name"],

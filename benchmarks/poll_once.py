@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ingestion_pipeline.assembly import open_fetcher, open_workshop
+from ingestion_pipeline.assembly import open_fetcher, open_run_context
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import FetchSlice
 from ingestion_pipeline.pages.poll_results import Fetching
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.polls import POLL
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.worker import Worker
 
 
 def bare() -> None:
     """Fetch, extract and ingest, without Dagster."""
-    with open_workshop() as shop:
+    with open_run_context() as shop:
         while True:
             worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
             fetched = asyncio.run(_fetch(shop, worker))
@@ -34,9 +34,9 @@ def bare() -> None:
                 return
 
 
-async def _fetch(shop: Workshop, worker: Worker) -> Fetching:
+async def _fetch(shop: RunContext, worker: Worker) -> Fetching:
     async with open_fetcher(shop.settings) as fetcher:
-        wanted = Wanted(kind=POLL, priority=Tier.HOT.priority)
+        wanted = ClaimFilter(kind=POLL, priority=Tier.HOT.priority)
         return await FetchSlice(shop, worker, fetcher).run(wanted)
 
 

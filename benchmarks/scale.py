@@ -25,7 +25,7 @@ from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind, Tier
 from ingestion_pipeline.sources.arrivals import partition_keys
 from ingestion_pipeline.sources.due import census, due_counts, new_shards, unscheduled_shards
-from ingestion_pipeline.sources.listed import Listed, listed_sources
+from ingestion_pipeline.sources.listed import SourceLine, listed_sources
 from ingestion_pipeline.sources.pressure import backlog
 from ingestion_pipeline.sources.price import adjust_prices
 from ingestion_pipeline.sources.registry import register
@@ -151,7 +151,7 @@ def _healths(connection: Connection, store: Store) -> None:
 
 def _listed(connection: Connection, store: Store) -> int:
     """To the last line of the table."""
-    columns = [Column(name) for name in Listed._fields]
+    columns = [Column(name) for name in SourceLine._fields]
     now = store.clock.now(connection)
     cells = [
         [cell(distance(value, now) if isinstance(value, datetime) else value) for value in one]

@@ -11,7 +11,7 @@ from contextlib import (
 )
 from datetime import datetime, timedelta
 
-from ingestion_pipeline.catalogs.readings.reader import LadderReader, Reader
+from ingestion_pipeline.catalogs.readings.reader import PipelineReader, Reader
 from ingestion_pipeline.demo.names import demo_resolver, published_port, published_providers
 from ingestion_pipeline.notices.apprise_channel import AppriseChannel
 from ingestion_pipeline.notices.channel import Channels
@@ -23,7 +23,7 @@ from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.rendering import Renderer
 from ingestion_pipeline.pages.secrets import Secrets
 from ingestion_pipeline.pages.verdict import Waits
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings, secret_variable
 from ingestion_pipeline.store.clock import SteadyClock
@@ -32,14 +32,14 @@ from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
 
 
 @contextmanager
-def open_workshop(
+def open_run_context(
     environment: Mapping[str, str] | None = None, *, run_id: str | None = None
-) -> Generator[Workshop]:
+) -> Generator[RunContext]:
     """Everything a run works with; the store is closed at the end."""
     settings, store = open_from_environment(environment)
     settings = _with_demo(settings)
     try:
-        yield Workshop(
+        yield RunContext(
             store=store,
             settings=settings,
             content=ContentStore(settings.home / "content"),
@@ -116,14 +116,14 @@ def renderer_if_any(
 
 
 @asynccontextmanager
-async def open_reader(shop: Workshop) -> AsyncGenerator[Reader]:
+async def open_reader(shop: RunContext) -> AsyncGenerator[Reader]:
     """Who reads stored pages: rules, and the models if any is configured."""
     clock = SteadyClock(shop.store.now())
     if not shop.settings.has_model:
-        yield LadderReader(shop.settings, clock.now)
+        yield PipelineReader(shop.settings, clock.now)
         return
     async with ModelClient(shop.store, shop.settings) as client:
-        yield LadderReader(shop.settings, clock.now, client)
+        yield PipelineReader(shop.settings, clock.now, client)
 
 
 def open_channels(settings: Settings) -> Channels:

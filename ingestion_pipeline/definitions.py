@@ -27,7 +27,7 @@ from ingestion_pipeline.orchestration.health import source_health
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.matches import job_matches, process_listings
 from ingestion_pipeline.orchestration.notices import notices
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
 from ingestion_pipeline.orchestration.sensors import SENSORS
 from ingestion_pipeline.orchestration.websites import WEBSITE_JOBS, analyze_website
@@ -78,7 +78,7 @@ def build_definitions() -> dg.Definitions:
         ],
         schedules=SCHEDULES,
         sensors=SENSORS,
-        resources={"workshop": WorkshopResource(), "io_manager": dg.mem_io_manager},
+        resources={"workshop": RunContextResource(), "io_manager": dg.mem_io_manager},
         executor=dg.in_process_executor,
     )
 

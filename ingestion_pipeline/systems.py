@@ -12,18 +12,18 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.entities.declared import ENTITIES, bad_reading
-from ingestion_pipeline.catalogs.operating.replay import revive_page, revive_reading
+from ingestion_pipeline.catalogs.operating.replay import requeue_page, requeue_reading
 from ingestion_pipeline.catalogs.recipes.recipe import config_problems
 from ingestion_pipeline.catalogs.recipes.stored import ensure_detection
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.companies.boards.system import BoardSystem
-from ingestion_pipeline.companies.matching.replay import revive_job
+from ingestion_pipeline.companies.matching.replay import requeue_job
 from ingestion_pipeline.companies.platforms import platform as board_platform
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.companies.system import CompanySystem, check_config
-from ingestion_pipeline.notices.replay import revive_messages
+from ingestion_pipeline.notices.replay import requeue_messages
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.pages.crawled import FETCH_PAGE, BegunSystem, CrawledSystem
+from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawledSystem, DeferredSystem
 from ingestion_pipeline.pages.system import PolledSystem
 from ingestion_pipeline.series.platforms import platform as series_platform
 from ingestion_pipeline.series.system import SeriesSystem
@@ -33,7 +33,7 @@ from ingestion_pipeline.sources.definition import BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.engine.beginning import KINDS
-from ingestion_pipeline.websites.engine.replay import revive_phase
+from ingestion_pipeline.websites.engine.replay import requeue_phase
 from ingestion_pipeline.websites.engine.system import WebsiteSystem
 from ingestion_pipeline.websites.given import given_of
 from ingestion_pipeline.work import dead_letters as letters
@@ -43,28 +43,28 @@ POLLED: dict[Kind, PolledSystem] = {
     Kind.JOB_BOARD: BoardSystem(),
 }
 CRAWLED: dict[Kind, CrawledSystem] = {Kind.CATALOG: CatalogSystem()}
-BEGUN: dict[Kind, BegunSystem] = {
+BEGUN: dict[Kind, DeferredSystem] = {
     Kind.COMPANY: CompanySystem(),
     Kind.WEBSITE: WebsiteSystem(),
 }
 # Work that is more than its task, by the task's kind.
 REVIVALS: dict[str, letters.Revive] = {
-    DELIVER: revive_messages,
-    FETCH_PAGE: revive_page,
-    EXTRACT_PAGE: revive_reading,
-    JOB: revive_job,
-    **dict.fromkeys(KINDS, revive_phase),
+    DELIVER: requeue_messages,
+    FETCH_PAGE: requeue_page,
+    EXTRACT_PAGE: requeue_reading,
+    JOB: requeue_job,
+    **dict.fromkeys(KINDS, requeue_phase),
 }
 
 
 def replay(connection: Connection, letter_id: int, *, actor: str, now: datetime) -> str:
     """The dead letter's work is due now; what happened, in a word for people."""
-    found = letters.letter(connection, letter_id)
+    found = letters.find_dead_letter(connection, letter_id)
     revive = None if found is None else REVIVALS.get(found["task_kind"])
     return letters.replay(connection, letter_id, actor=actor, now=now, revive=revive)
 
 
-def replay_letters(
+def requeue_dead_letters(
     store: Store, letter_ids: Sequence[int], *, actor: str, dry_run: bool = False
 ) -> Iterator[letters.Replayed]:
     """Each letter in a transaction of its own: one that cannot run again stops none.
@@ -75,7 +75,7 @@ def replay_letters(
         UnknownLetter: nothing was replayed.
     """
     with store.read() as connection:
-        letters.check_letters(connection, letter_ids)
+        letters.check_dead_letters(connection, letter_ids)
     for letter_id in dict.fromkeys(letter_ids):
         with store.begin() as connection:
             now = store.clock.now(connection)

@@ -15,8 +15,8 @@ from ingestion_pipeline.catalogs.completing.completion import update_completions
 from ingestion_pipeline.catalogs.crawl.crawling import crawl_slice, crawl_until_done, read_slice
 from ingestion_pipeline.catalogs.readings.reader import Reader
 from ingestion_pipeline.catalogs.readings.work import ReadCounts
-from ingestion_pipeline.pages.crawled import CrawlCounts, Crawled, CrawlWanted
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.crawled import CrawlCounts, Crawled, CrawlFilter
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, pages
@@ -26,7 +26,7 @@ from ingestion_pipeline_tests.pollers import Job, a_fetcher, fetch_async
 
 SHOP = "catalog:shop"
 LINKS: Mapping[str, Any] = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}
-EVERYTHING = CrawlWanted()
+EVERYTHING = CrawlFilter()
 OPEN = {"WAITING", "IN_PROGRESS", "DOWNLOADED"}
 
 
@@ -50,12 +50,12 @@ def a_page(*links: str, text: str = "") -> str:
     return f"<html><body><h1>Page {text}</h1><ul>{anchors}</ul></body></html>"
 
 
-def begin(shop: Workshop, web: FakeWeb) -> None:
+def begin(shop: RunContext, web: FakeWeb) -> None:
     """The polls that are due begin their extractions."""
     asyncio.run(fetch_async(shop, web.port))
 
 
-def fetch_pages(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) -> Crawled:
+def fetch_pages(shop: RunContext, web: FakeWeb, wanted: CrawlFilter = EVERYTHING) -> Crawled:
     """One run over what waits to be fetched; nothing is read."""
 
     async def run() -> Crawled:
@@ -67,7 +67,7 @@ def fetch_pages(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) 
 
 
 def read_pages(
-    shop: Workshop, wanted: CrawlWanted = EVERYTHING, reader: Reader | None = None
+    shop: RunContext, wanted: CrawlFilter = EVERYTHING, reader: Reader | None = None
 ) -> ReadCounts:
     """One run over what waits to be read."""
 
@@ -78,14 +78,14 @@ def read_pages(
     return asyncio.run(run())
 
 
-def crawl(shop: Workshop, web: FakeWeb, wanted: CrawlWanted = EVERYTHING) -> Crawled:
+def crawl(shop: RunContext, web: FakeWeb, wanted: CrawlFilter = EVERYTHING) -> Crawled:
     """One run over what waits: fetched, then read."""
     crawled = fetch_pages(shop, web, wanted)
     read_pages(shop, wanted)
     return crawled
 
 
-def crawl_all(shop: Workshop, port: int, *source_ids: str) -> CrawlCounts:
+def crawl_all(shop: RunContext, port: int, *source_ids: str) -> CrawlCounts:
     """Begun now, and walked to the end."""
 
     async def run() -> CrawlCounts:
@@ -97,7 +97,7 @@ def crawl_all(shop: Workshop, port: int, *source_ids: str) -> CrawlCounts:
     return counts
 
 
-def conclude(shop: Workshop) -> None:
+def conclude(shop: RunContext) -> None:
     """What is read ends, if nothing is left."""
     update_completions(shop)
 

@@ -12,9 +12,14 @@ import pytest
 from sqlalchemy import Table, insert, select, update
 
 from ingestion_pipeline.catalogs.completing.completion import update_completions
-from ingestion_pipeline.catalogs.completing.ending import COMPLETE, Ended, Ending, finalise
+from ingestion_pipeline.catalogs.completing.ending import (
+    COMPLETE,
+    Ended,
+    FinishReason,
+    finish_extractions,
+)
 from ingestion_pipeline.catalogs.operating import control
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -36,7 +41,7 @@ FAILURE = {"class": "permanent", "code": "http_404", "message": "it answered 404
 class Extracting:
     """A store in which extractions are begun, read and ended; time stands where `clock` stands."""
 
-    shop: Workshop
+    shop: RunContext
     clock: FixedClock
 
     def source(self, source_id: str = SHOP) -> None:
@@ -160,9 +165,9 @@ class Extracting:
         }
         return self.insert(tasks, values | more)
 
-    def end(self, id_: int, ending: Ending = COMPLETE) -> list[Ended]:
+    def end(self, id_: int, ending: FinishReason = COMPLETE) -> list[Ended]:
         with self.shop.store.begin() as connection:
-            return finalise(
+            return finish_extractions(
                 connection,
                 {id_: ending},
                 now=self.clock.at,

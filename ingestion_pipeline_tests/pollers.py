@@ -24,14 +24,14 @@ from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
 from ingestion_pipeline.pages.poll_results import PollCounts
 from ingestion_pipeline.pages.robots_policy import as_stored, rules_of_answer
 from ingestion_pipeline.pages.system import Ingested
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, sources, tasks
 from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
@@ -84,9 +84,9 @@ def settings_of(home: Path, url: str, **changes: str) -> Settings:
     return load_settings(environment, overrides)
 
 
-def a_shop(store: Store, settings: Settings) -> Workshop:
+def a_shop(store: Store, settings: Settings) -> RunContext:
     content = ContentStore(settings.home / "content")
-    return Workshop(
+    return RunContext(
         store=store,
         settings=settings,
         content=content,
@@ -97,7 +97,7 @@ def a_shop(store: Store, settings: Settings) -> Workshop:
     )
 
 
-def changed(shop: Workshop, **changes: str) -> Workshop:
+def changed(shop: RunContext, **changes: str) -> RunContext:
     """The same workshop under other settings."""
     old = shop.settings
     return replace(shop, settings=settings_of(old.home, old.database_url, **changes))
@@ -122,19 +122,19 @@ def a_fetcher(settings: Settings, port: int) -> HttpFetcher:
 
 
 async def fetch_async(
-    shop: Workshop, port: int, wanted: Wanted = POLLS, worker: Worker | None = None
+    shop: RunContext, port: int, wanted: ClaimFilter = POLLS, worker: Worker | None = None
 ) -> tuple[Worker, Fetching]:
     worker = worker or Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
     async with a_fetcher(shop.settings, port) as fetcher:
         return worker, await FetchSlice(shop, worker, fetcher).run(wanted)
 
 
-def fetch(shop: Workshop, web: FakeWeb, wanted: Wanted = POLLS) -> tuple[Worker, Fetching]:
+def fetch(shop: RunContext, web: FakeWeb, wanted: ClaimFilter = POLLS) -> tuple[Worker, Fetching]:
     """The first part of a run."""
     return asyncio.run(fetch_async(shop, web.port, wanted))
 
 
-def ingest(shop: Workshop, worker: Worker, fetching: Fetching) -> Polled:
+def ingest(shop: RunContext, worker: Worker, fetching: Fetching) -> Polled:
     """The rest of it."""
     counts = fetching.counts
     ingested: list[Ingested] = []
@@ -146,7 +146,7 @@ def ingest(shop: Workshop, worker: Worker, fetching: Fetching) -> Polled:
     return Polled(fetched=fetching.counts, counts=counts, ingested=ingested, owner=fetching.owner)
 
 
-def poll(shop: Workshop, web: FakeWeb, wanted: Wanted = POLLS) -> Polled:
+def poll(shop: RunContext, web: FakeWeb, wanted: ClaimFilter = POLLS) -> Polled:
     """One whole run."""
     return ingest(shop, *fetch(shop, web, wanted))
 
@@ -233,7 +233,7 @@ class Job:
     days_off: int = 0
 
     @contextmanager
-    def shop(self) -> Iterator[Workshop]:
+    def shop(self) -> Iterator[RunContext]:
         """The workshop of such a process, whose own clock may be days off."""
         import time_machine
 
@@ -277,7 +277,7 @@ def poll_through_outages(job: Job, acknowledged: Path) -> int:
     raise TimeoutError("the database never came back")
 
 
-def poll_once(job: Job, shop: Workshop | None = None) -> int:
+def poll_once(job: Job, shop: RunContext | None = None) -> int:
     """One run; how many sources it ingested."""
     if shop is None:
         with job.shop() as opened:

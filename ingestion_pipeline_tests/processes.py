@@ -26,8 +26,8 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import ACTIVE, outbox, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import LostClaim, Wanted
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.task import Task, failed, finished
 from ingestion_pipeline.work.worker import Worker
@@ -51,7 +51,7 @@ CLEAN.set_forkserver_preload(
     ]
 )
 PATIENCE_SECONDS = 120
-POLLS = Wanted(kind="poll")
+POLLS = ClaimFilter(kind="poll")
 
 
 class Child:
@@ -311,7 +311,7 @@ def _bury(store: Store, task: Task) -> None:
     error = Permanent("its worker died every time", code="exhausted")
     with store.begin() as connection:
         now = store.clock.now(connection)
-        bury(connection, [Burial(task=task, error=error, stack=None)], now=now)
+        add_dead_letters(connection, [DeadLetterEntry(task=task, error=error, stack=None)], now=now)
         claims.apply(connection, [failed(task, error)], now=now)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.assembly import open_renderer, open_workshop
+from ingestion_pipeline.assembly import open_renderer, open_run_context
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.pages.browser import BrowserLimits
 from ingestion_pipeline.settings import load_settings
@@ -52,12 +52,12 @@ def test_while_the_demo_runs_its_providers_are_asked_where_nobody_configured_oth
 
     with (
         DemoSite(tmp_path, providers={"almanac": "http://127.0.0.1:1/v1"}),
-        open_workshop(environment) as shop,
+        open_run_context(environment) as shop,
     ):
         listed = json.loads(shop.settings.website.providers or "[]")
 
     assert [one["name"] for one in listed] == expected
     assert ("demo-almanac=" in shop.settings.models.prices) == (expected == ["almanac"])
     assert {one["host"] for one in listed if one["name"] == "almanac"} <= {"demo.test"}
-    with open_workshop(environment) as after:
+    with open_run_context(environment) as after:
         assert "almanac" not in after.settings.website.providers

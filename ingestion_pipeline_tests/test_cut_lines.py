@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
     batch_items,
@@ -50,17 +50,17 @@ def proxy(postgres_server: PostgresServer) -> Iterator[CuttingProxy]:
         yield proxy
 
 
-def a_shop_by(url: str, clock: GoingClock, home: Path) -> Workshop:
+def a_shop_by(url: str, clock: GoingClock, home: Path) -> RunContext:
     return a_shop(open_store(url, clock=clock), settings_of(home, url))
 
 
-def poll_and_be_cut(shop: Workshop, web: FakeWeb) -> None:
+def poll_and_be_cut(shop: RunContext, web: FakeWeb) -> None:
     """A run, which may break off when its database goes away, with no other error than that."""
     with suppress(SQLAlchemyError, WorkError), closing(shop.store):
         poll(shop, web)
 
 
-def poll_until_done(shop: Workshop, web: FakeWeb, clock: GoingClock) -> None:
+def poll_until_done(shop: RunContext, web: FakeWeb, clock: GoingClock) -> None:
     """Runs that come when the claims of the first have expired."""
     for _ in range(3):
         clock.advance(minutes=10)

@@ -16,15 +16,15 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.upkeep.keeping import SWEEPS
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.queue import spawn
 from ingestion_pipeline.work.task import finished
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
 LEASE = timedelta(minutes=5)
-POLLS = Wanted(kind="poll")
-FRONTIER = Wanted(kind="fetch_page", frontier_of="catalog:1")
-READINGS = Wanted(kind="extract_page", frontier_of="catalog:1")
+POLLS = ClaimFilter(kind="poll")
+FRONTIER = ClaimFilter(kind="fetch_page", frontier_of="catalog:1")
+READINGS = ClaimFilter(kind="extract_page", frontier_of="catalog:1")
 ON_POSTGRES = pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
 )
@@ -60,7 +60,7 @@ def store(store: Store) -> Store:
     return store
 
 
-def claim(connection: Connection, wanted: Wanted = POLLS) -> list[Any]:
+def claim(connection: Connection, wanted: ClaimFilter = POLLS) -> list[Any]:
     return claims.claim(connection, wanted, owner="me", now=NOON, lease=LEASE, limit=100)
 
 
@@ -128,7 +128,7 @@ def test_a_statement_finds_its_rows_by_the_index(store: Store, index: str) -> No
     ids=["polls", "a frontier", "pages to be read"],
 )
 def test_due_tasks_are_taken_in_the_order_of_their_index(
-    store: Store, wanted: Wanted, index: str
+    store: Store, wanted: ClaimFilter, index: str
 ) -> None:
     """A frontier of 100,000 pages must not be sorted for each claim."""
     plan = plans(store, lambda connection: claim(connection, wanted))
@@ -139,7 +139,7 @@ def test_due_tasks_are_taken_in_the_order_of_their_index(
 
 
 def test_due_tasks_of_a_tier_and_a_shard_are_found_by_the_same_index(store: Store) -> None:
-    wanted = Wanted(kind="poll", priority=1, shard=0, shards=2)
+    wanted = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
 
     assert "ix_tasks_due" in plans(store, lambda connection: claim(connection, wanted))
 

@@ -20,7 +20,7 @@ from ingestion_pipeline.companies.boards.unwatched import is_any_unwatched
 from ingestion_pipeline.companies.matching.waiting import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due
 from ingestion_pipeline.companies.working import is_work_waiting as is_company_waiting
-from ingestion_pipeline.pages.crawled import CrawlWanted
+from ingestion_pipeline.pages.crawled import CrawlFilter
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, due
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -31,8 +31,8 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.runs import silent_runs
+from ingestion_pipeline.work.claims import ClaimFilter
+from ingestion_pipeline.work.runs import lost_runs
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.test_task_indexes import plans
 
@@ -74,7 +74,7 @@ def store(store: Store) -> Store:
 
 
 def claimed(connection: Connection) -> object:
-    wanted = Wanted(kind="poll", priority=1, shard=0, shards=2)
+    wanted = ClaimFilter(kind="poll", priority=1, shard=0, shards=2)
     return claims.claim(connection, wanted, owner="me", now=NOON, lease=HOUR, limit=100)
 
 
@@ -83,7 +83,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "a tick: whether ingestion lags": lambda c: backlog(c, now=NOON, limit=50_000),
     "pending_work: retries": lambda c: due.unscheduled_shards(c, now=NOON, shards=2),
     "pending_work: pages": lambda c: waiting_sources(
-        c, CrawlWanted(), now=NOON, limit=10_000, kinds=KINDS
+        c, CrawlFilter(), now=NOON, limit=10_000, kinds=KINDS
     ),
     "pending_work: recipes": lambda c: waits(c, now=NOON),
     "pending_work: companies": lambda c: is_company_waiting(c, now=NOON),
@@ -93,7 +93,7 @@ ASKED: dict[str, Callable[[Connection], object]] = {
     "pending_work: websites": lambda c: is_website_waiting(c, now=NOON),
     "new_sources: first polls": lambda c: due.new_shards(c, now=NOON, shards=2),
     "new_sources: census": due.census,
-    "stale_runs": lambda c: silent_runs(c, now=NOON),
+    "stale_runs": lambda c: lost_runs(c, now=NOON),
     "a run: claim": claimed,
     "a run: its sources": lambda c: sources_by_id(c, ["series:1", "series:2"]),
     "a run: what to tell": lambda c: unreported(c, [Kind.SERIES], limit=100),

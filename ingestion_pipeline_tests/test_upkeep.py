@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import func, insert, select, text, update
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import registry
 from ingestion_pipeline.sources.polls import lock_polls
@@ -40,21 +40,23 @@ SECOND, HOUR, DAY = timedelta(seconds=1), timedelta(hours=1), timedelta(days=1)
 
 
 @pytest.fixture
-def shop(store: Store, settings: Settings, tmp_path: Path) -> Workshop:
+def shop(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     content = ContentStore(tmp_path / "content")
-    return Workshop(store=store, settings=settings, content=content, systems={})
+    return RunContext(store=store, settings=settings, content=content, systems={})
 
 
-def swept(shop: Workshop, **limits: str) -> Swept:
+def swept(shop: RunContext, **limits: str) -> Swept:
     """One maintenance, with other limits than the defaults."""
     changed = {f"INGESTION_RETENTION__{name.upper()}": value for name, value in limits.items()}
     settings = load_settings(changed)
-    done = maintain(Workshop(store=shop.store, settings=settings, content=shop.content, systems={}))
+    done = maintain(
+        RunContext(store=shop.store, settings=settings, content=shop.content, systems={})
+    )
     assert done.errors == []
     return done
 
 
-def given_task(shop: Workshop, name: str, **values: Any) -> None:
+def given_task(shop: RunContext, name: str, **values: Any) -> None:
     row = {
         "kind": "page",
         "dedupe_key": name,
@@ -70,12 +72,12 @@ def given_task(shop: Workshop, name: str, **values: Any) -> None:
         connection.execute(insert(tasks).values(row | values))
 
 
-def left(shop: Workshop, column: Any) -> set[Any]:
+def left(shop: RunContext, column: Any) -> set[Any]:
     with shop.store.read() as connection:
         return set(connection.execute(select(column)).scalars())
 
 
-def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(shop: Workshop) -> None:
+def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(shop: RunContext) -> None:
     ages = {"hour": HOUR, "over": HOUR + SECOND, "week": 7 * DAY, "older": 7 * DAY + SECOND}
     for name, age in ages.items():
         given_task(shop, f"good {name}", updated_at=NOON - age)
@@ -90,7 +92,7 @@ def test_finished_tasks_go_after_an_hour_and_failed_ones_after_a_week(shop: Work
     }
 
 
-def test_failed_tasks_of_catalogues_go_after_five_days(shop: Workshop) -> None:
+def test_failed_tasks_of_catalogues_go_after_five_days(shop: RunContext) -> None:
     for kind in ("fetch_page", "extract_page", "detect_recipe", "other"):
         given_task(shop, kind, kind=kind, updated_at=NOON - 5 * DAY - SECOND, status="FAILED")
     given_task(shop, "young", kind="fetch_page", updated_at=NOON - 5 * DAY, status="FAILED")
@@ -100,7 +102,7 @@ def test_failed_tasks_of_catalogues_go_after_five_days(shop: Workshop) -> None:
     assert left(shop, tasks.c.dedupe_key) == {"other", "young"}
 
 
-def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: Workshop) -> None:
+def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: RunContext) -> None:
     for status in ("FILTERED", "FAILED"):
         for number in range(5):
             updated_at = NOON - number * SECOND
@@ -116,7 +118,7 @@ def test_no_more_than_so_many_are_kept_and_the_newest_are(shop: Workshop) -> Non
 
 
 def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most(
-    shop: Workshop,
+    shop: RunContext,
 ) -> None:
     many = [
         a_new_task(kind=status.lower(), dedupe_key=str(number))
@@ -133,7 +135,7 @@ def test_a_thousand_finished_and_five_thousand_failed_tasks_are_kept_at_the_most
     assert len(left(shop, tasks.c.id)) == 6_000
 
 
-def test_a_poll_is_never_deleted(shop: Workshop) -> None:
+def test_a_poll_is_never_deleted(shop: RunContext) -> None:
     for status in ("SKIPPED", "FAILED", "SUCCESS"):
         given_task(shop, status, kind="poll", status=status, updated_at=NOON - 900 * DAY)
 
@@ -142,7 +144,7 @@ def test_a_poll_is_never_deleted(shop: Workshop) -> None:
     assert len(left(shop, tasks.c.dedupe_key)) == 3
 
 
-def test_nothing_of_a_lineage_at_work_is_deleted(shop: Workshop) -> None:
+def test_nothing_of_a_lineage_at_work_is_deleted(shop: RunContext) -> None:
     old = {"updated_at": NOON - 900 * DAY}
     for status in ("PENDING", "PROCESSING"):
         given_task(shop, f"root of {status}", tracking_id=status, **old)
@@ -156,7 +158,7 @@ def test_nothing_of_a_lineage_at_work_is_deleted(shop: Workshop) -> None:
     assert (len(kept), "ended root" in kept) == (6, False)
 
 
-def test_a_permanent_poll_does_not_keep_what_it_spawned(shop: Workshop) -> None:
+def test_a_permanent_poll_does_not_keep_what_it_spawned(shop: RunContext) -> None:
     """A board is always at work: its judged jobs would have been kept for ever."""
     old = {"updated_at": NOON - 900 * DAY, "tracking_id": "board"}
     given_task(shop, "poll", kind="poll", status="PENDING", **old)
@@ -167,7 +169,7 @@ def test_a_permanent_poll_does_not_keep_what_it_spawned(shop: Workshop) -> None:
     assert left(shop, tasks.c.dedupe_key) == {"poll"}
 
 
-def test_only_replayed_dead_letters_go(shop: Workshop) -> None:
+def test_only_replayed_dead_letters_go(shop: RunContext) -> None:
     for number, (failed_at, replayed_at) in enumerate(
         [(NOON - 31 * DAY, NOON), (NOON - 29 * DAY, NOON), (NOON - 900 * DAY, None)], start=1
     ):
@@ -191,7 +193,7 @@ def test_only_replayed_dead_letters_go(shop: Workshop) -> None:
 
 
 def given_snapshot(
-    shop: Workshop,
+    shop: RunContext,
     page: str,
     digest: str,
     age: timedelta,
@@ -210,7 +212,7 @@ def given_snapshot(
         connection.execute(insert(snapshots).values(row | more))
 
 
-def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
+def test_of_every_page_the_newest_snapshot_is_kept(shop: RunContext) -> None:
     fetched = partial(given_snapshot, shop)
     fetched("/1", "one: oldest", 90 * DAY)
     fetched("/1", "one: old", 60 * DAY)
@@ -229,7 +231,9 @@ def test_of_every_page_the_newest_snapshot_is_kept(shop: Workshop) -> None:
     }
 
 
-def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(shop: Workshop) -> None:
+def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(
+    shop: RunContext,
+) -> None:
     given_snapshot(shop, "/1", "older", 29 * DAY)
     given_snapshot(shop, "/1", "last good", 28 * DAY)
     for number in range(4):
@@ -239,7 +243,7 @@ def test_only_so_many_snapshots_are_kept_and_the_last_good_one_in_any_case(shop:
     assert left(shop, snapshots.c.content_hash) == {"last good", "bad 0", "bad 1"}
 
 
-def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: Workshop) -> None:
+def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: RunContext) -> None:
     old, long_ago = NOON - 1_201 * SECOND, NOON - 1_200 * SECOND
     cases: dict[str, tuple[datetime, dict[str, Any]]] = {
         "alive": (old, {"status": "PROCESSING", "lease_until": NOON + SECOND, "fence": 1}),
@@ -266,7 +270,7 @@ def test_batches_of_dead_runs_go_and_those_of_live_ones_stay(shop: Workshop) -> 
     assert left(shop, batch_items.c.batch_id) == {"alive", "young"}
 
 
-def test_heartbeats_of_ended_runs_go_after_a_week(shop: Workshop) -> None:
+def test_heartbeats_of_ended_runs_go_after_a_week(shop: RunContext) -> None:
     ends = {"old": NOON - 8 * DAY, "young": NOON - 6 * DAY, "never": None}
     with shop.store.begin() as connection:
         for name, ended_at in ends.items():
@@ -278,7 +282,7 @@ def test_heartbeats_of_ended_runs_go_after_a_week(shop: Workshop) -> None:
     assert left(shop, runs.c.run_id) == {"young", "never"}
 
 
-def given_source(shop: Workshop, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
+def given_source(shop: RunContext, name: str, tier: str, *, quiet: timedelta, **row: Any) -> None:
     """A source whose last new record is that old, polled this very moment."""
     definition = a_definition(id=f"series:{name}", tier=Tier(tier) if "pin" in name else None)
     values = {
@@ -296,7 +300,7 @@ def given_source(shop: Workshop, name: str, tier: str, *, quiet: timedelta, **ro
         connection.execute(poll.values(waits))
 
 
-def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: Workshop) -> None:
+def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: RunContext) -> None:
     given_source(shop, "hot", "hot", quiet=DAY)
     given_source(shop, "hot-quiet", "hot", quiet=DAY + SECOND)
     given_source(shop, "hot-silent", "hot", quiet=90 * DAY)
@@ -327,7 +331,7 @@ def test_what_is_quiet_cools_one_tier_at_a_time_by_its_last_new_record(shop: Wor
     assert swept(shop).counts["cooled"] == 2
 
 
-def given_readers(shop: Workshop, series_id: str, count: int) -> None:
+def given_readers(shop: RunContext, series_id: str, count: int) -> None:
     person: dict[str, Any] = {"address_url": "notify:", "kinds": ["chapter"], "mode": "immediate"}
     person |= {"origin": "row", "created_at": NOON, "updated_at": NOON}
     with shop.store.begin() as connection:
@@ -338,7 +342,7 @@ def given_readers(shop: Workshop, series_id: str, count: int) -> None:
             connection.execute(insert(follows).values(created_at=NOON, **row))
 
 
-def test_what_many_follow_is_heated_and_never_cools(shop: Workshop) -> None:
+def test_what_many_follow_is_heated_and_never_cools(shop: RunContext) -> None:
     month_ago = NOON - 30 * DAY
     for name, readers in (("many", 3), ("few", 2)):
         registered = a_definition(id=f"series:{name}", url=f"https://{name}.test/", series=name)
@@ -349,7 +353,7 @@ def test_what_many_follow_is_heated_and_never_cools(shop: Workshop) -> None:
     settings = load_settings({"INGESTION_TIERS__HOT_READERS": "2"} | patient)
 
     for _ in range(2):
-        maintain(Workshop(store=shop.store, settings=settings, content=shop.content, systems={}))
+        maintain(RunContext(store=shop.store, settings=settings, content=shop.content, systems={}))
 
     with shop.store.read() as connection:
         query = select(sources.c.id, sources.c.tier, tasks.c.priority)
@@ -358,7 +362,7 @@ def test_what_many_follow_is_heated_and_never_cools(shop: Workshop) -> None:
     assert found == {"series:many": ("hot", 1), "series:few": ("cold", 3)}
 
 
-def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(shop: Workshop) -> None:
+def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(shop: RunContext) -> None:
     rows: list[dict[str, Any]] = [
         {"subject_id": "old", "handled_at": NOON - 8 * DAY},
         {"subject_id": "recent", "handled_at": NOON - 6 * DAY},
@@ -372,7 +376,7 @@ def test_outbox_rows_go_a_week_after_they_were_handled_and_never_before(shop: Wo
     assert left(shop, outbox.c.subject_id) == {"recent", "unhandled"}
 
 
-def test_one_failing_sweep_does_not_stop_the_others(shop: Workshop) -> None:
+def test_one_failing_sweep_does_not_stop_the_others(shop: RunContext) -> None:
     given_source(shop, "hot", "hot", quiet=2 * DAY)
     given_task(shop, "old", updated_at=NOON - 2 * HOUR)
     with shop.store.begin() as connection:
@@ -385,7 +389,7 @@ def test_one_failing_sweep_does_not_stop_the_others(shop: Workshop) -> None:
     assert (done.counts["finished_tasks"], done.counts["cooled"]) == (1, 1)
 
 
-def test_content_that_nothing_points_at_is_pruned(shop: Workshop, tmp_path: Path) -> None:
+def test_content_that_nothing_points_at_is_pruned(shop: RunContext, tmp_path: Path) -> None:
     forms = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
     objects = {form: shop.content.put(form.encode()) for form in forms}
     kept, lost = shop.content.put(b"kept"), shop.content.put(b"lost")
@@ -404,7 +408,7 @@ def test_content_that_nothing_points_at_is_pruned(shop: Workshop, tmp_path: Path
 @pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
 )
-def test_cooling_waits_for_an_operator_and_neither_deadlocks(shop: Workshop) -> None:
+def test_cooling_waits_for_an_operator_and_neither_deadlocks(shop: RunContext) -> None:
     given_source(shop, "hot", "hot", quiet=2 * DAY)
 
     with ThreadPoolExecutor(1) as pool:

@@ -23,9 +23,9 @@ from ingestion_pipeline.catalogs.crawl.crawling import ask_for, crawl_slice
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.recipes.steps import Followed
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
-from ingestion_pipeline.pages.crawled import CrawlCounts, CrawlWanted, PageWork, StoredPage
+from ingestion_pipeline.pages.crawled import CrawlCounts, CrawledPage, CrawlFilter, PageWork
 from ingestion_pipeline.pages.guard import Resolver
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
@@ -43,7 +43,7 @@ class CountingSystem(CatalogSystem):
     def __init__(self) -> None:
         self.links = 0
 
-    def follow(self, work: PageWork, page: StoredPage | None) -> Followed:
+    def follow(self, work: PageWork, page: CrawledPage | None) -> Followed:
         """The pages that follow."""
         if page is not None and page.links is not None:
             # The suffix is in no path: to count is not to cost anything.
@@ -64,7 +64,7 @@ async def ours(job: Job) -> Seen:
     """Every host is a source whose walk goes to its end."""
     settings, system = _settings(job), CountingSystem()
     with closing(open_store(settings.database_url)) as store:
-        shop = Workshop(
+        shop = RunContext(
             store=store,
             settings=settings,
             content=ContentStore(job.folder / "content"),
@@ -74,7 +74,7 @@ async def ours(job: Job) -> Seen:
         async with HttpFetcher(USER_AGENT, FetchLimits(), Guard(resolve=_names(job))) as fetcher:
             ask_for(shop, _source_ids(job))
             worker = Worker(store, lease_seconds=settings.work.lease_seconds)
-            wanted, counts = CrawlWanted(source_ids=_source_ids(job)), CrawlCounts()
+            wanted, counts = CrawlFilter(source_ids=_source_ids(job)), CrawlCounts()
             while (more := await crawl_slice(shop, worker, fetcher, wanted)).counts.new:
                 counts += more.counts
     return Seen(counts.new, system.links)

@@ -18,7 +18,7 @@ from benchmarks.polling.families import DAY, START, History
 from benchmarks.polling.replay import WARM_UP, Replayed, replay
 from benchmarks.polling.rules import Every, Mihon, Product, Rule
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.change_rate import ChangeModel, learned
 from ingestion_pipeline.sources.price import first_price
 from ingestion_pipeline.sources.source import Kind
 
@@ -92,8 +92,8 @@ def _bound(histories: Sequence[History], *, budget: int, days: float) -> Delay:
     return Delay(mean=mean, p90=mean, requests=min(sum(map(len, changes)), budget))
 
 
-def _whole(history: History) -> Rhythm:
-    return learned(Rhythm(), [(at, at) for at in history.changes])
+def _whole(history: History) -> ChangeModel:
+    return learned(ChangeModel(), [(at, at) for at in history.changes])
 
 
 def _fitted(

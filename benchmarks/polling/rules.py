@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from benchmarks.polling.families import DAY
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.change_rate import ChangeModel, learned
 from ingestion_pipeline.sources.polling import Habits, after_success
 from ingestion_pipeline.sources.price import prior_rate
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
@@ -51,12 +51,12 @@ class Product:
         settings: Settings,
         begun: float,
         price: float | None = None,
-        known: Rhythm | None = None,
+        known: ChangeModel | None = None,
     ) -> None:
         self._settings, self._price = settings, price
         self._source = a_source(begun)
         self._last_new = self._source.created_at
-        self._rhythm, self._learns = known or Rhythm(), known is None
+        self._rhythm, self._learns = known or ChangeModel(), known is None
         self._prior_rate = prior_rate(Kind.SERIES, settings)
         self._random = Random(7)
 

@@ -13,14 +13,14 @@ from ingestion_pipeline.catalogs.entities.record import Record
 from ingestion_pipeline.catalogs.entities.selectors import Selectors, selectors_of
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.reading import Reading
-from ingestion_pipeline.reading.saved import SavedBody, Shown
+from ingestion_pipeline.reading.saved import SavedBody, SavedReading
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import checked_url
 
 PLATFORMS = ("catalog", "jsonld")
 
 
-class NoConfig(ValueError):
+class NoCatalogConfig(ValueError):
     """A config was given to a reader that has none."""
 
 
@@ -32,13 +32,15 @@ def read_saved(
     *,
     entity: str | None = None,
     entities: Path | None = None,
-) -> Shown:
+) -> SavedReading:
     """The records that rules find, and what is wrong; a bad entity or config raises ValueError.
 
     `entities` is the folder of schema files of one's own.
     """
     if unknown := sorted(config.keys() - {"selectors"}):
-        raise NoConfig(f"{platform} takes no config but selectors; remove {', '.join(unknown)}")
+        raise NoCatalogConfig(
+            f"{platform} takes no config but selectors; remove {', '.join(unknown)}"
+        )
     if saved.url:
         checked_url(saved.url)
     wanted = entity_type(entity or COURSE, folder=entities)
@@ -48,7 +50,7 @@ def read_saved(
         selectors=selectors_of(config, wanted),
         only_embedded=platform == "jsonld",
     )
-    return Shown.of(lambda: _read(asked, decode(saved.body)), Record.as_dict)
+    return SavedReading.of(lambda: _read(asked, decode(saved.body)), Record.as_dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

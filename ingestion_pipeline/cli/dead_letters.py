@@ -12,8 +12,8 @@ from ingestion_pipeline.cli.opening import actor, opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
-    Failed,
-    Refused,
+    CommandFailed,
+    CommandRefused,
     cell,
     counting,
     say,
@@ -65,22 +65,22 @@ def list_(
     as_json: bool,
 ) -> None:
     """Show open dead letters, newest first."""
-    from ingestion_pipeline.work.dead_letters import letter_groups, list_letters
+    from ingestion_pipeline.work.dead_letters import dead_letter_groups, list_dead_letters
 
     if grouped and decided:
-        raise Refused("--grouped shows what is open; leave out --decided")
+        raise CommandRefused("--grouped shows what is open; leave out --decided")
     with opened() as (_, store), store.read() as connection:
         chosen = _chosen(connection, error_class, source_id)
         if grouped:
-            _say_groups(letter_groups(connection, chosen), as_json=as_json)
+            _say_groups(dead_letter_groups(connection, chosen), as_json=as_json)
             return
-        letters = list_letters(connection, chosen, decided=decided, limit=LISTED)
+        letters = list_dead_letters(connection, chosen, decided=decided, limit=LISTED)
     if as_json:
         say_json([_listed(letter) for letter in letters])
     elif not letters:
         say("no dead letters")
     else:
-        _say_letters(letters)
+        _print_dead_letters(letters)
     if len(letters) == LISTED:
         say(f"the newest {LISTED} are shown; --class or --source shows others", is_error=True)
 
@@ -89,7 +89,7 @@ def _listed(letter: RowMapping) -> dict[str, Any]:
     return {str(key): value for key, value in letter.items() if key not in {"stack", "payload"}}
 
 
-def _say_letters(letters: Sequence[RowMapping]) -> None:
+def _print_dead_letters(letters: Sequence[RowMapping]) -> None:
     columns = [
         Column("id", is_number=True),
         Column("failed at"),
@@ -134,14 +134,14 @@ def _say_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
 @json_option
 def show(*, letter_id: int, body: bool, as_json: bool) -> None:
     """Show all of one: payload, error, stack, its snapshots."""
-    from ingestion_pipeline.pages.letter_snapshots import letter_snapshots
-    from ingestion_pipeline.work.dead_letters import UnknownLetter, letter, state_of
+    from ingestion_pipeline.pages.letter_snapshots import dead_letter_snapshots
+    from ingestion_pipeline.work.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
 
     with opened() as (settings, store), store.read() as connection:
-        found = letter(connection, letter_id)
+        found = find_dead_letter(connection, letter_id)
         if found is None:
-            raise Refused(str(UnknownLetter([letter_id])))
-        kept = letter_snapshots(connection, found)
+            raise CommandRefused(str(UnknownDeadLetter([letter_id])))
+        kept = dead_letter_snapshots(connection, found)
     if body:
         _print_body(settings, letter_id, kept)
         return
@@ -168,11 +168,11 @@ def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) 
 
     if not kept:
         said = f"nothing of what dead letter {letter_id} is about was stored, or it is gone"
-        raise Failed(f"{said}; `ingest dead-letters show {letter_id}` tells its URL")
+        raise CommandFailed(f"{said}; `ingest dead-letters show {letter_id}` tells its URL")
     try:
         served = ContentStore(settings.home / "content").get(kept[0]["body_hash"])
     except WorkError as error:
-        raise Failed(f"snapshot {kept[0]['id']} cannot be read: {error}") from error
+        raise CommandFailed(f"snapshot {kept[0]['id']} cannot be read: {error}") from error
     if sys.stdout.isatty():
         say(decode(served, kept[0]["content_type"]))  # a page may hold commands for terminals
     else:
@@ -191,13 +191,13 @@ def replay(
 
     By ids, or all open ones of an error class or a source.
     """
-    from ingestion_pipeline.systems import replay_letters
+    from ingestion_pipeline.systems import requeue_dead_letters
 
     with opened() as (_, store):
         chosen = _ids(store, letter_ids, error_class, source_id)
         outcomes = list(
             counting(
-                replay_letters(store, chosen, actor=actor(), dry_run=dry_run),
+                requeue_dead_letters(store, chosen, actor=actor(), dry_run=dry_run),
                 total=len(chosen),
                 noun="dead letter",
             )
@@ -239,7 +239,7 @@ def discard(
             try:
                 closed = letters.discard(connection, chosen, reason=reason, actor=actor(), now=now)
             except ValueError as error:
-                raise Refused(str(error)) from error
+                raise CommandRefused(str(error)) from error
             if dry_run:
                 connection.rollback()
     left = len(set(chosen)) - len(closed)
@@ -250,17 +250,17 @@ def _ids(
     store: Store, letter_ids: Sequence[int], error_class: str | None, source_id: str | None
 ) -> Sequence[int]:
     """The letters that the command means; each exists."""
-    from ingestion_pipeline.work.dead_letters import UnknownLetter, check_letters, open_ids
+    from ingestion_pipeline.work.dead_letters import UnknownDeadLetter, check_dead_letters, open_ids
 
     if bool(letter_ids) == bool(error_class or source_id):
-        raise Refused("say which: either ids, or --class and/or --source")
+        raise CommandRefused("say which: either ids, or --class and/or --source")
     with store.read() as connection:
         chosen = _chosen(connection, error_class, source_id)
         ids = letter_ids or open_ids(connection, chosen)
         try:
-            check_letters(connection, ids)
-        except UnknownLetter as error:
-            raise Refused(f"{error}; nothing was changed") from error
+            check_dead_letters(connection, ids)
+        except UnknownDeadLetter as error:
+            raise CommandRefused(f"{error}; nothing was changed") from error
     return ids
 
 

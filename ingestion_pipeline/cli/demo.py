@@ -14,7 +14,7 @@ import click
 from ingestion_pipeline.cli.demo_catalogs import is_waiting, say_catalogs
 from ingestion_pipeline.cli.demo_datasets import say_datasets
 from ingestion_pipeline.cli.demo_declared import demo_file
-from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
+from ingestion_pipeline.cli.demo_followers import explain_no_notices, received, say_followers
 from ingestion_pipeline.cli.demo_health import say_health, tell_changes
 from ingestion_pipeline.cli.demo_jobs import approve, boards_of, say_jobs, say_matches
 from ingestion_pipeline.cli.demo_model import (
@@ -29,7 +29,7 @@ from ingestion_pipeline.cli.demo_settings import demo_settings
 from ingestion_pipeline.cli.demo_summary import hint, say_summary
 from ingestion_pipeline.cli.demo_websites import say_businesses, say_providers
 from ingestion_pipeline.cli.opening import environment, opened
-from ingestion_pipeline.cli.output import Refused, say
+from ingestion_pipeline.cli.output import CommandRefused, say
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -70,7 +70,7 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
     if if_registered and not _is_registered():
         return
     if (running := published_port(home)) is not None:
-        raise Refused(f"the demo site of {home} runs already, on port {running}")
+        raise CommandRefused(f"the demo site of {home} runs already, on port {running}")
     with opened() as (_, store):
         site = DemoSite(home, port, secret_of=follower_secrets(store))
         _serve(site, bundled_model(model_port) if model or model_port else None)
@@ -188,7 +188,7 @@ def _run() -> bool:
             say_health(connection, settings, watched, now=now)
             say("")
             say_followers(connection, found.recipients, since=started, now=now)
-            quiet = silence(connection, since=started)
+            quiet = explain_no_notices(connection, since=started)
             after = read_inboxes(home)
             say("\n" + received(before, after, otherwise=quiet, besides=["ops"]) + "\n")
             say_matches(connection, _ids(Kind.COMPANY))

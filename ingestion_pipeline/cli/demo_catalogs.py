@@ -20,7 +20,7 @@ LONGEST_REASON = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPage:
+class DemoPage:
     """A page that this run visited: got, for the first time or not, or the reason why not.
 
     `needs_browser` if what is kept of it came from one; `is_rendered` if that was now.
@@ -75,7 +75,7 @@ def say_catalogs(connection: Connection, source_ids: Sequence[str], *, since: da
         say("\n" + said)
 
 
-def _row(source: Source, seen: Sequence[SeenPage], unread: Collection[str]) -> list[object]:
+def _row(source: Source, seen: Sequence[DemoPage], unread: Collection[str]) -> list[object]:
     words = Counter(one.came_to for one in seen if one.source_id == source.id)
     counts = (words[name] for name in NUMBERS[1:])
     return [source.id, words.total(), *counts, state(source, is_unread=source.id in unread)]
@@ -125,7 +125,7 @@ def _reason(url: str, failure: Mapping[str, str]) -> str:
     return shortened(message if url in message else f"{url}: {message}", LONGEST_REASON)
 
 
-def browser_word(seen: Sequence[SeenPage]) -> str:
+def browser_word(seen: Sequence[DemoPage]) -> str:
     """What the browser was for; nothing, if no page that was got needs one."""
     rendered = [one.url for one in seen if one.is_rendered]
     if rendered:
@@ -137,7 +137,7 @@ def browser_word(seen: Sequence[SeenPage]) -> str:
 
 def seen_pages(
     connection: Connection, source_ids: Sequence[str], *, since: datetime
-) -> list[SeenPage]:
+) -> list[DemoPage]:
     """The pages of each source's last extraction that were visited since then."""
     from sqlalchemy import exists, select
 
@@ -166,7 +166,7 @@ def seen_pages(
         .order_by(pages.c.id)
     )
     return [
-        SeenPage(
+        DemoPage(
             source_id=row.source_id,
             url=row.url,
             came_to=_word(row.outcome, was_there=row.was_there),

@@ -69,7 +69,7 @@ def received(
     return "\n".join([f"{HOOKS_HOST} took {said}", *taken, *quiet])
 
 
-def silence(connection: Connection, *, since: datetime) -> str:
+def explain_no_notices(connection: Connection, *, since: datetime) -> str:
     """Why no follower got a message of this run."""
     from sqlalchemy import and_, exists, select
 

@@ -120,14 +120,14 @@ def unfit_rows(connection: Connection, source_ids: Sequence[str]) -> list[list[o
     """The open listings of the boards that are no match: title, what speaks against it, why."""
     from sqlalchemy import select
 
-    from ingestion_pipeline.companies.states import ListingStatus, Verdict
+    from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
     from ingestion_pipeline.store.tables import job_listings
 
     jobs = job_listings.c
     query = select(jobs.title, jobs.filter_result, jobs.match_result).where(
         jobs.source_id.in_(list(source_ids)),
         jobs.status == ListingStatus.OPEN.value,
-        jobs.verdict != Verdict.MATCHED.value,
+        jobs.verdict != ListingDecision.MATCHED.value,
     )
     return [
         [row.title, *against(row.filter_result or {}, row.match_result or {})]

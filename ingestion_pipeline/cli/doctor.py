@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli import doctor_checks as checks
-from ingestion_pipeline.cli.doctor_checks import Check
+from ingestion_pipeline.cli.doctor_checks import DoctorCheck
 from ingestion_pipeline.cli.opening import cannot_open, environment, shown_database
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, say, say_json, say_table
@@ -55,7 +55,7 @@ def doctor(*, offline: bool, as_json: bool) -> None:
         raise click.exceptions.Exit(1)
 
 
-def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[Check]:
+def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[DoctorCheck]:
     """Every check, in the order in which one depends on another."""
     from ingestion_pipeline.cli import doctor_reach as reach
     from ingestion_pipeline.settings import BadSetting, load_settings, unknown_variables
@@ -79,7 +79,7 @@ def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[Check]:
     yield from _database(settings, variables, files or [])
 
 
-def _home(home: Path) -> Check:
+def _home(home: Path) -> DoctorCheck:
     ground = next(one for one in (home.absolute(), *home.absolute().parents) if one.exists())
     is_writable = ground.is_dir() and os.access(ground, os.W_OK | os.X_OK)
     return checks.home(home, is_writable=is_writable, free_bytes=shutil.disk_usage(ground).free)
@@ -95,7 +95,7 @@ def _files(folder: Path) -> list[SourceFile] | None:
     return read_folder(folder, check=definition_check(folder))
 
 
-def _browser(settings: Settings) -> Check:
+def _browser(settings: Settings) -> DoctorCheck:
     from ingestion_pipeline.pages.browser.finding import (
         CURE,
         NoBrowser,
@@ -110,14 +110,14 @@ def _browser(settings: Settings) -> Check:
         return checks.browser(str(error).removesuffix(f": {CURE}"), cure=CURE)
 
 
-def _content(home: Path) -> Check:
+def _content(home: Path) -> DoctorCheck:
     from ingestion_pipeline.pages.content import ContentStore
 
     damaged, checked = ContentStore(home / "content").damaged(at_most=CHECKED_OBJECTS)
     return checks.content(damaged, checked)
 
 
-def _rendered(settings: Settings, found: Sequence[Source]) -> Check:
+def _rendered(settings: Settings, found: Sequence[Source]) -> DoctorCheck:
     from ingestion_pipeline.catalogs.recipes.recipe import needs_a_browser
     from ingestion_pipeline.pages.browser.finding import CURE, NoBrowser, find_browser
     from ingestion_pipeline.sources import Kind
@@ -137,7 +137,7 @@ def _rendered(settings: Settings, found: Sequence[Source]) -> Check:
 
 def _database(
     settings: Settings, variables: Mapping[str, str], files: list[SourceFile]
-) -> Generator[Check]:
+) -> Generator[DoctorCheck]:
     from sqlalchemy.engine import make_url
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -167,7 +167,7 @@ def _database(
         store.close()
 
 
-def _behind(url: str) -> Check | None:
+def _behind(url: str) -> DoctorCheck | None:
     """What to say of a database that `open_store` would create or migrate; None for any other."""
     from ingestion_pipeline.store import schema
     from ingestion_pipeline.store.engine import found_schema
@@ -183,7 +183,7 @@ def _behind(url: str) -> Check | None:
 
 def _state(
     settings: Settings, store: Store, variables: Mapping[str, str], files: list[SourceFile]
-) -> Generator[Check]:
+) -> Generator[DoctorCheck]:
     from ingestion_pipeline.pages.clock_step import clock_set_back
     from ingestion_pipeline.settings import BadSetting, load_settings, setting_fields
     from ingestion_pipeline.store.overrides import overrides
@@ -205,7 +205,7 @@ def _state(
         yield from _work(connection, settings, variables, now)
 
 
-def _model(settings: Settings) -> Check:
+def _model(settings: Settings) -> DoctorCheck:
     from ingestion_pipeline.reading.models.server import shown_base_url
     from ingestion_pipeline.settings import price_table
 
@@ -214,7 +214,7 @@ def _model(settings: Settings) -> Check:
     return checks.model(base_url, models, price_table(settings.models.prices))
 
 
-def _profile(connection: Connection, settings: Settings) -> Check:
+def _profile(connection: Connection, settings: Settings) -> DoctorCheck:
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
     from ingestion_pipeline.companies.matching.slices import found_profile, profile_path
     from ingestion_pipeline.sources import Kind
@@ -234,7 +234,7 @@ def _profile(connection: Connection, settings: Settings) -> Check:
 
 def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
-) -> Generator[Check]:
+) -> Generator[DoctorCheck]:
     from ingestion_pipeline.cli import doctor_reach as reach
     from ingestion_pipeline.cli.demo_declared import demo_files
     from ingestion_pipeline.settings import setting_fields
@@ -254,14 +254,14 @@ def _sources(
 
 def _work(
     connection: Connection, settings: Settings, variables: Mapping[str, str], now: datetime
-) -> Generator[Check]:
+) -> Generator[DoctorCheck]:
     from ingestion_pipeline.sources.status import totals
     from ingestion_pipeline.upkeep.house import last_pulse
-    from ingestion_pipeline.work.runs import silent_runs
+    from ingestion_pipeline.work.runs import lost_runs
 
     counts = totals(connection, now=now)
     yield checks.abandoned(counts.abandoned)
-    yield checks.silent_runs([one.run_id for one in silent_runs(connection, now=now)])
+    yield checks.silent_runs([one.run_id for one in lost_runs(connection, now=now)])
     if (tick := last_pulse(connection)) is not None:
         silence = timedelta(seconds=settings.health.daemon_silent_seconds)
         yield checks.daemon(tick, due=counts.due, now=now, silence=silence)

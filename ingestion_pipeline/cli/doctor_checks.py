@@ -22,7 +22,7 @@ NAMED = 5  # of many, so many are named
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class DoctorCheck:
     """One check: its state, what was found, and what to do if that is not good."""
 
     name: str
@@ -31,27 +31,27 @@ class Check:
     cure: str = ""
 
 
-def ok(name: str, found: str) -> Check:
+def ok(name: str, found: str) -> DoctorCheck:
     """All is well."""
-    return Check(name, "ok", found)
+    return DoctorCheck(name, "ok", found)
 
 
-def warning(name: str, found: str, cure: str) -> Check:
+def warning(name: str, found: str, cure: str) -> DoctorCheck:
     """It works, but somebody should look."""
-    return Check(name, "warning", found, cure)
+    return DoctorCheck(name, "warning", found, cure)
 
 
-def failed(name: str, found: str, cure: str) -> Check:
+def failed(name: str, found: str, cure: str) -> DoctorCheck:
     """It cannot work like this."""
-    return Check(name, "failed", found, cure)
+    return DoctorCheck(name, "failed", found, cure)
 
 
-def as_dict(check: Check) -> dict[str, Any]:
+def as_dict(check: DoctorCheck) -> dict[str, Any]:
     """The check under stable keys."""
     return asdict(check)
 
 
-def variables(unknown: Sequence[str]) -> Check:
+def variables(unknown: Sequence[str]) -> DoctorCheck:
     """Variables with our prefix that nothing reads."""
     if not unknown:
         return ok("variables", "every INGESTION_ variable is known")
@@ -59,7 +59,7 @@ def variables(unknown: Sequence[str]) -> Check:
     return warning("variables", f"nothing reads {', '.join(unknown)}", cure)
 
 
-def settings_table(unknown: Sequence[str]) -> Check:
+def settings_table(unknown: Sequence[str]) -> DoctorCheck:
     """Rows of the settings table that nothing reads, as an older version may have left them."""
     if not unknown:
         return ok("settings table", "readable")
@@ -67,7 +67,7 @@ def settings_table(unknown: Sequence[str]) -> Check:
     return warning("settings table", said, "`ingest settings unset KEY`")
 
 
-def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> Check:
+def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> DoctorCheck:
     """Whether a language model is configured (`base_url`), which, and at what price."""
     from ingestion_pipeline.reading.models.prices import known_price
 
@@ -88,7 +88,7 @@ def _price(price: Price | None) -> str:
     return f"{price.input_usd}/{price.cached_input_usd}/{price.output_usd} USD per million tokens"
 
 
-def home(path: Path, *, is_writable: bool, free_bytes: int) -> Check:
+def home(path: Path, *, is_writable: bool, free_bytes: int) -> DoctorCheck:
     """The folder of database, snapshots and exports."""
     if not is_writable:
         return failed(
@@ -100,7 +100,7 @@ def home(path: Path, *, is_writable: bool, free_bytes: int) -> Check:
     return ok("home", free)
 
 
-def folder(path: Path, *, can_read: bool) -> Check:
+def folder(path: Path, *, can_read: bool) -> DoctorCheck:
     """The folder of source files."""
     if can_read:
         return ok("sources folder", f"{path} is readable")
@@ -110,7 +110,7 @@ def folder(path: Path, *, can_read: bool) -> Check:
     return warning("sources folder", f"there is no folder {path}", cure)
 
 
-def files(found: Sequence[SourceFile]) -> Check:
+def files(found: Sequence[SourceFile]) -> DoctorCheck:
     """The source files themselves."""
     problems = [str(problem) for file in found for problem in file.problems]
     if not problems:
@@ -118,25 +118,25 @@ def files(found: Sequence[SourceFile]) -> Check:
     return failed("source files", "\n".join(problems), "correct them, then `ingest sources import`")
 
 
-def browser(found: str, *, cure: str = "") -> Check:
+def browser(found: str, *, cure: str = "") -> DoctorCheck:
     """The Chromium for pages that need one; most sources need none."""
     return warning("browser", found, cure) if cure else ok("browser", found)
 
 
-def rendered(wanting: Sequence[str], *, has_browser: bool, cure: str) -> Check:
+def rendered(wanting: Sequence[str], *, has_browser: bool, cure: str) -> DoctorCheck:
     """Sources whose config says `render: true`."""
     if has_browser or not wanting:
         return ok("rendered sources", f"{len(wanting)} ask for a browser")
     return failed("rendered sources", f"no browser for {_named(wanting)}", cure)
 
 
-def bad_profile(problems: str) -> Check:
+def bad_profile(problems: str) -> DoctorCheck:
     """A profile that cannot be used: no listing is judged."""
     cure = "correct each; `ingest profile check` lists them again"
     return failed("profile", problems, cure)
 
 
-def no_profile(path: str, boards: Sequence[str]) -> Check:
+def no_profile(path: str, boards: Sequence[str]) -> DoctorCheck:
     """Without one, listings are filtered and wait to be scored."""
     if not boards:
         return ok("profile", "none, and no job board that would need one")
@@ -144,7 +144,7 @@ def no_profile(path: str, boards: Sequence[str]) -> Check:
     return warning("profile", f"none at {path}; listings of {_named(boards)} wait", cure)
 
 
-def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
+def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> DoctorCheck:
     """Sources whose file, or whose entry in it, is gone; a file with mistakes proves nothing."""
     from ingestion_pipeline.sources.source import BY_HAND
 
@@ -163,7 +163,7 @@ def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Check:
     return warning("declarations", f"no longer declared, still polled: {_named(gone)}", cure)
 
 
-def user_agent(sources: Iterable[Source], *, is_default: bool) -> Check:
+def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
     """Whether those whom we poll can reach us; the demo's site is ours."""
     from ingestion_pipeline.demo.names import is_demo_name
 
@@ -176,7 +176,7 @@ def user_agent(sources: Iterable[Source], *, is_default: bool) -> Check:
     return warning("user agent", f"the default, sent to the hosts of {_named(polled)}", cure)
 
 
-def secrets_in_urls(sources: Iterable[Source]) -> Check:
+def secrets_in_urls(sources: Iterable[Source]) -> DoctorCheck:
     """Report sources whose address holds a secret, as older versions accepted them."""
     from ingestion_pipeline.urls import secret_parameter
 
@@ -187,7 +187,7 @@ def secrets_in_urls(sources: Iterable[Source]) -> Check:
     return warning("secrets", f"in the addresses of {_named(ids)}", cure)
 
 
-def stale(ids: Sequence[str]) -> Check:
+def stale(ids: Sequence[str]) -> DoctorCheck:
     """Sources that should have succeeded several times by now."""
     if not ids:
         return ok("freshness", "no source is stale")
@@ -195,14 +195,14 @@ def stale(ids: Sequence[str]) -> Check:
     return warning("freshness", f"{len(ids)} stale: {_named(ids)}", cure)
 
 
-def abandoned(count: int) -> Check:
+def abandoned(count: int) -> DoctorCheck:
     """Claims whose worker fell silent."""
     if not count:
         return ok("claims", "no expired lease")
     return warning("claims", f"{count} tasks of silent workers", "the next run takes them over")
 
 
-def silent_runs(run_ids: Sequence[str]) -> Check:
+def silent_runs(run_ids: Sequence[str]) -> DoctorCheck:
     """Runs that neither ended nor gave a sign of life."""
     if not run_ids:
         return ok("runs", "no silent run")
@@ -212,7 +212,7 @@ def silent_runs(run_ids: Sequence[str]) -> Check:
 
 def daemon(
     newest: datetime | None, *, due: int, now: datetime, silence: timedelta = LONGEST_SILENCE
-) -> Check:
+) -> DoctorCheck:
     """Whether the daemon ticks, or at least runs come, while work is due."""
     last = "no run yet" if newest is None else f"newest sign of it {newest:%Y-%m-%d %H:%M:%S} UTC"
     is_silent = newest is None or now - newest > silence
@@ -222,7 +222,7 @@ def daemon(
     return ok("daemon", f"{last}, {due} tasks are due")
 
 
-def dead_letters(count: int) -> Check:
+def dead_letters(count: int) -> DoctorCheck:
     """Work that waits for an operator."""
     if not count:
         return ok("dead letters", "none open")
@@ -230,7 +230,7 @@ def dead_letters(count: int) -> Check:
     return warning("dead letters", f"{count} open", cure)
 
 
-def content(damaged: Sequence[str], checked: int) -> Check:
+def content(damaged: Sequence[str], checked: int) -> DoctorCheck:
     """Report objects of the content store that cannot be read."""
     if not damaged:
         return ok("content store", f"the newest {checked} objects are whole")
@@ -243,7 +243,7 @@ def content(damaged: Sequence[str], checked: int) -> Check:
     )
 
 
-def clock(database: datetime, process: datetime, ahead: timedelta | None) -> Check:
+def clock(database: datetime, process: datetime, ahead: timedelta | None) -> DoctorCheck:
     """Whether this machine and the database agree on the time, and rows are not dated `ahead`."""
     if ahead is not None:
         return failed(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.cli import doctor_checks as checks
-from ingestion_pipeline.cli.doctor_checks import Check
+from ingestion_pipeline.cli.doctor_checks import DoctorCheck
 
 if TYPE_CHECKING:
     from ingestion_pipeline.settings import Settings
@@ -21,7 +21,7 @@ NAME = "model server"
 PATIENCE_SECONDS = 5.0
 
 
-def model_server(settings: Settings) -> Check:
+def model_server(settings: Settings) -> DoctorCheck:
     """One request for its list of models: nothing is asked of a model, nothing is paid.
 
     What it answers is not shown: a server may repeat the key it refuses.
@@ -47,7 +47,7 @@ def model_server(settings: Settings) -> Check:
     return checks.ok(NAME, f"{base_url} answers in {time.monotonic() - began:.1f} s")
 
 
-def _answered(base_url: str, status: int) -> Check:
+def _answered(base_url: str, status: int) -> DoctorCheck:
     if status in {401, 403}:
         cure = "correct OPENAI_API_KEY, or the rights it has"
         return checks.failed(NAME, f"{base_url} refuses the key ({status})", cure)
@@ -71,7 +71,7 @@ def _reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def allow_list(allowed: Iterable[str], sources: Iterable[Source]) -> Check:
+def allow_list(allowed: Iterable[str], sources: Iterable[Source]) -> DoctorCheck:
     """Addresses that the guard lets through though they are private."""
     exempt = sorted(allowed)
     if not exempt:
@@ -84,7 +84,7 @@ def allow_list(allowed: Iterable[str], sources: Iterable[Source]) -> Check:
     return checks.ok("allow list", f"exempt from the guard: {', '.join(exempt)}")
 
 
-def versions(needed: Sequence[str] | None = None) -> Check:
+def versions(needed: Sequence[str] | None = None) -> DoctorCheck:
     """Whether what is installed is what this release was made with."""
     asked = requires(PACKAGE) if needed is None else needed
     wrong = list(_mismatches(asked or ()))

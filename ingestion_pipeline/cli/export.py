@@ -16,7 +16,7 @@ from ingestion_pipeline.cli.opening import environment, opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
-    Refused,
+    CommandRefused,
     cell,
     say,
     say_facts,
@@ -27,7 +27,7 @@ from ingestion_pipeline.cli.output import (
 if TYPE_CHECKING:
     from ingestion_pipeline.exports.exporting import Exported
     from ingestion_pipeline.exports.formats import Format
-    from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.exports.names import ExportRequest
 
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with the room's own
 READERS = {
@@ -92,10 +92,10 @@ def export(  # noqa: PLR0913 - one for each option
     """
     from ingestion_pipeline.catalogs.entities.declared import entity_folder
     from ingestion_pipeline.exports.exporting import export as export_rows
-    from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.exports.names import ExportRequest
     from ingestion_pipeline.settings import load_settings
 
-    wanted = Wanted(
+    wanted = ExportRequest(
         entities=entity_folder(load_settings(environment())),
         name=name,
         source_id=source_id,
@@ -122,7 +122,7 @@ def export(  # noqa: PLR0913 - one for each option
         _say(exported)
 
 
-def _say_columns(wanted: Wanted, *, as_json: bool) -> None:
+def _say_columns(wanted: ExportRequest, *, as_json: bool) -> None:
     from ingestion_pipeline.exports.described import described
 
     found = [asdict(one) for one in described(wanted)]
@@ -134,16 +134,20 @@ def _say_columns(wanted: Wanted, *, as_json: bool) -> None:
 
 
 def _export_changes(
-    wanted: Wanted, form: Format, out: Path | None, *, since_last: bool, as_json: bool
+    wanted: ExportRequest, form: Format, out: Path | None, *, since_last: bool, as_json: bool
 ) -> None:
     from ingestion_pipeline.exports.changes import export_changes
 
     if since_last and wanted.since is not None:
-        raise Refused("--since-last and --cursor are two ways to say it: use one of them")
+        raise CommandRefused("--since-last and --cursor are two ways to say it: use one of them")
     if wanted.version is not None or wanted.dataset_id is not None:
-        raise Refused("a version is whole: leave --version and --dataset out, or export it whole")
+        raise CommandRefused(
+            "a version is whole: leave --version and --dataset out, or export it whole"
+        )
     if out is not None and not out.is_dir():
-        raise Refused(f"--out {out} is no folder; changes go to new files in one: make it first")
+        raise CommandRefused(
+            f"--out {out} is no folder; changes go to new files in one: make it first"
+        )
     with opened() as (settings, store):
         folder = out or made(settings.home / "exports")
         done = export_changes(store, wanted, form, folder, since_last=since_last)
@@ -167,7 +171,7 @@ def _format(form: str | None, out: Path | None) -> Format:
     return Format(ending) if ending in FORMATS else Format.PARQUET
 
 
-def _path(out: Path | None, folder: Path, wanted: Wanted, form: Format) -> Path:
+def _path(out: Path | None, folder: Path, wanted: ExportRequest, form: Format) -> Path:
     from ingestion_pipeline.exports.exporting import file_name
 
     if out is not None:
@@ -182,7 +186,9 @@ def made(folder: Path) -> Path:
     try:
         return private_folder(folder)
     except OSError as error:
-        raise Refused(f"cannot make the folder {folder}: {error.strerror}; use --out") from error
+        raise CommandRefused(
+            f"cannot make the folder {folder}: {error.strerror}; use --out"
+        ) from error
 
 
 def _facts(exported: Exported, name: str) -> dict[str, object]:

@@ -45,10 +45,10 @@ def start(*, source_id: str, as_json: bool) -> None:
 
     One that is under way goes on, and what waits of it is due at once.
     """
-    from ingestion_pipeline.assembly import open_workshop
+    from ingestion_pipeline.assembly import open_run_context
     from ingestion_pipeline.catalogs.crawl.crawling import ask_for
 
-    with open_workshop(environment()) as shop:
+    with open_run_context(environment()) as shop:
         said = ask_for(shop, [source_id])[source_id]
     _say({"source": source_id, "done": said}, f"{source_id}: {said}", as_json=as_json)
 
@@ -244,10 +244,10 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
     Without a single request; the dataset that is shown stays until the new one is good. What is of
     a later crawl stays shown, unless --publish says otherwise.
     """
-    from ingestion_pipeline.assembly import open_workshop
+    from ingestion_pipeline.assembly import open_run_context
     from ingestion_pipeline.catalogs.operating import rerun_cost, rerunning
 
-    with open_workshop(environment()) as shop:
+    with open_run_context(environment()) as shop:
         if dry_run:
             with shop.store.read() as connection:
                 found = rerun_cost.predict_rerun(

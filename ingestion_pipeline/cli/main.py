@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from ingestion_pipeline.cli.examples import show_examples
-from ingestion_pipeline.cli.output import Failed, Interrupted, Refused
+from ingestion_pipeline.cli.output import CommandFailed, CommandRefused, Interrupted
 
 # Where each command is; its module is read when the command is typed, or listed with its summary.
 COMMANDS = {
@@ -129,14 +129,14 @@ def explain(error: Exception) -> click.ClickException | None:
     from ingestion_pipeline.store import SchemaMismatch
 
     if isinstance(error, SchemaMismatch) or _is_bad_input(error):
-        return Refused(str(error))
+        return CommandRefused(str(error))
     if isinstance(error, DBAPIError):
         said = str(error.orig).strip()
         cure = "; another process writes: wait for it, or stop it" if "locked" in said else ""
-        return Failed(f"the database gave up: {said}{cure}")
+        return CommandFailed(f"the database gave up: {said}{cure}")
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
-        return Failed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}")
+        return CommandFailed(f"{where}{error.strerror or error}{CURES.get(error.errno or 0, '')}")
     return None
 
 

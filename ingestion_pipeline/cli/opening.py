@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.cli.output import Refused
+from ingestion_pipeline.cli.output import CommandRefused
 
 if TYPE_CHECKING:
     from ingestion_pipeline.settings import Settings
@@ -44,7 +44,7 @@ def opened(*, migrate: bool = False) -> Generator[tuple[Settings, Store]]:
             settings, store = open_from_environment(environment(), migrate=migrate)
     except BadSetting as error:  # the environment alone was good, so it is the table
         said = "the settings table holds a bad value; `ingest settings unset KEY` takes it out"
-        raise Refused(f"{said}\n{error}") from error
+        raise CommandRefused(f"{said}\n{error}") from error
     try:
         yield settings, store
     finally:
@@ -78,7 +78,7 @@ def _explaining(url: str) -> Generator[None]:
     except BadSetting:
         raise
     except (SQLAlchemyError, OSError, ValueError, ImportError) as error:
-        raise Refused(cannot_open(url, error)) from error
+        raise CommandRefused(cannot_open(url, error)) from error
 
 
 def cannot_open(url: str, error: Exception) -> str:

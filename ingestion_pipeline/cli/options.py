@@ -33,7 +33,7 @@ class JsonObject(click.ParamType[dict[str, Any]]):
         return cast("dict[str, Any]", found)
 
 
-class Moment(click.ParamType[datetime]):
+class MomentType(click.ParamType[datetime]):
     """An option whose value is a moment; without a zone it is UTC."""
 
     name = "ISO"

@@ -22,7 +22,7 @@ Item = TypeVar("Item")
 WIDTH = 100  # a table is never wider, unless the terminal is
 
 
-class Refused(click.ClickException):
+class CommandRefused(click.ClickException):
     """Bad input: the message names the thing and the cure; exit code 2."""
 
     exit_code = 2
@@ -32,13 +32,13 @@ class Refused(click.ClickException):
         return harmless(self.message)
 
 
-class Failed(Refused):
+class CommandFailed(CommandRefused):
     """The work was right and did not succeed; exit code 1."""
 
     exit_code = 1
 
 
-class Interrupted(Failed):
+class Interrupted(CommandFailed):
     """Somebody pressed Ctrl-C; exit code 1."""
 
     def __init__(self) -> None:

@@ -6,7 +6,7 @@ import click
 
 from ingestion_pipeline.cli.opening import opened
 from ingestion_pipeline.cli.options import json_option
-from ingestion_pipeline.cli.output import Refused, say, say_json
+from ingestion_pipeline.cli.output import CommandRefused, say, say_json
 
 
 @click.group()
@@ -31,7 +31,7 @@ def check(*, as_json: bool) -> None:
             raise click.exceptions.Exit(2)
         return
     if isinstance(found, BadProfile | NoProfile):
-        raise Refused(str(found))
+        raise CommandRefused(str(found))
     say(f"{path} is in order: {len(found.skills)} skills")
 
 

@@ -11,14 +11,14 @@ from typing import IO, TYPE_CHECKING, Any, cast
 import click
 
 from ingestion_pipeline.cli.opening import environment
-from ingestion_pipeline.cli.options import Moment, config_option, json_option
-from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
+from ingestion_pipeline.cli.options import MomentType, config_option, json_option
+from ingestion_pipeline.cli.output import Column, CommandRefused, say, say_json, say_table
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.reading.saved import SavedBody, Shown
+    from ingestion_pipeline.reading.saved import SavedBody, SavedReading
 
-    Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], Shown]
+    Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedReading]
 
 KINDS = [kind.value for kind in Kind]
 # These formats say nothing about what is in them: the kind must be told.
@@ -57,7 +57,7 @@ JOB_POSTING = b"JobPosting"
 @click.option("--url", default="", help="Where the body came from; relative links need it.")
 @click.option(
     "--fetched-at",
-    type=Moment(),
+    type=MomentType(),
     help="When the body was fetched, for dates such as '2 days ago'. Default: the file's own time.",
 )
 @json_option
@@ -83,7 +83,7 @@ def read(
         kind = Kind.JOB_BOARD.value
     wanted = kind_for(platform, Kind(kind) if kind else None)
     if entity is not None and wanted is not Kind.CATALOG:
-        raise Refused(f"--entity belongs to catalogues; this is {wanted}")
+        raise CommandRefused(f"--entity belongs to catalogues; this is {wanted}")
     saved = SavedBody(body=body, url=url, fetched_at=fetched_at or _written_at(file))
     shown = _reader(platform, wanted, entity)(platform, wanted, saved, config or {})
     if as_json:
@@ -105,11 +105,11 @@ def kind_for(platform: str, kind: Kind | None) -> Kind:
     kinds = [one for one, names in readers if platform in names]
     if not kinds:
         known = sorted({name for _, names in readers for name in names})
-        raise Refused(f"no reader is called {platform!r}; there are: {', '.join(known)}")
+        raise CommandRefused(f"no reader is called {platform!r}; there are: {', '.join(known)}")
     if kind is None and platform in FORMATS:
-        raise Refused(f"{platform} may hold anything: say --kind {'|'.join(kinds)}")
+        raise CommandRefused(f"{platform} may hold anything: say --kind {'|'.join(kinds)}")
     if kind is not None and kind not in kinds:
-        raise Refused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}")
+        raise CommandRefused(f"{platform} is not read as {kind}; it is read as: {', '.join(kinds)}")
     return kind or kinds[0]
 
 
@@ -133,7 +133,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
         from ingestion_pipeline.pages.saved import read_saved as read_saved_page
 
         return read_saved_page
-    raise Refused(f"nothing reads a saved {kind} yet")
+    raise CommandRefused(f"nothing reads a saved {kind} yet")
 
 
 def _written_at(file: IO[bytes]) -> datetime:
@@ -146,7 +146,7 @@ def _written_at(file: IO[bytes]) -> datetime:
         return wall_clock()
 
 
-def _say_reading(kind: Kind, shown: Shown) -> None:
+def _say_reading(kind: Kind, shown: SavedReading) -> None:
     records, problems = shown.records, shown.problems
     names = [name for name in _columns(kind, records) if any(record[name] for record in records)]
     if names:  # a page may say neither its title nor anything else that fits a column

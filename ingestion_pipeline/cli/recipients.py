@@ -10,8 +10,8 @@ from ingestion_pipeline.cli.opening import actor, opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
-    Failed,
-    Refused,
+    CommandFailed,
+    CommandRefused,
     distance,
     say,
     say_json,
@@ -73,7 +73,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **given: Any) ->
         bad = [*bad, *bad_secret(secret)]
     _refuse(bad)
     if secret is not None and not is_webhook(address):
-        raise Refused(f"secret: only a webhook is signed, and {address} is none")
+        raise CommandRefused(f"secret: only a webhook is signed, and {address} is none")
     assert recipient is not None  # noqa: S101 - nothing was bad
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
@@ -87,7 +87,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **given: Any) ->
 
 def _refuse(bad: Sequence[BadField]) -> None:
     if bad:
-        raise Refused("\n".join(f"{one.field}: {one.message}" for one in bad))
+        raise CommandRefused("\n".join(f"{one.field}: {one.message}" for one in bad))
 
 
 def _say_secret(secret: str) -> None:
@@ -187,7 +187,7 @@ def test(*, recipient_id: str) -> None:
     try:
         said = asyncio.run(_send_example(settings, to, now))
     except WorkError as error:
-        raise Failed(f"{recipient_id}: {error.text}") from error
+        raise CommandFailed(f"{recipient_id}: {error.text}") from error
     say(f"{recipient_id}: {to.address} {said}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.output import Refused, say
+from ingestion_pipeline.cli.output import CommandRefused, say
 from ingestion_pipeline.cli.sources import sources
 
 
@@ -25,16 +25,18 @@ def scrape(
     from ingestion_pipeline.work.spawn_guard import Refusal
 
     if source_ids and (target_matches or max_sources):
-        raise Refused("--target-matches and --max-sources belong to a rotation; name no board")
+        raise CommandRefused(
+            "--target-matches and --max-sources belong to a rotation; name no board"
+        )
     wish = Wish(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         try:
             made = ask_scrape(connection, wish, now=now, settings=settings)
         except NotPolled as error:
-            raise Refused(str(error)) from error
+            raise CommandRefused(str(error)) from error
         if isinstance(made, Refusal):
-            raise Refused(f"not asked for again ({made.value}): the same wish still waits")
+            raise CommandRefused(f"not asked for again ({made.value}): the same wish still waits")
         audit(
             connection,
             actor=actor(),

@@ -8,7 +8,7 @@ import click
 
 from ingestion_pipeline.cli.opening import actor, environment, opened_store, shown_database
 from ingestion_pipeline.cli.options import json_option
-from ingestion_pipeline.cli.output import Column, Refused, say, say_json, say_table
+from ingestion_pipeline.cli.output import Column, CommandRefused, say, say_json, say_table
 
 
 @click.group()
@@ -91,7 +91,9 @@ def set_(*, key: str, value: str) -> None:
 
     variable = {key: variable for variable, key in variables().items()}.get(key, "")
     if variable and "." not in key:
-        raise Refused(f"{key} is needed to find the table: set {variable} in the environment")
+        raise CommandRefused(
+            f"{key} is needed to find the table: set {variable} in the environment"
+        )
     with opened_store() as store, store.begin() as connection:
         set_override(connection, key, value, actor=actor(), now=store.clock.now(connection))
     say(f"{key} is {value} from the next run on")
@@ -109,6 +111,6 @@ def unset(*, key: str) -> None:
     with opened_store() as store, store.begin() as connection:
         gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))
     if not gone and key not in setting_fields():
-        raise Refused(f"{key!r} is no setting; `ingest settings list` shows all")
+        raise CommandRefused(f"{key!r} is no setting; `ingest settings list` shows all")
     is_out = "is out of the settings table" if gone else "was not in the settings table"
     say(f"{key} {is_out}; its default rules, unless the environment says otherwise")

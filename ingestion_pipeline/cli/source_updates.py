@@ -9,7 +9,7 @@ import click
 
 from ingestion_pipeline.cli.opening import actor, opened
 from ingestion_pipeline.cli.options import config_option
-from ingestion_pipeline.cli.output import Refused, say
+from ingestion_pipeline.cli.output import CommandRefused, say
 from ingestion_pipeline.cli.sources import checked, sources
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **given: Any) -> 
 
     wanted = {key: value for key, value in given.items() if value is not None}
     if not wanted and not accept_drop and not detect:
-        raise Refused("nothing to change; `ingest sources update --help` shows what can be")
+        raise CommandRefused("nothing to change; `ingest sources update --help` shows what can be")
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
         source = sources_by_id(connection, [source_id]).get(source_id)
@@ -70,7 +70,7 @@ def _look_again(connection: Connection, source_id: str, now: datetime, *, again:
         return ["its recipe is detected anew"]
     if again:
         why = "it is no catalogue, or is disabled, or its config has a recipe by hand: remove that"
-        raise Refused(f"no recipe of {source_id} can be detected: {why}")
+        raise CommandRefused(f"no recipe of {source_id} can be detected: {why}")
     return []
 
 
@@ -93,7 +93,7 @@ def refuse_what_a_file_owns(source: Source, wanted: dict[str, Any], *, folder: P
     owned = [key for key in wanted if key != "tier" or _file_pins(source, folder)]
     if owned:
         cure = f"change it there, then run `ingest sources import {source.origin}`"
-        raise Refused(f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}")
+        raise CommandRefused(f"{', '.join(owned)} of {source.id}: owned by {source.origin}; {cure}")
 
 
 def _file_pins(source: Source, folder: Path) -> bool:

@@ -13,7 +13,7 @@ from ingestion_pipeline.cli.opening import actor, opened
 from ingestion_pipeline.cli.options import config_option, json_option
 from ingestion_pipeline.cli.output import (
     Column,
-    Refused,
+    CommandRefused,
     distance,
     say,
     say_facts,
@@ -83,7 +83,7 @@ def checked(raw: dict[str, Any]) -> Definition:
     if definition is not None:
         bad = [*bad, *definition_check(load_settings().sources)(definition)]
     if definition is None or bad:
-        raise Refused("\n".join(f"{one.field}: {one.message}" for one in bad))
+        raise CommandRefused("\n".join(f"{one.field}: {one.message}" for one in bad))
     return definition
 
 
@@ -182,13 +182,13 @@ def show(*, source_id: str, as_json: bool) -> None:
     from ingestion_pipeline.sources.price import market
     from ingestion_pipeline.sources.status import watched_source
     from ingestion_pipeline.upkeep.standing import standings
-    from ingestion_pipeline.work.dead_letters import Chosen, list_letters, state_of
+    from ingestion_pipeline.work.dead_letters import Chosen, list_dead_letters, state_of
 
     with opened() as (settings, store), store.read() as connection:
         now, watched = store.clock.now(connection), watched_source(connection, source_id)
         if watched is None:
             raise UnknownSource(source_id)
-        letters = list_letters(connection, Chosen(source_id=source_id), decided=True, limit=3)
+        letters = list_dead_letters(connection, Chosen(source_id=source_id), decided=True, limit=3)
         home = homes(connection, [source_id])[source_id]
         expected = expectation(watched.source, market(connection, settings), now=now)
         crawl = expected | recipe_facts(connection, watched.source)
@@ -229,7 +229,9 @@ def import_(*, path: Path | None) -> None:
         say(str(problem), is_error=True)
     if problems:
         bad = sum(bool(file.problems) for file in files)
-        raise Refused(f"{bad} of {len(files)} files have mistakes; nothing of them was imported")
+        raise CommandRefused(
+            f"{bad} of {len(files)} files have mistakes; nothing of them was imported"
+        )
 
 
 def _read(path: Path, folder: Path) -> list[SourceFile]:
@@ -245,7 +247,9 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
         return found
     if path.exists():
         return [read_file(path, check=definition_check(folder))]
-    raise Refused(f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder")
+    raise CommandRefused(
+        f"{path}: no such file or folder; INGESTION_SOURCES names the sources folder"
+    )
 
 
 def _register(store: Store, file: SourceFile) -> str:
@@ -285,7 +289,7 @@ def enable(*, source_id: str, reason: str | None) -> None:
         now = store.clock.now(connection)
         before = sources_by_id(connection, [source_id]).get(source_id)
         if before is not None and (bad := approval_problems(before, settings.sources)):
-            raise Refused("\n".join(bad))
+            raise CommandRefused("\n".join(bad))
         registry.enable(connection, source_id, actor=actor(), reason=reason, now=now)
     say(f"{source_id} is enabled and due now")
     if before is not None and before.status_reason == BY_FILE:

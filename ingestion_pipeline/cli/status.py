@@ -14,7 +14,7 @@ from ingestion_pipeline.cli.opening import opened
 from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
-    Failed,
+    CommandFailed,
     distance,
     say,
     say_json,
@@ -61,7 +61,7 @@ def _found(*, limit: int | None) -> dict[str, Any]:
     from ingestion_pipeline.sources.pressure import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
     from ingestion_pipeline.upkeep.backlog import backlog as behind
-    from ingestion_pipeline.upkeep.house import is_silent, last_pulse, month_budget
+    from ingestion_pipeline.upkeep.house import is_missing, last_pulse, month_budget
     from ingestion_pipeline.upkeep.queues import queues
     from ingestion_pipeline.upkeep.report import as_row, reported
     from ingestion_pipeline.upkeep.standing import standings
@@ -88,7 +88,7 @@ def _found(*, limit: int | None) -> dict[str, Any]:
                 for host, since in waiting_hosts(connection, now=now)
             ],
             "website_phases": [asdict(one) for one in phase_metrics(connection, now=now)],
-            "daemon": {"last_tick_at": pulse, "is_silent": is_silent(pulse, settings, now=now)},
+            "daemon": {"last_tick_at": pulse, "is_silent": is_missing(pulse, settings, now=now)},
             "budget": asdict(budget) | {"percent": budget.percent},
             "polling_paused": str(held_up) if held_up else None,
         }
@@ -117,10 +117,10 @@ UNWELL = ("open", "disabled", "degraded")
 def _fail(found: dict[str, Any], fail_on: Sequence[str]) -> None:
     """Exit 1 for whoever asked: a line of cron, a probe."""
     if "daemon" in fail_on and found["daemon"]["is_silent"]:
-        raise Failed("the daemon is silent: nothing is polled, delivered or kept")
+        raise CommandFailed("the daemon is silent: nothing is polled, delivered or kept")
     unwell = {word: found["health"][word] for word in UNWELL if found["health"][word]}
     if "sources" in fail_on and unwell:
-        raise Failed(", ".join(f"{count} {word}" for word, count in unwell.items()))
+        raise CommandFailed(", ".join(f"{count} {word}" for word, count in unwell.items()))
 
 
 def _say_phases(phases: list[dict[str, Any]]) -> None:

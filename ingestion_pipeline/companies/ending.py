@@ -12,7 +12,13 @@ from sqlalchemy import Connection, update
 from ingestion_pipeline.companies.analysis.saving import save_company, summary
 from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.companies.discovery.saving import change_board, save_board
-from ingestion_pipeline.companies.outcomes import Analysed, Needless, NotDone, Outcome, Probed
+from ingestion_pipeline.companies.outcomes import (
+    CompanyAnalysed,
+    NotDone,
+    NotNeeded,
+    Outcome,
+    Probed,
+)
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY, CompanyStatus, Confidence
 from ingestion_pipeline.settings import Settings
@@ -23,14 +29,14 @@ from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import LostClaim
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import FORBIDDEN, WALL_CODES
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class TasksPersisted:
     """What became of the task, in a word that is counted; when it is due again, if it is."""
 
     word: str
@@ -39,17 +45,17 @@ class Written:
 
 def write_outcome(
     connection: Connection, outcome: Outcome, *, now: datetime, settings: Settings, random: Random
-) -> Written:
+) -> TasksPersisted:
     """Everything that the outcome means is written, or `LostClaim` and nothing is."""
     task = outcome.task
     if not claims.held(connection, [(task.id, task.fence)]):
         raise LostClaim(f"task {task.id} is another worker's now; nothing is kept")
     match outcome:
-        case Analysed():
+        case CompanyAnalysed():
             move, written = _analysed(connection, outcome, now=now, settings=settings)
         case Probed():
             move, written = _probed(connection, outcome, now=now, settings=settings)
-        case Needless():
+        case NotNeeded():
             move, written = _needless(connection, outcome, now=now)
         case NotDone():
             move, written = _not_done(
@@ -60,29 +66,31 @@ def write_outcome(
 
 
 def _analysed(
-    connection: Connection, done: Analysed, *, now: datetime, settings: Settings
-) -> tuple[Move, Written]:
+    connection: Connection, done: CompanyAnalysed, *, now: datetime, settings: Settings
+) -> tuple[Move, TasksPersisted]:
     save_company(connection, done, now=now, settings=settings)
     is_thin = done.judgement.completeness is Completeness.THIN
     status = TaskStatus.SKIPPED if is_thin else TaskStatus.SUCCESS
     move = _ended(done.task, status, summary(done), code="thin" if is_thin else None)
-    return move, Written(word="thin" if is_thin else "analysed")
+    return move, TasksPersisted(word="thin" if is_thin else "analysed")
 
 
 def _probed(
     connection: Connection, probed: Probed, *, now: datetime, settings: Settings
-) -> tuple[Move, Written]:
+) -> tuple[Move, TasksPersisted]:
     source_id = save_board(connection, probed, now=now, settings=settings)
     if source_id is None:
         said = "the board has a source, or its lineage refuses its poll"
-        return _ended(probed.task, TaskStatus.SKIPPED, said), Written(word="needless")
+        return _ended(probed.task, TaskStatus.SKIPPED, said), TasksPersisted(word="needless")
     is_sure = probed.confidence is Confidence.HIGH
     said = f"{source_id}: {probed.said}"
     word = "boards_active" if is_sure else "boards_pending"
-    return _ended(probed.task, TaskStatus.SUCCESS, said), Written(word=word)
+    return _ended(probed.task, TaskStatus.SUCCESS, said), TasksPersisted(word=word)
 
 
-def _needless(connection: Connection, one: Needless, *, now: datetime) -> tuple[Move, Written]:
+def _needless(
+    connection: Connection, one: NotNeeded, *, now: datetime
+) -> tuple[Move, TasksPersisted]:
     """Nothing was asked; a company that is known well counts as a success of its source."""
     if one.task.kind == COMPANY and one.source_id is not None:
         known = sources_by_id(connection, [one.source_id])[one.source_id]
@@ -98,26 +106,28 @@ def _needless(connection: Connection, one: Needless, *, now: datetime) -> tuple[
     if one.task.kind == SOURCE_DISCOVERY:
         company_id = one.task.payload.get("company_id")
         change_board(connection, company_id, one.task, {"source_id": one.source_id}, now=now)
-    return _ended(one.task, TaskStatus.SKIPPED, one.why), Written(word="needless")
+    return _ended(one.task, TaskStatus.SKIPPED, one.why), TasksPersisted(word="needless")
 
 
 def _not_done(
     connection: Connection, one: NotDone, *, now: datetime, settings: Settings, random: Random
-) -> tuple[Move, Written]:
+) -> tuple[Move, TasksPersisted]:
     match after_failure(one.task, one.error, now=now, policy=settings.work, random=random):
         case Retry(not_before):
             _wait(connection, one, now=now)
             move = retried(one.task, one.error, not_before=not_before)
-            return move, Written(word="retried", again_at=not_before)
-        case GiveBack(not_before):
+            return move, TasksPersisted(word="retried", again_at=not_before)
+        case ReleaseTask(not_before):
             _wait(connection, one, now=now)
-            return released(one.task, one.error, not_before=not_before), Written(word="given_back")
-        case GiveUp():
+            return released(one.task, one.error, not_before=not_before), TasksPersisted(
+                word="given_back"
+            )
+        case DeadLetterTask():
             _give_up(connection, one, now=now, settings=settings, random=random)
             move = failed(one.task, one.error)
             if one.error.code == FORBIDDEN:
-                return replace(move, status=TaskStatus.SKIPPED), Written(word="forbidden")
-            return move, Written(word="failed")
+                return replace(move, status=TaskStatus.SKIPPED), TasksPersisted(word="forbidden")
+            return move, TasksPersisted(word="failed")
 
 
 def _wait(connection: Connection, one: NotDone, *, now: datetime) -> None:
@@ -131,7 +141,9 @@ def _give_up(
 ) -> None:
     is_forbidden = one.error.code == FORBIDDEN  # by robots.txt: no dead letter, no strike
     if not is_forbidden:
-        bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=one.task, error=one.error, stack=one.stack)], now=now
+        )
     if one.task.kind != COMPANY:
         said = {"note": f"its discovery failed ({one.error.code}): {one.error.text[:300]}"}
         company_id = one.task.payload.get("company_id")

@@ -14,7 +14,7 @@ from ingestion_pipeline.work.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
+class CompanyAnalysed:
     """A company whose pages were read; `failed` are the pages that were not had, by address."""
 
     task: Task
@@ -26,7 +26,7 @@ class Analysed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needless:
+class NotNeeded:
     """Work that is not to be done: the company is known well, or the board is a source."""
 
     task: Task
@@ -58,4 +58,4 @@ class NotDone:
     stack: str | None = None
 
 
-Outcome = Analysed | Needless | Probed | NotDone
+Outcome = CompanyAnalysed | NotNeeded | Probed | NotDone

@@ -7,7 +7,7 @@ from typing import Any
 
 from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import platform as platform_named
-from ingestion_pipeline.reading.saved import SavedBody, Shown
+from ingestion_pipeline.reading.saved import SavedBody, SavedReading
 from ingestion_pipeline.sources.source import Kind
 
 
@@ -16,10 +16,10 @@ def read_saved(
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
-) -> Shown:
+) -> SavedReading:
     """The listings the body states, and what could not be read; a bad config raises ValueError."""
     board = platform_named(platform).configure(saved.url, config)
-    return Shown.of(
+    return SavedReading.of(
         lambda: board.read([saved.body], content_types=[None], now=saved.fetched_at),
         listing_as_dict,
     )

@@ -28,7 +28,7 @@ class ListingStatus(StrEnum):
     CLOSED = "closed"
 
 
-class Verdict(StrEnum):
+class ListingDecision(StrEnum):
     """What a listing came to; before it was judged it has none."""
 
     FILTERED = "filtered"

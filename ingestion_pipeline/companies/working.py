@@ -22,25 +22,31 @@ from ingestion_pipeline.companies.analysis.visiting import Visits
 from ingestion_pipeline.companies.discovery.probing import Probe, ask, probe_of
 from ingestion_pipeline.companies.discovery.standing import standing_source
 from ingestion_pipeline.companies.ending import write_outcome
-from ingestion_pipeline.companies.outcomes import Analysed, Needless, NotDone, Outcome, Probed
+from ingestion_pipeline.companies.outcomes import (
+    CompanyAnalysed,
+    NotDone,
+    NotNeeded,
+    Outcome,
+    Probed,
+)
 from ingestion_pipeline.companies.records import company, ensure_company, ensure_source
 from ingestion_pipeline.companies.states import COMPANY, SCRAPE, SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.companies.system import board_config
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.host_work import HostWork
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.paced import PacedFetch
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.task import Task, TaskStatus
 from ingestion_pipeline.work.worker import Worker
@@ -66,12 +72,12 @@ class Piece:
         return self.probe.host if self.probe else host_of(self.website)
 
 
-class CompanyCrew:
+class CompanyTaskHandler:
     """Who analyses companies and probes boards, for one run."""
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         *,
@@ -123,18 +129,18 @@ class CompanyCrew:
                 raise
             return NotDone(task=task, company_id=task.payload.get("company_id"), error=failure)
 
-    def _wanted(self) -> list[Wanted]:
+    def _wanted(self) -> list[ClaimFilter]:
         """What waits; what was asked for by hand due or not, but only once, and then what is due.
 
         So the boards that an analysis finds are probed by the run that was asked for it.
         """
         ids, is_first, self._is_first = self._source_ids, self._is_first, False
         if ids is None:
-            return [Wanted(kind=kind) for kind in KINDS]
+            return [ClaimFilter(kind=kind) for kind in KINDS]
         if is_first:
-            return [Wanted(kind=kind, source_ids=ids) for kind in KINDS]
+            return [ClaimFilter(kind=kind, source_ids=ids) for kind in KINDS]
         few = sorted(ids)[:MOST_BY_HAND]
-        return [Wanted(kind=kind, frontier_of=one) for one in few for kind in KINDS]
+        return [ClaimFilter(kind=kind, frontier_of=one) for one in few for kind in KINDS]
 
     def _opened(self, connection: Connection, task: Task, *, now: datetime) -> Piece | Outcome:
         company_id = task.payload.get("company_id")
@@ -170,10 +176,10 @@ class CompanyCrew:
             said = f"{company_id} has no website; nothing can be read of it"
             return NotDone(task=task, error=Permanent(said, code="no_website"))
         if source.status is SourceStatus.DISABLED:
-            return Needless(task=task, why=f"{source.id} is disabled; nothing is asked for it")
+            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is asked for it")
         if not task.payload.get("is_asked") and self._is_known_well(row, now):
             said = f"known well since {row['analyzed_at']:%Y-%m-%d}"
-            return Needless(task=task, why=said, source_id=source.id)
+            return NotNeeded(task=task, why=said, source_id=source.id)
         connection.execute(
             update(companies)
             .where(companies.c.id == company_id)
@@ -194,13 +200,13 @@ class CompanyCrew:
         platform, token = task.payload["platform"], task.payload.get("token")
         standing = standing_source(connection, platform=platform, url=url, token=token)
         if standing is not None:
-            return Needless(task=task, why=f"{standing} is its source", source_id=standing)
+            return NotNeeded(task=task, why=f"{standing} is its source", source_id=standing)
         source = sources_by_id(connection, [task.source_id or ""]).get(task.source_id or "")
         if source is None:
             said = f"the company's source {task.source_id} is gone"
             return NotDone(task=task, error=Permanent(said, code="source_deleted"))
         if source.status is SourceStatus.DISABLED:
-            return Needless(task=task, why=f"{source.id} is disabled; nothing is asked for it")
+            return NotNeeded(task=task, why=f"{source.id} is disabled; nothing is asked for it")
         probe = probe_of(platform, url, board_config(source, platform))
         company_id = task.payload.get("company_id") or ""
         return Piece(
@@ -209,11 +215,11 @@ class CompanyCrew:
 
     # --- doing it
 
-    async def serve(self, item: Piece, host: Visited) -> Outcome:
+    async def serve(self, item: Piece, host: HostLease) -> Outcome:
         """One pass through a company's pages, or one request to a board."""
         return await (self._probed(item, host) if item.probe else self._analysed(item, host))
 
-    async def _analysed(self, item: Piece, host: Visited) -> Outcome:
+    async def _analysed(self, item: Piece, host: HostLease) -> Outcome:
         visits = Visits(
             shop=self._shop,
             visitor=self._visitor,
@@ -239,7 +245,7 @@ class CompanyCrew:
             for one in visits.state.get("failed", ())
             if one["named_by"] != "guess"
         }
-        return Analysed(
+        return CompanyAnalysed(
             task=item.task,
             company_id=item.company_id,
             source=item.source,
@@ -248,7 +254,7 @@ class CompanyCrew:
             failed=failed,
         )
 
-    async def _probed(self, item: Piece, host: Visited) -> Outcome:
+    async def _probed(self, item: Piece, host: HostLease) -> Outcome:
         if (probe := item.probe) is None:
             raise ValueError(f"task {item.task.id} is of no board")
         honours = probe.honours_robots and not item.source.ignores_robots
@@ -291,7 +297,7 @@ class CompanyCrew:
 
 
 async def company_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
@@ -305,7 +311,7 @@ async def company_slice(
     """
     clock = SteadyClock(await asyncio.to_thread(shop.store.now))
     visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
-    crew = CompanyCrew(
+    crew = CompanyTaskHandler(
         shop,
         worker,
         fetcher,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.markup import HTML, Query
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.websites.business import Business
@@ -50,7 +50,7 @@ def businesses(state: DemoState) -> dict[str, Business]:
     return {"website:saltmarsh": saltmarsh, "website:radwerft": RADWERFT}
 
 
-def saltmarsh(state: DemoState, path: str, _query: Query) -> Page:
+def saltmarsh(state: DemoState, path: str, _query: Query) -> DemoContent:
     """A front page that states its business for machines, and two that tell more."""
     business = businesses(state)["website:saltmarsh"]
     navigation = '<a href="/about">About us</a> <a href="/compare">How we compare</a>'
@@ -65,7 +65,7 @@ def saltmarsh(state: DemoState, path: str, _query: Query) -> Page:
     return _page(business, bodies, path)
 
 
-def radwerft(state: DemoState, path: str, _query: Query) -> Page:
+def radwerft(state: DemoState, path: str, _query: Query) -> DemoContent:
     """The same in German."""
     business = businesses(state)["website:radwerft"]
     navigation = '<a href="/ueber-uns">Über uns</a> <a href="/vergleich">Vergleich</a>'
@@ -80,7 +80,7 @@ def radwerft(state: DemoState, path: str, _query: Query) -> Page:
     return _page(business, bodies, path)
 
 
-def _page(business: Business, bodies: dict[str, str], path: str) -> Page:
+def _page(business: Business, bodies: dict[str, str], path: str) -> DemoContent:
     if path not in bodies:
         return plain(404, "Not Found")
     stated = json.dumps(_stated(business), ensure_ascii=False) if path == "/" else "{}"
@@ -90,7 +90,7 @@ def _page(business: Business, bodies: dict[str, str], path: str) -> Page:
         f'<script type="application/ld+json">{stated}</script></head>'
         f"<body><main>{bodies[path]}</main></body></html>\n"
     )
-    return Page(body=text.encode(), content_type=HTML)
+    return DemoContent(body=text.encode(), content_type=HTML)
 
 
 def _stated(business: Business) -> dict[str, object]:

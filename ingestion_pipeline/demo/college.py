@@ -13,7 +13,7 @@ from dataclasses import replace
 from functools import cache
 from html import escape
 
-from ingestion_pipeline.demo.content import Page, error_page, plain
+from ingestion_pipeline.demo.content import DemoContent, error_page, plain
 from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, Course, courses
 from ingestion_pipeline.demo.markup import HTML, html_page, moved, text_page
 from ingestion_pipeline.demo.outcomes import OUTCOMES_PATH, outcomes
@@ -37,7 +37,7 @@ MOVED_ONCE, MOVED_TWICE = "/c/110", "/courses/hist-110-harbour"
 FOOTER = "Harbour College, on the quay"
 
 
-def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> Page:
+def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
     """What Harbour College serves at an address."""
     if path == "/robots.txt":
         return text_page(f"User-agent: *\nDisallow: {ARCHIVE_PATH}\n")
@@ -48,7 +48,7 @@ def college(state: DemoState, path: str, query: Mapping[str, Sequence[str]]) -> 
     return moved(MOVED_TWICE) if path == MOVED_ONCE else _course_at(state, path)
 
 
-def _course_at(state: DemoState, path: str) -> Page:
+def _course_at(state: DemoState, path: str) -> DemoContent:
     found = {one.path: one for one in courses(state)}
     course = found["/courses/hist-110"] if path == MOVED_TWICE else found.get(path)
     if course is None:
@@ -60,7 +60,7 @@ def _course_at(state: DemoState, path: str) -> Page:
     return _course_page(course)
 
 
-def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> Page:
+def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
     """What the Annex serves: it wants half a second between two requests, and has two bad pages."""
     match path:
         case "/robots.txt":
@@ -72,12 +72,12 @@ def annex(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> 
         case "/evening/slow":
             return replace(_course_page(PATIENCE), delay_seconds=SLOW_SECONDS)
         case "/evening/endless":
-            return Page(body=_bomb(), content_type=HTML, content_encoding="gzip")
+            return DemoContent(body=_bomb(), content_type=HTML, content_encoding="gzip")
         case _:
             return plain(404, "Not Found")
 
 
-def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> Page:
+def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -> DemoContent:
     """A form for name and password, whatever is asked for."""
     if path == "/robots.txt":
         return plain(404, "Not Found")
@@ -90,7 +90,7 @@ def members(_state: DemoState, path: str, _query: Mapping[str, Sequence[str]]) -
     return _html("Sign in", form)
 
 
-def _course_list(listed: Sequence[Course], number: str) -> Page:
+def _course_list(listed: Sequence[Course], number: str) -> DemoContent:
     starts = range(0, len(listed), COURSES_ON_A_PAGE)
     if number not in map(str, range(1, len(starts) + 1)):
         return plain(404, "Not Found")
@@ -112,14 +112,14 @@ def _row(course: Course) -> str:
     return f'<li class="course"><a href="{course.path}?utm_source=list">{title}</a></li>'
 
 
-def _course_page(course: Course) -> Page:
+def _course_page(course: Course) -> DemoContent:
     body = _course_body(course)
     title = escape(f"{course.code}, Harbour College")
     if course.code == RENDERED:
-        return Page(body=_shell(title, body), content_type=HTML)
+        return DemoContent(body=_shell(title, body), content_type=HTML)
     if course.code == IN_SHIFT_JIS:
         text = _html(title, body).body.decode().replace("utf-8", "Shift_JIS")
-        return Page(body=text.encode("shift_jis"), content_type="text/html")
+        return DemoContent(body=text.encode("shift_jis"), content_type="text/html")
     return _html(title, body)
 
 
@@ -146,7 +146,7 @@ def _shell(title: str, body: str) -> bytes:
     ).encode()
 
 
-def _annex_list() -> Page:
+def _annex_list() -> DemoContent:
     rows = "".join(
         f'<li class="course"><a href="/evening/{name}">{title}</a></li>'
         for name, title in (
@@ -158,7 +158,7 @@ def _annex_list() -> Page:
     return _html("Evening courses", f"<h1>Evening</h1><ul>{rows}</ul>")
 
 
-def _html(title: str, body: str) -> Page:
+def _html(title: str, body: str) -> DemoContent:
     return html_page(title, body, footer=FOOTER)
 
 

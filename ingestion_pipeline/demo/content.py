@@ -18,8 +18,8 @@ from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.demo.stories import (
     LIGHTHOUSE_ID,
     SALT_ID,
-    Chapter,
-    Upload,
+    DemoChapter,
+    DemoUpload,
     lighthouse_chapters,
     lighthouse_uploads,
     orchard_chapters,
@@ -46,7 +46,7 @@ ERROR_PAGE = b"""<!DOCTYPE html>
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class DemoContent:
     """One answer of the site; only a page with `last_modified` can be asked for conditionally."""
 
     body: bytes
@@ -63,7 +63,7 @@ class Page:
         return f'"{hashlib.sha256(self.body).hexdigest()[:32]}"'
 
 
-def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str]]) -> Page:
+def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str]]) -> DemoContent:
     """The API's answer to `/manga/<id>/feed`: one slice of the releases, or the API's own error."""
     series = {LIGHTHOUSE_ID: lighthouse_uploads, SALT_ID: salt_uploads}
     if manga_id not in series:
@@ -78,24 +78,24 @@ def manga_feed(state: DemoState, manga_id: str, query: Mapping[str, Sequence[str
     return _collection(uploads, limit=limit, offset=offset)
 
 
-def api_error(status_code: int, title: str, detail: str) -> Page:
+def api_error(status_code: int, title: str, detail: str) -> DemoContent:
     """An error as the API states one."""
     error = {"id": stable_uuid(title), "status": status_code, "title": title, "detail": detail}
     return json_page({"result": "error", "errors": [error]}, status_code)
 
 
-def lighthouse_rss(state: DemoState) -> Page:
+def lighthouse_rss(state: DemoState) -> DemoContent:
     """The newest numbers of The Lighthouse Keeper, newest first, as another source tells them."""
     newest = lighthouse_chapters(state)[-NEWEST_IN_FEED:]
     return _rss("The Lighthouse Keeper", f"http://{FEEDS_HOST}/lighthouse", newest)
 
 
-def salt_atom(_state: DemoState) -> Page:
+def salt_atom(_state: DemoState) -> DemoContent:
     """All of Salt and Iron, newest first; the feed stays well when the API's listing does not."""
     return _atom("Salt and Iron", f"http://{FEEDS_HOST}/salt", salt_chapters())
 
 
-def orchard_rss(state: DemoState) -> Page:
+def orchard_rss(state: DemoState) -> DemoContent:
     """All of The Orchard at Night; 503 while overloaded, an error page on a bad day."""
     if state.is_overloaded:
         return overloaded()
@@ -104,27 +104,27 @@ def orchard_rss(state: DemoState) -> Page:
     return _rss("The Orchard at Night", f"http://{FLAKY_HOST}/orchard", orchard_chapters())
 
 
-def error_page(_state: DemoState) -> Page:
+def error_page(_state: DemoState) -> DemoContent:
     """An error page that calls itself a success, as real sites do."""
-    return Page(body=ERROR_PAGE, content_type="text/html; charset=utf-8")
+    return DemoContent(body=ERROR_PAGE, content_type="text/html; charset=utf-8")
 
 
-def overloaded() -> Page:
+def overloaded() -> DemoContent:
     """Too busy, and no word about when to come back."""
     return plain(503, "Service Unavailable")
 
 
-def plain(status_code: int, text: str) -> Page:
+def plain(status_code: int, text: str) -> DemoContent:
     """A bare answer in plain text."""
-    return Page(
+    return DemoContent(
         body=f"{text}\n".encode(), content_type="text/plain; charset=utf-8", status_code=status_code
     )
 
 
-def json_page(document: object, status_code: int = 200) -> Page:
+def json_page(document: object, status_code: int = 200) -> DemoContent:
     """A document as an API sends it."""
     body = json.dumps(document, ensure_ascii=False).encode()
-    return Page(body=body, content_type="application/json", status_code=status_code)
+    return DemoContent(body=body, content_type="application/json", status_code=status_code)
 
 
 def natural(text: str) -> int | None:
@@ -133,7 +133,7 @@ def natural(text: str) -> int | None:
     return int(text) if is_number else None
 
 
-def _collection(uploads: Sequence[Upload], *, limit: int, offset: int) -> Page:
+def _collection(uploads: Sequence[DemoUpload], *, limit: int, offset: int) -> DemoContent:
     return json_page(
         {
             "result": "ok",
@@ -146,7 +146,7 @@ def _collection(uploads: Sequence[Upload], *, limit: int, offset: int) -> Page:
     )
 
 
-def _item(upload: Upload) -> dict[str, object]:
+def _item(upload: DemoUpload) -> dict[str, object]:
     return {
         "id": upload.id,
         "type": "chapter",
@@ -155,7 +155,7 @@ def _item(upload: Upload) -> dict[str, object]:
     }
 
 
-def _attributes(upload: Upload) -> dict[str, object]:
+def _attributes(upload: DemoUpload) -> dict[str, object]:
     uploaded_at = upload.uploaded_at.isoformat()
     return {
         "volume": _volume(upload.chapter.number),
@@ -172,7 +172,7 @@ def _attributes(upload: Upload) -> dict[str, object]:
     }
 
 
-def _relationships(upload: Upload) -> list[dict[str, object]]:
+def _relationships(upload: DemoUpload) -> list[dict[str, object]]:
     manga: dict[str, object] = {"id": upload.manga_id, "type": "manga"}
     if upload.group is None:
         return [manga]
@@ -191,7 +191,7 @@ def _volume(number: str | None) -> str | None:
     return str((int(float(number)) - 1) // 8 + 1)
 
 
-def _rss(title: str, link: str, chapters: Sequence[Chapter]) -> Page:
+def _rss(title: str, link: str, chapters: Sequence[DemoChapter]) -> DemoContent:
     root = ET.Element("rss", version="2.0")
     channel = ET.SubElement(root, "channel")
     _texts(channel, title=title, link=link, description=f"New chapters of {title}")
@@ -207,7 +207,7 @@ def _rss(title: str, link: str, chapters: Sequence[Chapter]) -> Page:
     return _feed(root, "application/rss+xml", chapters)
 
 
-def _atom(title: str, link: str, chapters: Sequence[Chapter]) -> Page:
+def _atom(title: str, link: str, chapters: Sequence[DemoChapter]) -> DemoContent:
     root = ET.Element("feed", xmlns="http://www.w3.org/2005/Atom")
     _texts(root, id=link, title=title, updated=chapters[-1].published_at.isoformat())
     for chapter in reversed(chapters):
@@ -225,9 +225,9 @@ def _texts(parent: ET.Element, **texts: str) -> None:
         ET.SubElement(parent, tag).text = text
 
 
-def _feed(root: ET.Element, media_type: str, chapters: Sequence[Chapter]) -> Page:
+def _feed(root: ET.Element, media_type: str, chapters: Sequence[DemoChapter]) -> DemoContent:
     ET.indent(root)
-    return Page(
+    return DemoContent(
         body=ET.tostring(root, encoding="utf-8", xml_declaration=True),
         content_type=f"{media_type}; charset=utf-8",
         last_modified=chapters[-1].published_at,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from ingestion_pipeline.demo.content import Page, json_page, plain
+from ingestion_pipeline.demo.content import DemoContent, json_page, plain
 from ingestion_pipeline.demo.markup import Query, html_page
 from ingestion_pipeline.demo.openings import (
     Opening,
@@ -40,7 +40,7 @@ _ABOUT = (
 )
 
 
-def driftwood(_state: DemoState, path: str, _query: Query) -> Page:
+def driftwood(_state: DemoState, path: str, _query: Query) -> DemoContent:
     """Three pages of a company that is glad to be read; jobs are elsewhere."""
     bodies = {
         "/": f"<h1>{DRIFTWOOD}</h1><p>Harbours, in order.</p>{_NAVIGATION}",
@@ -55,7 +55,7 @@ def driftwood(_state: DemoState, path: str, _query: Query) -> Page:
     return html_page(DRIFTWOOD, bodies[path], footer=DRIFTWOOD)
 
 
-def boards(state: DemoState, path: str, _query: Query) -> Page:
+def boards(state: DemoState, path: str, _query: Query) -> DemoContent:
     """The provider's API: all jobs of one board at once."""
     if path != API_PATH:
         return json_page({"status": 404, "error": "Job board not found"}, 404)
@@ -86,7 +86,7 @@ def _item(opening: Opening) -> dict[str, object]:
     return item
 
 
-def kestrel(_state: DemoState, path: str, _query: Query) -> Page:
+def kestrel(_state: DemoState, path: str, _query: Query) -> DemoContent:
     """A front page of one line, and a careers page that states its jobs for machines."""
     if path == "/":
         body = f"<h1>{KESTREL}</h1><p>Small robots.</p>" + _NAVIGATION
@@ -96,7 +96,7 @@ def kestrel(_state: DemoState, path: str, _query: Query) -> Page:
     return plain(404, "Not Found")
 
 
-def _kestrel_careers() -> Page:
+def _kestrel_careers() -> DemoContent:
     own = [_posting(one, KESTREL) for one in kestrel_openings()]
     shared = _posting(repeated(), f"{DRIFTWOOD}, Inc.")  # our friends' job, under their full name
     stated = json.dumps([*own, shared]).replace("</", "<\\/")

@@ -19,7 +19,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Any, cast
 
-from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.state import DemoStateError, write_atomically
 
 HOOKS_HOST = "hooks.demo.test"
@@ -49,7 +49,7 @@ class Receiver:
         self._now = now
         self._lock = threading.Lock()
 
-    def receive(self, path: str, headers: Message, body: bytes) -> Page:
+    def receive(self, path: str, headers: Message, body: bytes) -> DemoContent:
         """A message is taken once (a repeat is a success, too), and refused if it is not genuine.
 
         What was taken is on disk before the sender hears of it.
@@ -66,7 +66,7 @@ class Receiver:
         except DemoStateError as error:
             return plain(500, str(error))
 
-    def _note(self, follower: str, message_id: str, title: str | None) -> Page:
+    def _note(self, follower: str, message_id: str, title: str | None) -> DemoContent:
         inboxes = read_inboxes(self._home)
         before = inboxes.get(follower, Inbox())
         if title is None:

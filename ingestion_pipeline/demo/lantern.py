@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
-from ingestion_pipeline.demo.content import Page, json_page, plain
+from ingestion_pipeline.demo.content import DemoContent, json_page, plain
 from ingestion_pipeline.demo.courses import Course, mutated
 from ingestion_pipeline.demo.markup import Query, asked, html_page
 from ingestion_pipeline.demo.state import DemoState
@@ -65,7 +65,7 @@ def lantern_courses(state: DemoState) -> Mapping[str, Sequence[Course]]:
     return {DAY: by_day, EVENING: [*repeated, *_taught(_BY_EVENING)]}
 
 
-def lantern(state: DemoState, path: str, query: Query) -> Page:
+def lantern(state: DemoState, path: str, query: Query) -> DemoContent:
     """The API's two lists, and the page of the catalogue that names school and maker."""
     path = unquote(path)
     if path == "/":
@@ -79,7 +79,7 @@ def lantern(state: DemoState, path: str, query: Query) -> Page:
     return plain(404, "Not Found")
 
 
-def _search(catalogs: Mapping[str, Sequence[Course]], query: Query) -> Page:
+def _search(catalogs: Mapping[str, Sequence[Course]], query: Query) -> DemoContent:
     """A slice of a catalogue; of all of them if none is named, of nothing if it is unknown."""
     skip, limit = asked(query, "skip", 0), asked(query, "limit", DEFAULT_LIMIT)
     if skip is None or not limit or limit > MAX_LIMIT:
@@ -114,7 +114,7 @@ def _item(course: Course) -> dict[str, object]:
     }
 
 
-def _front() -> Page:
+def _front() -> DemoContent:
     """A shell as this maker's are: the courses come by script, which only a browser would run."""
     head = (
         f'<meta name="og:url" content="https://{SCHOOL}-catalog.coursedog.com/">'

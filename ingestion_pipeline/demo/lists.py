@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.state import DemoState
-from ingestion_pipeline.demo.stories import Chapter, clockmaker_chapters
+from ingestion_pipeline.demo.stories import DemoChapter, clockmaker_chapters
 
 LISTS_HOST = "lists.demo.test"
 ROWS_ON_A_PAGE = 10
@@ -16,7 +16,7 @@ ROWS_ON_A_PAGE = 10
 AGO = ("yesterday", "3 days ago", "1 week ago")
 
 
-def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> Page:
+def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> DemoContent:
     """The Clockmaker's Map, newest first, ten rows a page; a page past the end is a 404."""
     rows = _rows(clockmaker_chapters(state))
     number = query.get("page", ["1"])[-1]
@@ -26,14 +26,14 @@ def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> Pag
     return _page(pages[int(number) - 1], number=int(number), is_last=int(number) == len(pages))
 
 
-def _rows(chapters: Sequence[Chapter]) -> list[str]:
+def _rows(chapters: Sequence[DemoChapter]) -> list[str]:
     newest_first = list(reversed(chapters))
     dates = [f"{one.published_at:%B %d, %Y}" for one in newest_first]
     dates[: len(AGO)] = AGO
     return [_row(one, date) for one, date in zip(newest_first, dates, strict=True)]
 
 
-def _row(chapter: Chapter, date: str) -> str:
+def _row(chapter: DemoChapter, date: str) -> str:
     return (
         f'<tr class="part" id="part-{chapter.number}"><td class="no">No. {chapter.number}</td>'
         f'<td class="what"><a href="clockmaker/{chapter.number}#top">{escape(chapter.title)}</a>'
@@ -41,7 +41,7 @@ def _row(chapter: Chapter, date: str) -> str:
     )
 
 
-def _page(rows: Sequence[str], *, number: int, is_last: bool) -> Page:
+def _page(rows: Sequence[str], *, number: int, is_last: bool) -> DemoContent:
     older = "" if is_last else f'<a class="older" href="?page={number + 1}">Older parts</a>'
     body = "\n".join(
         [
@@ -54,4 +54,4 @@ def _page(rows: Sequence[str], *, number: int, is_last: bool) -> Page:
             "",
         ]
     )
-    return Page(body=body.encode(), content_type="text/html; charset=utf-8")
+    return DemoContent(body=body.encode(), content_type="text/html; charset=utf-8")

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ingestion_pipeline.demo.content import Page, natural
+from ingestion_pipeline.demo.content import DemoContent, natural
 
 HTML = "text/html; charset=utf-8"
 Query = Mapping[str, Sequence[str]]
 
 
-def html_page(title: str, body: str, *, footer: str, head: str = "") -> Page:
+def html_page(title: str, body: str, *, footer: str, head: str = "") -> DemoContent:
     """A page in English and UTF-8; title, body, footer and head are markup already."""
     text = (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
         f"{head}</head>"
         f"<body>{body}<footer>{footer}</footer></body></html>\n"
     )
-    return Page(body=text.encode(), content_type=HTML)
+    return DemoContent(body=text.encode(), content_type=HTML)
 
 
-def text_page(text: str) -> Page:
+def text_page(text: str) -> DemoContent:
     """Plain text, such as robots.txt."""
-    return Page(body=text.encode(), content_type="text/plain; charset=utf-8")
+    return DemoContent(body=text.encode(), content_type="text/plain; charset=utf-8")
 
 
-def moved(location: str) -> Page:
+def moved(location: str) -> DemoContent:
     """The page is elsewhere, for now."""
-    return Page(body=b"", content_type=HTML, status_code=302, location=location)
+    return DemoContent(body=b"", content_type=HTML, status_code=302, location=location)
 
 
 def asked(query: Query, name: str, default: int) -> int | None:

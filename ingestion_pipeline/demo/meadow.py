@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.courses import Course, listed, mutated
 from ingestion_pipeline.demo.markup import Query, asked, html_page
 from ingestion_pipeline.demo.state import DemoState
@@ -38,7 +38,7 @@ def meadow_courses(state: DemoState) -> Sequence[Course]:
     return mutated(MEADOW_COURSES, state, changes=CHANGED)
 
 
-def meadow(state: DemoState, path: str, query: Query) -> Page:
+def meadow(state: DemoState, path: str, query: Query) -> DemoContent:
     """What the school serves at an address."""
     courses = meadow_courses(state)
     if path == LIST_PATH:
@@ -47,7 +47,7 @@ def meadow(state: DemoState, path: str, query: Query) -> Page:
     return plain(404, "Not Found") if found is None else _detail(found)
 
 
-def _list(courses: Sequence[Course], number: int | None) -> Page:
+def _list(courses: Sequence[Course], number: int | None) -> DemoContent:
     starts = range(0, len(courses), COURSES_ON_A_PAGE)
     if number is None or not 1 <= number <= len(starts):
         return plain(404, "Not Found")
@@ -64,7 +64,7 @@ def _list(courses: Sequence[Course], number: int | None) -> Page:
     return _html("Programme of Meadow School", body)
 
 
-def _detail(course: Course) -> Page:
+def _detail(course: Course) -> DemoContent:
     title = escape(f"{course.code} {course.title}")
     facts = {
         "Credits": course.credits,
@@ -81,5 +81,5 @@ def _path(course: Course) -> str:
     return f"{LIST_PATH}/{course.code.lower().replace(' ', '-')}"
 
 
-def _html(title: str, body: str) -> Page:
+def _html(title: str, body: str) -> DemoContent:
     return html_page(title, body, footer="Meadow School, behind the wood")

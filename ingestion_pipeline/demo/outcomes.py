@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.markup import html_page
 
 OUTCOMES_PATH = "/outcomes"
@@ -57,7 +57,7 @@ TIDAL_BIOLOGY = Programme(
 PROGRAMMES = (NAVIGATION, TIDAL_BIOLOGY)
 
 
-def outcomes(path: str, *, footer: str) -> Page:
+def outcomes(path: str, *, footer: str) -> DemoContent:
     """The list of the pages, or one of them."""
     if path == OUTCOMES_PATH:
         rows = "".join(

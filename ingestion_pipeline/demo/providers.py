@@ -29,18 +29,18 @@ NOBODY = "I do not know of anybody who does that."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spoken:
+class DemoAnswer:
     """An answer in words, and whom it names, in this order; None if the provider fails."""
 
     text: str
     names: tuple[str, ...] = ()
 
 
-def almanac(question: str, state: DemoState) -> Spoken | None:
+def almanac(question: str, state: DemoState) -> DemoAnswer | None:
     """Names everybody of the trade: the business first, since a mutation a competitor."""
     business = _asked_about(question, state)
     if business is None:
-        return Spoken(text=NOBODY)
+        return DemoAnswer(text=NOBODY)
     if business.name in question:
         return _direct(business)
     first, second = business.competitors
@@ -48,23 +48,23 @@ def almanac(question: str, state: DemoState) -> Spoken | None:
     if state.new_chapters:
         order = (first, second, business.name)
     listed = " ".join(f"{nth}. {name}, much praised." for nth, name in enumerate(order, 1))
-    return Spoken(text=f"In this order: {listed}", names=order)
+    return DemoAnswer(text=f"In this order: {listed}", names=order)
 
 
-def weathercock(question: str, state: DemoState) -> Spoken | None:
+def weathercock(question: str, state: DemoState) -> DemoAnswer | None:
     """Thinks of one competitor, since a mutation of the business, too; often out of order."""
     if fails(question):
         return None
     business = _asked_about(question, state)
     if business is None:
-        return Spoken(text=NOBODY)
+        return DemoAnswer(text=NOBODY)
     if business.name in question:
         return _direct(business)
     rival = business.competitors[0]
     if state.new_chapters:
         text = f"Some of those I know go to {rival}, some to {business.name}."
-        return Spoken(text=text, names=(rival, business.name))
-    return Spoken(text=f"Everybody I know goes to {rival}.", names=(rival,))
+        return DemoAnswer(text=text, names=(rival, business.name))
+    return DemoAnswer(text=f"Everybody I know goes to {rival}.", names=(rival,))
 
 
 def fails(question: str) -> bool:
@@ -72,7 +72,7 @@ def fails(question: str) -> bool:
     return len(question) % 2 == 1
 
 
-Speaker = Callable[[str, DemoState], Spoken | None]
+Speaker = Callable[[str, DemoState], DemoAnswer | None]
 SPEAKERS: Mapping[str, Speaker] = {ALMANAC: almanac, WEATHERCOCK: weathercock}
 
 
@@ -133,6 +133,6 @@ def _asked_about(question: str, state: DemoState) -> Business | None:
     )
 
 
-def _direct(business: Business) -> Spoken:
+def _direct(business: Business) -> DemoAnswer:
     text = f"{business.name} is well spoken of, and I would go there."
-    return Spoken(text=text, names=(business.name,))
+    return DemoAnswer(text=text, names=(business.name,))

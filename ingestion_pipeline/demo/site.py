@@ -30,7 +30,7 @@ from ingestion_pipeline.demo import (
     meadow,
     tidewater,
 )
-from ingestion_pipeline.demo.content import Page
+from ingestion_pipeline.demo.content import DemoContent
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
 from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
@@ -41,7 +41,7 @@ CLIENT_TIMEOUT_SECONDS = (
 )
 
 ORCHARD_ADDRESS = (content.FLAKY_HOST, "/orchard.xml")
-PAGES: dict[tuple[str, str], Callable[[DemoState], Page]] = {
+PAGES: dict[tuple[str, str], Callable[[DemoState], DemoContent]] = {
     (content.FEEDS_HOST, "/lighthouse.xml"): content.lighthouse_rss,
     (content.FEEDS_HOST, "/salt.atom"): content.salt_atom,
     ORCHARD_ADDRESS: content.orchard_rss,
@@ -108,7 +108,7 @@ class DemoSite:
     ) -> None:
         self._running.close()
 
-    def answer(self, host: str, path: str, query: str) -> Page:
+    def answer(self, host: str, path: str, query: str) -> DemoContent:
         """What a GET gets: a page of the state that holds now, but for what fails on purpose."""
         nth = self._count(host, path)
         try:
@@ -119,7 +119,7 @@ class DemoSite:
             return content.overloaded()
         return page_at(state, host, path, query)
 
-    def receive(self, host: str, path: str, headers: Message, body: bytes) -> Page:
+    def receive(self, host: str, path: str, headers: Message, body: bytes) -> DemoContent:
         """What a POST gets: only the followers' hooks take any."""
         self._count(host, path)
         if host != HOOKS_HOST:
@@ -132,7 +132,7 @@ class DemoSite:
             return self._requests[host, path]
 
 
-def page_at(state: DemoState, host: str, path: str, query: str = "") -> Page:
+def page_at(state: DemoState, host: str, path: str, query: str = "") -> DemoContent:
     """What the site holds at this address; every address has an answer, if only a 404."""
     if page := PAGES.get((host, path)):
         return page(state)
@@ -145,13 +145,13 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> Page:
     return content.plain(404, "Not Found")
 
 
-def _api(state: DemoState, path: str, query: Query) -> Page:
+def _api(state: DemoState, path: str, query: Query) -> DemoContent:
     if found := MANGA_FEED.fullmatch(path):
         return content.manga_feed(state, found[1], query)
     return content.api_error(404, "not_found_http_exception", f"No route found for GET {path}")
 
 
-SITES: dict[str, Callable[[DemoState, str, Query], Page]] = {
+SITES: dict[str, Callable[[DemoState, str, Query], DemoContent]] = {
     content.API_HOST: _api,
     college.COLLEGE_HOST: college.college,
     college.ANNEX_HOST: college.annex,
@@ -167,7 +167,7 @@ SITES: dict[str, Callable[[DemoState, str, Query], Page]] = {
 }
 
 
-def is_unchanged(page: Page, headers: Message) -> bool:
+def is_unchanged(page: DemoContent, headers: Message) -> bool:
     """Whether the client's copy is still right; a tag outweighs a date (RFC 9110, 13.2.2)."""
     if page.last_modified is None:
         return False
@@ -237,12 +237,14 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - http.server's own name
         """Keep no access log: `DemoSite.requests` counts."""
 
-    def _send(self, page: Page) -> None:
+    def _send(self, page: DemoContent) -> None:
         time.sleep(page.delay_seconds)
         self._send_head(page.status_code, page, body_length=len(page.body))
         self.wfile.write(page.body)
 
-    def _send_head(self, status_code: int, page: Page, *, body_length: int | None = None) -> None:
+    def _send_head(
+        self, status_code: int, page: DemoContent, *, body_length: int | None = None
+    ) -> None:
         self.send_response(status_code)
         if page.last_modified is not None:
             self.send_header("ETag", page.etag)

@@ -96,7 +96,7 @@ LAST_CLOCKMAKER_NUMBER = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chapter:
+class DemoChapter:
     """One chapter of a series, whoever publishes it; an unnumbered one is a oneshot."""
 
     number: str | None
@@ -105,11 +105,11 @@ class Chapter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class DemoUpload:
     """One release of a chapter, as the API lists it."""
 
     manga_id: str
-    chapter: Chapter
+    chapter: DemoChapter
     language: str
     group: str | None
     uploaded_at: datetime
@@ -121,22 +121,22 @@ class Upload:
         return stable_uuid(self.manga_id, self.chapter.number, self.language, self.group)
 
 
-def lighthouse_chapters(state: DemoState) -> list[Chapter]:
+def lighthouse_chapters(state: DemoState) -> list[DemoChapter]:
     """The Lighthouse Keeper, oldest first: the shipped numbers, then one per mutation."""
     shipped = _weekly(LIGHTHOUSE, LIGHTHOUSE_ENDS_AT)
     return shipped + _mutated(state, after=LAST_LIGHTHOUSE_NUMBER, since=LIGHTHOUSE_ENDS_AT)
 
 
-def clockmaker_chapters(state: DemoState) -> list[Chapter]:
+def clockmaker_chapters(state: DemoState) -> list[DemoChapter]:
     """The Clockmaker's Map, oldest first: the shipped numbers, then one per mutation."""
     shipped = _weekly(CLOCKMAKER, CLOCKMAKER_ENDS_AT)
     return shipped + _mutated(state, after=LAST_CLOCKMAKER_NUMBER, since=CLOCKMAKER_ENDS_AT)
 
 
-def lighthouse_uploads(state: DemoState) -> list[Upload]:
+def lighthouse_uploads(state: DemoState) -> list[DemoUpload]:
     """Every release of The Lighthouse Keeper, oldest first; most numbers have two or three."""
     chapters = lighthouse_chapters(state)
-    oneshot = Chapter(
+    oneshot = DemoChapter(
         number=None, title="Before the Light", published_at=chapters[0].published_at - WEEK
     )
     uploads = [_upload(LIGHTHOUSE_ID, oneshot)]
@@ -145,26 +145,26 @@ def lighthouse_uploads(state: DemoState) -> list[Upload]:
     return sorted(uploads, key=lambda upload: (upload.uploaded_at, upload.id))
 
 
-def salt_uploads(state: DemoState) -> list[Upload]:
+def salt_uploads(state: DemoState) -> list[DemoUpload]:
     """Salt and Iron, one release per number; nothing at all on a bad day."""
     if state.is_broken:
         return []
     return [_upload(SALT_ID, chapter) for chapter in salt_chapters()]
 
 
-def orchard_chapters() -> list[Chapter]:
+def orchard_chapters() -> list[DemoChapter]:
     """The Orchard at Night, oldest first."""
     return _weekly(ORCHARD, ORCHARD_ENDS_AT)
 
 
-def salt_chapters() -> list[Chapter]:
+def salt_chapters() -> list[DemoChapter]:
     """Salt and Iron, oldest first."""
     return _weekly(SALT, SALT_ENDS_AT)
 
 
-def _mutated(state: DemoState, *, after: int, since: datetime) -> list[Chapter]:
+def _mutated(state: DemoState, *, after: int, since: datetime) -> list[DemoChapter]:
     return [
-        Chapter(
+        DemoChapter(
             number=str(after + nth),
             title=NEW_TITLES[(nth - 1) % len(NEW_TITLES)],
             # an hour apart, not a week: no mutation may date a chapter into the reader's future
@@ -174,14 +174,14 @@ def _mutated(state: DemoState, *, after: int, since: datetime) -> list[Chapter]:
     ]
 
 
-def _weekly(titles: Sequence[tuple[str, str]], ends_at: datetime) -> list[Chapter]:
+def _weekly(titles: Sequence[tuple[str, str]], ends_at: datetime) -> list[DemoChapter]:
     return [
-        Chapter(number=number, title=title, published_at=ends_at - weeks_before * WEEK)
+        DemoChapter(number=number, title=title, published_at=ends_at - weeks_before * WEEK)
         for weeks_before, (number, title) in zip(reversed(range(len(titles))), titles, strict=True)
     ]
 
 
-def _lighthouse_uploads_of(chapter: Chapter) -> list[Upload]:
+def _lighthouse_uploads_of(chapter: DemoChapter) -> list[DemoUpload]:
     if chapter.number == EXTERNAL_NUMBER:
         return [_external_upload(chapter)]
     uploads = [_upload(LIGHTHOUSE_ID, chapter)]
@@ -194,13 +194,13 @@ def _lighthouse_uploads_of(chapter: Chapter) -> list[Upload]:
 
 def _upload(
     manga_id: str,
-    chapter: Chapter,
+    chapter: DemoChapter,
     *,
     language: str = "en",
     group: str = HARBOUR,
     late: timedelta = timedelta(0),
-) -> Upload:
-    return Upload(
+) -> DemoUpload:
+    return DemoUpload(
         manga_id=manga_id,
         chapter=chapter,
         language=language,
@@ -209,9 +209,9 @@ def _upload(
     )
 
 
-def _external_upload(chapter: Chapter) -> Upload:
+def _external_upload(chapter: DemoChapter) -> DemoUpload:
     """Read at its publisher's: no group, no pages, and an address elsewhere."""
-    return Upload(
+    return DemoUpload(
         manga_id=LIGHTHOUSE_ID,
         chapter=chapter,
         language="en",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ingestion_pipeline.demo.content import Page, plain
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.courses import Course, listed, mutated
 from ingestion_pipeline.demo.markup import Query, asked, html_page
 from ingestion_pipeline.demo.state import DemoState
@@ -48,7 +48,7 @@ def tidewater_courses(state: DemoState) -> Sequence[Course]:
     return mutated(TIDEWATER_COURSES, state, changes=CHANGED)
 
 
-def tidewater(state: DemoState, path: str, query: Query) -> Page:
+def tidewater(state: DemoState, path: str, query: Query) -> DemoContent:
     """What the institute serves; beyond its last course a list is empty, and no error."""
     if path != LIST_PATH:
         return plain(404, "Not Found")
@@ -60,7 +60,7 @@ def tidewater(state: DemoState, path: str, query: Query) -> Page:
     return _list(tidewater_courses(state), offset, limit)
 
 
-def _list(courses: Sequence[Course], offset: int, limit: int) -> Page:
+def _list(courses: Sequence[Course], offset: int, limit: int) -> DemoContent:
     entries = "".join(_entry(one) for one in courses[offset : offset + limit])
     starts = range(0, len(courses), limit)
     pages = " ".join(

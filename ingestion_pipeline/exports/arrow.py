@@ -17,14 +17,14 @@ from ingestion_pipeline.exports.columns import (
     DECIMAL_DIGITS,
     DECIMAL_PLACES,
     Batches,
-    Column,
+    ExportColumn,
     Holds,
     Row,
     json_text,
 )
 
 
-def write_parquet(file: Path, columns: Sequence[Column], batches: Batches) -> int:
+def write_parquet(file: Path, columns: Sequence[ExportColumn], batches: Batches) -> int:
     """One row group for each batch; says how many rows there were."""
     from pyarrow import parquet
 
@@ -38,7 +38,7 @@ def write_parquet(file: Path, columns: Sequence[Column], batches: Batches) -> in
     return rows
 
 
-def to_frame(columns: Sequence[Column], batches: Batches) -> Any:  # noqa: ANN401 - a DataFrame
+def to_frame(columns: Sequence[ExportColumn], batches: Batches) -> Any:  # noqa: ANN401 - a DataFrame
     """All rows as a pandas frame."""
     import pyarrow as pa
 
@@ -47,7 +47,7 @@ def to_frame(columns: Sequence[Column], batches: Batches) -> Any:  # noqa: ANN40
     return pa.Table.from_batches(read, schema).to_pandas(types_mapper=_as_pandas)
 
 
-def _schema(columns: Sequence[Column]) -> Any:  # noqa: ANN401
+def _schema(columns: Sequence[ExportColumn]) -> Any:  # noqa: ANN401
     """Decimals and times keep their meaning; what is JSON is its text."""
     import pyarrow as pa
 
@@ -63,7 +63,7 @@ def _schema(columns: Sequence[Column]) -> Any:  # noqa: ANN401
     return pa.schema([(column.name, types[column.holds]) for column in columns])
 
 
-def _record_batch(schema: Any, columns: Sequence[Column], rows: Sequence[Row]) -> Any:  # noqa: ANN401
+def _record_batch(schema: Any, columns: Sequence[ExportColumn], rows: Sequence[Row]) -> Any:  # noqa: ANN401
     """The rows, turned into columns."""
     import pyarrow as pa
 

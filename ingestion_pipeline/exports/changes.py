@@ -17,7 +17,7 @@ from sqlalchemy import Connection, select, text
 from ingestion_pipeline.exports.datasets import NothingPublished
 from ingestion_pipeline.exports.exporting import BadPath, Exported, file_name, reading
 from ingestion_pipeline.exports.formats import Format, write
-from ingestion_pipeline.exports.names import Wanted
+from ingestion_pipeline.exports.names import ExportRequest
 from ingestion_pipeline.exports.writing import replacing
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.insert import insert_into
@@ -54,7 +54,7 @@ def watermark(store: Store) -> datetime:
 
 
 def export_changes(
-    store: Store, wanted: Wanted, form: Format, folder: Path, *, since_last: bool = True
+    store: Store, wanted: ExportRequest, form: Format, folder: Path, *, since_last: bool = True
 ) -> Changes:
     """A new file holds what changed since the last time, or since `wanted.since`.
 
@@ -73,7 +73,7 @@ def export_changes(
 
 
 def export_anew(
-    store: Store, wanted: Wanted, form: Format, folder: Path, *, since_last: bool
+    store: Store, wanted: ExportRequest, form: Format, folder: Path, *, since_last: bool
 ) -> Exported | None:
     """The changes, or everything in place of the file that was there; no rows are no file."""
     if since_last:
@@ -81,7 +81,7 @@ def export_anew(
     return _write(store, wanted, form, folder / file_name(wanted, form))
 
 
-def _write(store: Store, wanted: Wanted, form: Format, path: Path) -> Exported | None:
+def _write(store: Store, wanted: ExportRequest, form: Format, path: Path) -> Exported | None:
     try:
         with reading(store, wanted) as (columns, datasets, batches):
             first = next((batch for batch in batches if batch), None)

@@ -36,16 +36,16 @@ class Holds(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ExportColumn:
     """A column of an export."""
 
     name: str
     holds: Holds = Holds.TEXT
 
 
-def columns_of(selected: Iterable[ColumnElement[Any]]) -> list[Column]:
+def columns_of(selected: Iterable[ColumnElement[Any]]) -> list[ExportColumn]:
     """The same columns as a table has."""
-    return [Column(name=one.key or "", holds=_held(one)) for one in selected]
+    return [ExportColumn(name=one.key or "", holds=_held(one)) for one in selected]
 
 
 def _held(column: ColumnElement[Any]) -> Holds:

@@ -13,8 +13,13 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
-from ingestion_pipeline.companies.states import CompanyStatus, ListingStatus, Priority, Verdict
-from ingestion_pipeline.exports.columns import Column, Holds
+from ingestion_pipeline.companies.states import (
+    CompanyStatus,
+    ListingDecision,
+    ListingStatus,
+    Priority,
+)
+from ingestion_pipeline.exports.columns import ExportColumn, Holds
 from ingestion_pipeline.exports.meanings import meaning
 from ingestion_pipeline.exports.tables import table_columns
 from ingestion_pipeline.sources.health import Health
@@ -26,7 +31,7 @@ _URL = r"https?://.+"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+class ContractRule:
     """What holds of every value of a column; a broken one is an error unless it is a warning."""
 
     said: str
@@ -54,7 +59,7 @@ class Rule:
         return not self.among or value in self.among
 
 
-KEY = Rule(
+KEY = ContractRule(
     said="unique and never missing",
     cure="the database would not take it: `ingest doctor` looks at its integrity",
     is_required=True,
@@ -67,11 +72,13 @@ class Contract:
 
     asset: str
     export: str
-    rules: Mapping[str, Sequence[Rule]] = field(default_factory=dict[str, Sequence[Rule]])
+    rules: Mapping[str, Sequence[ContractRule]] = field(
+        default_factory=dict[str, Sequence[ContractRule]]
+    )
 
-    own: Sequence[Column] = ()
+    own: Sequence[ExportColumn] = ()
 
-    def columns(self) -> list[Column]:
+    def columns(self) -> list[ExportColumn]:
         """As the export has them, or its own: what is not published is no part of it."""
         return list(self.own) or table_columns(self.export)
 
@@ -80,29 +87,29 @@ class Contract:
         told = [meaning(self.export, column), *(one.said for one in self.rules.get(column, ()))]
         return "; ".join(told)
 
-    def all_rules(self) -> dict[str, Sequence[Rule]]:
+    def all_rules(self) -> dict[str, Sequence[ContractRule]]:
         """By column; ids are unique besides."""
         has_id = any(one.name == "id" for one in self.columns())
         return {**({"id": [KEY]} if has_id else {}), **self.rules}
 
 
-def _needed(cure: str) -> Rule:
-    return Rule(said="never missing", cure=cure, is_required=True)
+def _needed(cure: str) -> ContractRule:
+    return ContractRule(said="never missing", cure=cure, is_required=True)
 
 
-def _among(*words: str) -> Rule:
+def _among(*words: str) -> ContractRule:
     cure = "a newer version may have written it: upgrade, or correct the row"
-    return Rule(said=f"one of {', '.join(words)}", cure=cure, among=words)
+    return ContractRule(said=f"one of {', '.join(words)}", cure=cure, among=words)
 
 
-_ADDRESS = Rule(
+_ADDRESS = ContractRule(
     said="an http or https address",
     cure="`ingest explain` shows what the source says; correct its config",
     matches=_URL,
     is_warning=True,
 )
 _LOOK = "`ingest sources show ID` has what it was made of"
-_COUNT = Rule(said="0 and up", cure=_LOOK, between=(0, float("inf")))
+_COUNT = ContractRule(said="0 and up", cure=_LOOK, between=(0, float("inf")))
 _HEALTH_HOLDS = {
     Holds.TIME: ("last_checked_at", "last_success_at", "next_check_at"),
     Holds.WHOLE: ("failure_count", "record_count"),
@@ -117,7 +124,7 @@ _HEALTH_NAMES = (
     "change_confidence",
 )
 _HEALTH = tuple(
-    Column(
+    ExportColumn(
         name=name,
         holds=next((one for one, some in _HEALTH_HOLDS.items() if name in some), Holds.TEXT),
     )
@@ -156,7 +163,9 @@ CONTRACTS: Mapping[str, Contract] = {
             export="datasets",
             rules={
                 "version": [
-                    Rule(said="from 1 on", cure="delete the dataset", between=(1, float("inf")))
+                    ContractRule(
+                        said="from 1 on", cure="delete the dataset", between=(1, float("inf"))
+                    )
                 ],
                 "status": [_among(*DatasetStatus)],
                 "item_count": [_COUNT],
@@ -179,7 +188,7 @@ CONTRACTS: Mapping[str, Contract] = {
                 "url": [_ADDRESS],
                 "remote": [_among("remote", "hybrid", "on_site")],
                 "status": [_among(*ListingStatus)],
-                "verdict": [_among(*Verdict)],
+                "verdict": [_among(*ListingDecision)],
             },
         ),
         Contract(
@@ -187,7 +196,9 @@ CONTRACTS: Mapping[str, Contract] = {
             export="job_matches",
             rules={
                 "score": [
-                    Rule(said="0 to 100", cure="judge it anew: touch the profile", between=(0, 100))
+                    ContractRule(
+                        said="0 to 100", cure="judge it anew: touch the profile", between=(0, 100)
+                    )
                 ],
                 "priority": [_among(*Priority)],
                 "reason": [_needed("judge it anew: touch the profile")],
@@ -201,14 +212,16 @@ CONTRACTS: Mapping[str, Contract] = {
         Contract(
             asset="website_prompts",
             export="website_analyses",
-            rules={"progress_percent": [Rule(said="0 to 100", cure=_ANEW, between=(0, 100))]},
+            rules={
+                "progress_percent": [ContractRule(said="0 to 100", cure=_ANEW, between=(0, 100))]
+            },
         ),
         Contract(
             asset="website_analysis",
             export="website_rankings",
             rules={
-                "visibility": [Rule(said="0 to 1", cure=_ANEW, between=(0, 1))],
-                "score": [Rule(said="0 to 100", cure=_ANEW, between=(0, 100))],
+                "visibility": [ContractRule(said="0 to 1", cure=_ANEW, between=(0, 1))],
+                "score": [ContractRule(said="0 to 100", cure=_ANEW, between=(0, 100))],
             },
         ),
         Contract(
@@ -234,7 +247,7 @@ CONTRACTS: Mapping[str, Contract] = {
                 "failure_count": [_COUNT],
                 "record_count": [_COUNT],
                 "changes_per_day": [_COUNT],
-                "change_confidence": [Rule(said="0 to 1", cure=_LOOK, between=(0, 1))],
+                "change_confidence": [ContractRule(said="0 to 1", cure=_LOOK, between=(0, 1))],
                 "cost_30d_usd": [_COUNT],
             },
             own=_HEALTH,

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
-from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.names import ITEMS, ExportRequest
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.tables import datasets, extractions, sources
 
@@ -36,7 +36,7 @@ class UnknownDataset(LookupError):
     """There is no such version or dataset."""
 
 
-def chosen_datasets(connection: Connection, wanted: Wanted) -> list[Dataset]:
+def chosen_datasets(connection: Connection, wanted: ExportRequest) -> list[Dataset]:
     """The datasets that are wanted, by source; at least one.
 
     Raises:
@@ -82,7 +82,7 @@ def _published_since(since: datetime) -> tuple[ColumnElement[bool], ...]:
     return datasets.c.modified_at >= since, is_news
 
 
-def _of(wanted: Wanted) -> Select[*tuple[Any, ...]]:
+def _of(wanted: ExportRequest) -> Select[*tuple[Any, ...]]:
     statement = (
         select(
             datasets.c.id,
@@ -106,7 +106,7 @@ def _read(connection: Connection, statement: Select[*tuple[Any, ...]]) -> list[D
     return [Dataset(**row) for row in connection.execute(statement).mappings()]
 
 
-def _nothing(connection: Connection, wanted: Wanted) -> LookupError:
+def _nothing(connection: Connection, wanted: ExportRequest) -> LookupError:
     whose = f" of {wanted.source_id}" if wanted.source_id else ""
     what = "items" if wanted.name == ITEMS else f"items of the type {wanted.name}"
     there_is = _there_is(connection, wanted)
@@ -119,7 +119,7 @@ def _nothing(connection: Connection, wanted: Wanted) -> LookupError:
     return NothingPublished(f"no {what}{whose} are published yet; {there_is}")
 
 
-def _there_is(connection: Connection, wanted: Wanted) -> str:
+def _there_is(connection: Connection, wanted: ExportRequest) -> str:
     """What an operator can do instead: other versions, or the extractions that build one."""
     found = _read(connection, _of(wanted))
     if found:

@@ -8,7 +8,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import EntityField, entity
 from ingestion_pipeline.exports.datasets import Dataset
 from ingestion_pipeline.exports.items import item_columns
 from ingestion_pipeline.exports.meanings import meaning
-from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.names import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import table_columns
 
 _UNSTATED = "null: the page does not state it, or nothing proves it"
@@ -28,7 +28,7 @@ class Described:
     meaning: str
 
 
-def described(wanted: Wanted) -> list[Described]:
+def described(wanted: ExportRequest) -> list[Described]:
     """Every column of the file that would be written, in its order; no database is asked."""
     if not wanted.is_items:
         columns = table_columns(wanted.name)

@@ -27,7 +27,7 @@ from ingestion_pipeline.exports.lineage import (
 )
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.reading.grounding import PROVED
-from ingestion_pipeline.reading.locating import QUOTED, Body, Place, body_of, locate
+from ingestion_pipeline.reading.locating import QUOTED, FoundPlace, LocatedBody, body_of, locate
 from ingestion_pipeline.store import tables
 
 _ROW = re.compile(r"([a-z_]+):([0-9]{1,18})")
@@ -100,7 +100,7 @@ def _chapter_source(connection: Connection, content: ContentStore, row_id: int) 
     anchors = [one for one in (row["source_chapter_id"], row["url"], first.get("title")) if one]
     traced = traced_by_poll(connection, row["source_id"], row["ingestion_id"])
     facts = {"source_id": row["source_id"], "link": row_id, "available": row["available"]}
-    return _told_by_body(
+    return _values_in_body(
         connection, content, f"chapter_sources:{row_id}", facts, traced, anchors, values
     )
 
@@ -122,7 +122,7 @@ def _listing(connection: Connection, content: ContentStore, row_id: int) -> Line
     facts = {"source_id": row["source_id"], "status": row["status"], "verdict": row["verdict"]}
     anchors = [*own, *(one for one in (row["url"], row["title"]) if one)]
     name = f"job_listings:{row_id}"
-    told = _told_by_body(connection, content, name, facts, traced, anchors, values)
+    told = _values_in_body(connection, content, name, facts, traced, anchors, values)
     if row["detail_snapshot_id"] is not None:
         told = _with_detail(connection, content, told, row["detail_snapshot_id"], anchors)
     return replace(told, judgement=dict(explained(connection, row_id)))
@@ -145,7 +145,7 @@ def _with_detail(
         Field(
             name=one.name,
             value=one.value,
-            place={**_told(places[one.name]), "snapshot": snapshot_id},
+            place={**_place_facts(places[one.name]), "snapshot": snapshot_id},
         )
         if one.name in places
         else one
@@ -246,7 +246,11 @@ def _item_fields(
 
 
 def _grounded(
-    name: str, value: object, evidence: Mapping[str, Any], text: str | None, found: Place | None
+    name: str,
+    value: object,
+    evidence: Mapping[str, Any],
+    text: str | None,
+    found: FoundPlace | None,
 ) -> Field:
     status = str(evidence.get("status", "none"))
     start, end = evidence.get("start"), evidence.get("end")
@@ -254,11 +258,11 @@ def _grounded(
         place = {"of": "text", "start": start, "end": end, "quote": text[start:end][:QUOTED]}
         return Field(name=name, value=value, place={"evidence": status, **place})
     if found is not None and status in {str(one) for one in PROVED}:
-        return Field(name=name, value=value, place={"evidence": status, **_told(found)})
+        return Field(name=name, value=value, place={"evidence": status, **_place_facts(found)})
     return Field(name=name, value=value, why=f"evidence: {status}")
 
 
-def _told_by_body(
+def _values_in_body(
     connection: Connection,
     content: ContentStore,
     name: str,
@@ -270,7 +274,7 @@ def _told_by_body(
     """The page of the listing that states the record, and where it states each of its values."""
     stated = {key: value for key, value in values.items() if value is not None}
     chosen = traced.snapshot_ids[0] if traced.snapshot_ids else None
-    places: dict[str, Place | None] = dict.fromkeys(stated)
+    places: dict[str, FoundPlace | None] = dict.fromkeys(stated)
     has_body = False
     for snapshot_id in traced.snapshot_ids:  # a listing may have pages: the one that says most
         body = _body(content, snapshot_row(connection, snapshot_id))
@@ -294,21 +298,21 @@ def _why(value: object, is_there: bool) -> str:  # noqa: FBT001 - of the record
     return _NO_DATE if isinstance(value, datetime) else _DERIVED
 
 
-def _count(places: Mapping[str, Place | None]) -> int:
+def _count(places: Mapping[str, FoundPlace | None]) -> int:
     return sum(place is not None for place in places.values())
 
 
-def _field(name: str, value: object, place: Place | None, why: str) -> Field:
+def _field(name: str, value: object, place: FoundPlace | None, why: str) -> Field:
     if place is None:
         return Field(name=name, value=value, why=why)
-    return Field(name=name, value=value, place=_told(place))
+    return Field(name=name, value=value, place=_place_facts(place))
 
 
-def _told(place: Place) -> dict[str, Any]:
+def _place_facts(place: FoundPlace) -> dict[str, Any]:
     return {key: value for key, value in asdict(place).items() if value is not None}
 
 
-def _body(content: ContentStore, row: RowMapping | None) -> Body | None:
+def _body(content: ContentStore, row: RowMapping | None) -> LocatedBody | None:
     stored = content.find(row["body_hash"]) if row and row["body_hash"] else None
     return None if row is None or stored is None else body_of(stored, row["content_type"])
 

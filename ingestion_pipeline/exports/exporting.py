@@ -9,11 +9,11 @@ from pathlib import Path
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.exports.columns import Batches, Column, Row
+from ingestion_pipeline.exports.columns import Batches, ExportColumn, Row
 from ingestion_pipeline.exports.datasets import Dataset, chosen_datasets
 from ingestion_pipeline.exports.formats import Format, write
 from ingestion_pipeline.exports.items import item_columns, item_rows
-from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.names import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import table_columns, table_rows
 from ingestion_pipeline.exports.writing import private_folder, replacing
 from ingestion_pipeline.store import Store
@@ -38,7 +38,7 @@ class Exported:
 
 
 def export(
-    store: Store, wanted: Wanted, form: Format, path: Path, *, batch_rows: int = BATCH_ROWS
+    store: Store, wanted: ExportRequest, form: Format, path: Path, *, batch_rows: int = BATCH_ROWS
 ) -> Exported:
     """The file holds exactly what is wanted, or it is as it was before."""
     target = _target(path)
@@ -54,8 +54,8 @@ def export(
 
 @contextmanager
 def reading(
-    store: Store, wanted: Wanted, *, batch_rows: int = BATCH_ROWS
-) -> Generator[tuple[list[Column], Sequence[Dataset], Batches]]:
+    store: Store, wanted: ExportRequest, *, batch_rows: int = BATCH_ROWS
+) -> Generator[tuple[list[ExportColumn], Sequence[Dataset], Batches]]:
     """The columns, the datasets they are of, and the rows, which are read as they are asked for."""
     wanted.check()
     with store.read() as connection:
@@ -79,7 +79,7 @@ def reading(
         yield columns, datasets, _without_secrets(columns, rows)
 
 
-def _without_secrets(columns: Sequence[Column], batches: Batches) -> Batches:
+def _without_secrets(columns: Sequence[ExportColumn], batches: Batches) -> Batches:
     """Take secrets out of addresses: rows that older versions wrote may have some."""
     names = [column.name for column in columns]
     places = [place for place, name in enumerate(names) if name.endswith(("url", "website"))]
@@ -100,7 +100,7 @@ def _see_one_state(connection: Connection) -> None:
         connection.execution_options(isolation_level="REPEATABLE READ")
 
 
-def file_name(wanted: Wanted, form: Format) -> str:
+def file_name(wanted: ExportRequest, form: Format) -> str:
     """What the file is called: another one for whatever is wanted besides the name."""
     # No id has a tilde, so that two sources never get one file; a colon is a drive's elsewhere.
     parts = [wanted.name, (wanted.source_id or "").replace(":", "~")]
@@ -130,7 +130,7 @@ def export_published(
         found = _published(connection, source_ids)
     exported: list[Exported] = []
     for one in found:
-        newest = Wanted(
+        newest = ExportRequest(
             name=one.entity_type, source_id=one.source_id, evidence=evidence, entities=entities
         )
         wanted = replace(newest, version=one.version)
@@ -142,10 +142,10 @@ def _published(connection: Connection, source_ids: Sequence[str]) -> list[Datase
     from ingestion_pipeline.exports.datasets import NothingPublished
 
     if source_ids:
-        each = [Wanted(name=ITEMS, source_id=one) for one in dict.fromkeys(source_ids)]
+        each = [ExportRequest(name=ITEMS, source_id=one) for one in dict.fromkeys(source_ids)]
         return [one for wanted in each for one in chosen_datasets(connection, wanted)]
     try:
-        return chosen_datasets(connection, Wanted(name=ITEMS))
+        return chosen_datasets(connection, ExportRequest(name=ITEMS))
     except NothingPublished:
         return []
 

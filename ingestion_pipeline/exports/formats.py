@@ -14,7 +14,14 @@ from typing import Any, assert_never
 import orjson
 
 from ingestion_pipeline.exports.arrow import write_parquet
-from ingestion_pipeline.exports.columns import Batches, Column, Holds, Row, json_text, shortest
+from ingestion_pipeline.exports.columns import (
+    Batches,
+    ExportColumn,
+    Holds,
+    Row,
+    json_text,
+    shortest,
+)
 
 # A spreadsheet takes a text that begins with one of these for a formula, and runs it.
 _STARTS = frozenset("=+-@\t\r\n＝＋－＠'")  # noqa: RUF001 - the wide forms, too
@@ -29,7 +36,7 @@ class Format(StrEnum):
     PARQUET = "parquet"
 
 
-def write(form: Format, file: Path, columns: Sequence[Column], batches: Batches) -> int:
+def write(form: Format, file: Path, columns: Sequence[ExportColumn], batches: Batches) -> int:
     """Write every row and say how many there were; no batch is kept."""
     match form:
         case Format.CSV:
@@ -42,7 +49,7 @@ def write(form: Format, file: Path, columns: Sequence[Column], batches: Batches)
             assert_never(form)
 
 
-def _write_csv(file: Path, columns: Sequence[Column], batches: Batches) -> int:
+def _write_csv(file: Path, columns: Sequence[ExportColumn], batches: Batches) -> int:
     rows = 0
     as_cell = [_CELLS[column.holds] for column in columns]
     with file.open("w", encoding="utf-8", newline="") as stream:
@@ -84,7 +91,7 @@ _CELLS: dict[Holds, Callable[[Any], object]] = {
 }
 
 
-def _write_jsonl(file: Path, columns: Sequence[Column], batches: Batches) -> int:
+def _write_jsonl(file: Path, columns: Sequence[ExportColumn], batches: Batches) -> int:
     rows = 0
     names = [column.name for column in columns]
     with file.open("wb") as stream:

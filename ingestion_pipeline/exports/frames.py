@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import pandas  # pyright: ignore[reportMissingTypeStubs] - it has its types inside
 
-    from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.exports.names import ExportRequest
     from ingestion_pipeline.store import Store
 
 
@@ -34,12 +34,12 @@ def frame(
             the message says what there is.
     """
     from ingestion_pipeline.catalogs.entities.declared import entity_folder
-    from ingestion_pipeline.exports.names import Wanted
+    from ingestion_pipeline.exports.names import ExportRequest
     from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.store import open_store
 
     settings = load_settings()
-    wanted = Wanted(
+    wanted = ExportRequest(
         entities=entity_folder(settings),
         name=name,
         source_id=source,
@@ -53,7 +53,7 @@ def frame(
         return frame_of(store, wanted)
 
 
-def frame_of(store: Store, wanted: Wanted) -> pandas.DataFrame:
+def frame_of(store: Store, wanted: ExportRequest) -> pandas.DataFrame:
     """The same from an open store."""
     from ingestion_pipeline.exports.arrow import to_frame
     from ingestion_pipeline.exports.exporting import reading

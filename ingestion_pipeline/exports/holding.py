@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingestion_pipeline.exports.columns import Column
-from ingestion_pipeline.exports.contracts import KEY, Contract, Rule
+from ingestion_pipeline.exports.columns import ExportColumn
+from ingestion_pipeline.exports.contracts import KEY, Contract, ContractRule
 from ingestion_pipeline.exports.exporting import BATCH_ROWS
 from ingestion_pipeline.exports.tables import table_rows
 from ingestion_pipeline.sources.findings import Finding
@@ -30,7 +30,7 @@ class Case:
     """A value that breaks a rule of its column."""
 
     column: str
-    rule: Rule
+    rule: ContractRule
     row: str
     value: str
 
@@ -106,7 +106,7 @@ def schema_of(contract: Contract) -> Any:  # noqa: ANN401 - a DataFrameSchema
     )
 
 
-def _column(column: Column, rules: Sequence[Rule], description: str) -> Any:  # noqa: ANN401
+def _column(column: ExportColumn, rules: Sequence[ContractRule], description: str) -> Any:  # noqa: ANN401
     import pandera.pandas as pa
 
     return pa.Column(
@@ -117,7 +117,7 @@ def _column(column: Column, rules: Sequence[Rule], description: str) -> Any:  # 
     )
 
 
-def _check(rule: Rule) -> Any:  # noqa: ANN401 - a pandera Check
+def _check(rule: ContractRule) -> Any:  # noqa: ANN401 - a pandera Check
     import pandera.pandas as pa
 
     if rule.matches is not None:
@@ -156,13 +156,13 @@ class _Tally:
 
 def findings(contract: Contract, cases: Iterable[Case]) -> list[Finding]:
     """A finding for each rule that is broken, with its first rows and values, and the cure."""
-    tallies: dict[tuple[str, Rule], _Tally] = {}
+    tallies: dict[tuple[str, ContractRule], _Tally] = {}
     for case in cases:
         tallies.setdefault((case.column, case.rule), _Tally()).add(case)
     return [_finding(contract, *broken, tally) for broken, tally in tallies.items()]
 
 
-def _finding(contract: Contract, column: str, rule: Rule, tally: _Tally) -> Finding:
+def _finding(contract: Contract, column: str, rule: ContractRule, tally: _Tally) -> Finding:
     more = f" and {tally.count - NAMED} more" if tally.count > NAMED else ""
     named = f"{', '.join(tally.rows)}{more}"
     values = ", ".join(tally.values)

@@ -13,9 +13,9 @@ from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind
 from ingestion_pipeline.exports import rules
-from ingestion_pipeline.exports.columns import Batches, Column, Holds
+from ingestion_pipeline.exports.columns import Batches, ExportColumn, Holds
 from ingestion_pipeline.exports.datasets import Dataset
-from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.names import ITEMS, ExportRequest
 from ingestion_pipeline.store.rows import making_rows
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots
 
@@ -24,45 +24,45 @@ HEADINGS: Mapping[str, str] = {"competency": "competency_framework"}
 
 _HELD = {FieldKind.NUMBER: Holds.DECIMAL, FieldKind.FLAG: Holds.FLAG}
 _PROOF = (
-    Column(name="grounded_percent", holds=Holds.FLOAT),
-    Column(name="grounded_fields"),
-    Column(name="ungrounded_fields"),
+    ExportColumn(name="grounded_percent", holds=Holds.FLOAT),
+    ExportColumn(name="grounded_fields"),
+    ExportColumn(name="ungrounded_fields"),
 )
 _REVIEW = (
-    Column(name="is_flagged", holds=Holds.FLAG),
-    Column(name="is_repeat", holds=Holds.FLAG),
+    ExportColumn(name="is_flagged", holds=Holds.FLAG),
+    ExportColumn(name="is_repeat", holds=Holds.FLAG),
 )
 _LINEAGE = (
-    Column(name="entity_type"),
-    Column(name="source_id"),
-    Column(name="dataset_id", holds=Holds.WHOLE),
-    Column(name="dataset_version", holds=Holds.WHOLE),
-    Column(name="dataset_status"),
-    Column(name="item_id", holds=Holds.WHOLE),
-    Column(name="item_key"),
-    Column(name="page_id", holds=Holds.WHOLE),
-    Column(name="page_url"),
-    Column(name="snapshot_id", holds=Holds.WHOLE),
-    Column(name="fetched_at", holds=Holds.TIME),
-    Column(name="read_at", holds=Holds.TIME),
-    Column(name="run_id"),
-    Column(name="config_version", holds=Holds.WHOLE),
-    Column(name="rung"),
-    Column(name="model"),
-    Column(name="confidence", holds=Holds.FLOAT),
+    ExportColumn(name="entity_type"),
+    ExportColumn(name="source_id"),
+    ExportColumn(name="dataset_id", holds=Holds.WHOLE),
+    ExportColumn(name="dataset_version", holds=Holds.WHOLE),
+    ExportColumn(name="dataset_status"),
+    ExportColumn(name="item_id", holds=Holds.WHOLE),
+    ExportColumn(name="item_key"),
+    ExportColumn(name="page_id", holds=Holds.WHOLE),
+    ExportColumn(name="page_url"),
+    ExportColumn(name="snapshot_id", holds=Holds.WHOLE),
+    ExportColumn(name="fetched_at", holds=Holds.TIME),
+    ExportColumn(name="read_at", holds=Holds.TIME),
+    ExportColumn(name="run_id"),
+    ExportColumn(name="config_version", holds=Holds.WHOLE),
+    ExportColumn(name="rung"),
+    ExportColumn(name="model"),
+    ExportColumn(name="confidence", holds=Holds.FLOAT),
 )
 
 
-def item_columns(wanted: Wanted, datasets: Sequence[Dataset]) -> list[Column]:
+def item_columns(wanted: ExportRequest, datasets: Sequence[Dataset]) -> list[ExportColumn]:
     """The fields of the types that are wanted, what proves them, and where they come from."""
     names = dict.fromkeys(one.entity_type for one in datasets)
     kinds = [wanted.kind(name) for name in (names if wanted.name == ITEMS else [wanted.name])]
-    fields: dict[str, Column] = {}
+    fields: dict[str, ExportColumn] = {}
     for one in chain.from_iterable(kind.fields for kind in kinds):
-        column = Column(name=one.name, holds=_HELD.get(one.kind, Holds.TEXT))
+        column = ExportColumn(name=one.name, holds=_HELD.get(one.kind, Holds.TEXT))
         if fields.setdefault(one.name, column) != column:  # two types, one name: as text
-            fields[one.name] = Column(name=one.name)
-    head = [Column(name="row_type")] if wanted.name in HEADINGS else []
+            fields[one.name] = ExportColumn(name=one.name)
+    head = [ExportColumn(name="row_type")] if wanted.name in HEADINGS else []
     own = chain.from_iterable(
         [column, *_evidence_columns(column.name)] if wanted.evidence else [column]
         for column in fields.values()
@@ -70,16 +70,16 @@ def item_columns(wanted: Wanted, datasets: Sequence[Dataset]) -> list[Column]:
     return [*head, *own, *_PROOF, *(_REVIEW if wanted.with_flagged else ()), *_LINEAGE]
 
 
-def _evidence_columns(field: str) -> list[Column]:
+def _evidence_columns(field: str) -> list[ExportColumn]:
     return [
-        Column(name=f"{field}__evidence"),
-        Column(name=f"{field}__start", holds=Holds.WHOLE),
-        Column(name=f"{field}__end", holds=Holds.WHOLE),
+        ExportColumn(name=f"{field}__evidence"),
+        ExportColumn(name=f"{field}__start", holds=Holds.WHOLE),
+        ExportColumn(name=f"{field}__end", holds=Holds.WHOLE),
     ]
 
 
 def item_rows(
-    connection: Connection, wanted: Wanted, datasets: Sequence[Dataset], *, batch_rows: int
+    connection: Connection, wanted: ExportRequest, datasets: Sequence[Dataset], *, batch_rows: int
 ) -> Batches:
     """Dataset after dataset, each in the order of its natural keys."""
     columns = item_columns(wanted, datasets)
@@ -96,7 +96,7 @@ def item_rows(
             yield rows
 
 
-def _mixed(columns: Sequence[Column], kind: EntityType) -> list[int]:
+def _mixed(columns: Sequence[ExportColumn], kind: EntityType) -> list[int]:
     """The places of columns that are text because another type means something else by them."""
     own = {one.name: _HELD.get(one.kind, Holds.TEXT) for one in kind.fields}
     return [
@@ -118,14 +118,14 @@ _SELECTED = (
 )
 
 
-def _kept(wanted: Wanted, dataset: Dataset) -> ColumnElement[bool]:
+def _kept(wanted: ExportRequest, dataset: Dataset) -> ColumnElement[bool]:
     kept = data_items.c.dataset_id == dataset.id
     if wanted.with_flagged:
         return kept
     return kept & data_items.c.is_repeat.is_(false()) & data_items.c.is_flagged.is_(false())
 
 
-def _statement(wanted: Wanted, dataset: Dataset) -> Select[*tuple[Any, ...]]:
+def _statement(wanted: ExportRequest, dataset: Dataset) -> Select[*tuple[Any, ...]]:
     heading = HEADINGS.get(wanted.name)
     first = [] if heading is None else [_proved_text(heading)]
     item = data_items.c
@@ -166,7 +166,9 @@ def _is_proved(field: str) -> ColumnElement[bool]:
     return data_items.c.grounding[(field, "status")].as_string().in_(rules.PROVED_NAMES)
 
 
-def _ids(connection: Connection, wanted: Wanted, dataset: Dataset, kind: EntityType) -> rules.Ids:
+def _ids(
+    connection: Connection, wanted: ExportRequest, dataset: Dataset, kind: EntityType
+) -> rules.Ids:
     """Who has to get a suffix: the database counts, so that ids that occur once cost nothing."""
     field = rules.id_field(kind)
     if field is None:
@@ -188,7 +190,7 @@ def _ids(connection: Connection, wanted: Wanted, dataset: Dataset, kind: EntityT
 class _Shaper:
     """Makes the rows of one dataset, in order: ids and headings know what came before."""
 
-    def __init__(self, connection: Connection, wanted: Wanted, dataset: Dataset) -> None:
+    def __init__(self, connection: Connection, wanted: ExportRequest, dataset: Dataset) -> None:
         self.kind = wanted.kind(dataset.entity_type)
         self._wanted = wanted
         self._source_url = dataset.source_url

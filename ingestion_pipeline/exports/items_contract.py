@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     entity_type,
 )
 from ingestion_pipeline.exports.columns import exact
-from ingestion_pipeline.exports.contracts import Contract, Rule
+from ingestion_pipeline.exports.contracts import Contract, ContractRule
 from ingestion_pipeline.exports.datasets import newest_published
 from ingestion_pipeline.exports.holding import Case, findings
 from ingestion_pipeline.exports.rules import PROVED_NAMES
@@ -36,11 +36,11 @@ ITEMS = Contract(asset="datasets", export="data_items")
 AT_ONCE = 200  # items that are in memory
 
 _AGAIN = "`ingest extractions rerun ID` reads what is stored anew"
-_TYPE = Rule(said="of a type that there is", cure="put its schema file back, or read anew")
-_REQUIRED = Rule(said="stated and proved: the type requires it", cure=_AGAIN)
-_KIND = Rule(said="of its field's kind", cure=f"the schema has changed since; {_AGAIN}")
-_EVIDENCE = Rule(said="stated with its evidence", cure=_AGAIN)
-_UNIQUE = Rule(said="unique in its dataset", cure=_AGAIN)
+_TYPE = ContractRule(said="of a type that there is", cure="put its schema file back, or read anew")
+_REQUIRED = ContractRule(said="stated and proved: the type requires it", cure=_AGAIN)
+_KIND = ContractRule(said="of its field's kind", cure=f"the schema has changed since; {_AGAIN}")
+_EVIDENCE = ContractRule(said="stated with its evidence", cure=_AGAIN)
+_UNIQUE = ContractRule(said="unique in its dataset", cure=_AGAIN)
 _STATUSES = frozenset(str(one) for one in Status)
 
 

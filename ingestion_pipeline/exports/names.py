@@ -29,7 +29,7 @@ class BadRequest(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ExportRequest:
     """What is exported: a table's rows, or the items of datasets.
 
     Items are those of the newest published dataset of each source, or of one source; `version` or

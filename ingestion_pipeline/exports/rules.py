@@ -67,7 +67,7 @@ def id_field(kind: EntityType) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ExportValues:
     """What leaves of an item: its values, and which of those it states are proved."""
 
     values: dict[str, Value]
@@ -81,7 +81,7 @@ def shown(
     grounding: Mapping[str, Evidence],
     *,
     review: bool,
-) -> Shown:
+) -> ExportValues:
     """The values that may leave the house: those that a text or the source itself proves.
 
     Under `review` the required ones do in any case: it is they that are looked at.
@@ -100,7 +100,7 @@ def shown(
         (proved if is_proved else unproved).append(name)
         may_leave = is_proved or (review and field.required)
         values[name] = _AS_VALUE[field.kind](value) if may_leave else None
-    return Shown(values=values, proved=proved, unproved=unproved)
+    return ExportValues(values=values, proved=proved, unproved=unproved)
 
 
 def _flag(value: object) -> bool | None:
@@ -152,7 +152,7 @@ def absolute(address: str | None, source_url: str) -> str | None:
         return address
 
 
-def percent(shown: Shown) -> float | None:
+def percent(shown: ExportValues) -> float | None:
     """How many of a hundred values that the item states are proved, to a tenth."""
     stated = len(shown.proved) + len(shown.unproved)
     return round(100 * len(shown.proved) / stated, 1) if stated else None

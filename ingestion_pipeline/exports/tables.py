@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Date, FromClause, Select, String, Table, cast, select
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.exports.columns import Batches, Column, Holds, columns_of, exact
+from ingestion_pipeline.exports.columns import Batches, ExportColumn, Holds, columns_of, exact
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store import tables
 
@@ -86,7 +86,7 @@ _of_analysis: Origin = (
 )
 
 
-def _told_by_poll(table: Table) -> FromClause:
+def _from_poll(table: Table) -> FromClause:
     return table.outerjoin(_polls, _polls.c.id == table.c.ingestion_id)
 
 
@@ -104,7 +104,7 @@ TABLES: Mapping[str, TableExport] = {
         table=tables.chapter_sources,
         without=frozenset({"fingerprint"}),
         source_id=tables.chapter_sources.c.source_id,
-        rows=_told_by_poll(tables.chapter_sources),
+        rows=_from_poll(tables.chapter_sources),
         origin=_POLLED,
     ),
     "extractions": TableExport(
@@ -124,14 +124,14 @@ TABLES: Mapping[str, TableExport] = {
         table=tables.job_listings,
         without=frozenset({"url_key", "fingerprint", "origin_key", "content_hash", "judged_as"}),
         source_id=tables.job_listings.c.source_id,
-        rows=_told_by_poll(tables.job_listings),
+        rows=_from_poll(tables.job_listings),
         origin=_POLLED,
     ),
     "listing_sources": TableExport(
         table=tables.listing_sources,
         without=frozenset({"content_hash", "stated"}),
         source_id=tables.listing_sources.c.source_id,
-        rows=_told_by_poll(tables.listing_sources),
+        rows=_from_poll(tables.listing_sources),
         origin=_POLLED,
     ),
     "job_matches": TableExport(
@@ -175,7 +175,7 @@ class NoSourceOfRows(ValueError):
     """The rows belong to no single source."""
 
 
-def table_columns(name: str) -> list[Column]:
+def table_columns(name: str) -> list[ExportColumn]:
     """The columns of the export, or of what an asset publishes."""
     return columns_of(PUBLISHED[name].columns())
 

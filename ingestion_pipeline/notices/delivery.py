@@ -31,16 +31,16 @@ from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.channel import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import message_of, unreadable
-from ingestion_pipeline.notices.planning import Nothing, Plan, Send, Wait, memory, plan
+from ingestion_pipeline.notices.planning import Nothing, Plan, Send, WaitUntil, memory, plan
 from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.claims import ClaimFilter
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, failed, finished, rearmed, released, retried
 from ingestion_pipeline.work.worker import Worker
 
@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 LONGEST_WAIT = timedelta(seconds=30)  # a run waits for what is due that soon, as polls do
 CLAIMED_AHEAD = 5  # for each recipient served at a time
-DUE = Wanted(kind=DELIVER)
+DUE = ClaimFilter(kind=DELIVER)
 
 
 @dataclass(slots=True)
@@ -207,7 +207,7 @@ class Deliverer:
                     case Send(ids):
                         begun = str(uuid4())
                         rows.seal(connection, ids, begun)
-                    case Wait() | Nothing():
+                    case WaitUntil() | Nothing():
                         claims.apply(connection, [_after(task, decided, now)], now=now)
                         return None
             sealed = rows.sealed_as(connection, to.id, begun)
@@ -233,7 +233,9 @@ class Deliverer:
         error = Permanent(f"no message can be made of {named}", code="bad_notice")
         rows.set_aside(connection, reasons)
         payload = {**task.payload, "notices": sorted(reasons)}
-        bury(connection, [Burial(task=replace(task, payload=payload), error=error)], now=now)
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=replace(task, payload=payload), error=error)], now=now
+        )
         self._done.failed += len(reasons)
         log.warning("notices set aside recipient=%s: %s", task.dedupe_key, error.text)
         return True
@@ -279,19 +281,21 @@ class Deliverer:
                     state = _state(task, sealed, error)
                     claims.apply(connection, [replace(moved, state=state)], now=now)
                     self._done.retried += 1
-                case GiveBack(not_before):
+                case ReleaseTask(not_before):
                     self._note(connection, to, sealed, said)
                     moved = released(task, said, not_before=not_before)
                     claims.apply(connection, [moved], now=now)
                     self._done.given_back += 1
-                case GiveUp():
+                case DeadLetterTask():
                     stack = "".join(traceback.format_exception(error, limit=-20))
                     self._give_up(
                         connection,
                         task,
                         to,
                         sealed,
-                        Burial(task=_letter(task, sealed), error=said, stack=stack),
+                        DeadLetterEntry(
+                            task=_dead_letter_task(task, sealed), error=said, stack=stack
+                        ),
                         now=now,
                     )
                     self._done.failed += len(sealed.ids)
@@ -309,7 +313,7 @@ class Deliverer:
         task: Task,
         to: Addressee,
         sealed: Sealed,
-        burial: Burial,
+        burial: DeadLetterEntry,
         *,
         now: datetime,
     ) -> None:
@@ -322,7 +326,7 @@ class Deliverer:
         until = now + timedelta(seconds=pause)
         rows.struck(connection, to.id, failures=failures, not_before=until, error=error.text)
         rows.mark_failed(connection, to.id, sealed.delivery_id, error.text)
-        bury(connection, [burial], now=now)
+        add_dead_letters(connection, [burial], now=now)
         has_more = rows.begun(connection, to.id) or rows.waiting(connection, to.id)
         ended = _rearmed(task, until, error) if has_more else failed(task, error)
         claims.apply(connection, [replace(ended, state=None)], now=now)
@@ -346,7 +350,7 @@ def _after(task: Task, decided: Plan, now: datetime) -> Move:
     match decided:
         case Send():
             return _rearmed(task, now)
-        case Wait(until):
+        case WaitUntil(until):
             return _rearmed(task, until)
         case Nothing():
             return replace(finished(task), state=None)
@@ -365,7 +369,7 @@ def _state(task: Task, sealed: Sealed, error: Exception) -> Mapping[str, Any] | 
     return {"delivery_id": sealed.delivery_id, **left}
 
 
-def _letter(task: Task, sealed: Sealed) -> Task:
+def _dead_letter_task(task: Task, sealed: Sealed) -> Task:
     """The task as its dead letter tells of it: which message, of how many chapters."""
     told = {"delivery_id": sealed.delivery_id, "notices": len(sealed.ids)}
     return replace(task, payload={**task.payload, **told})

@@ -48,7 +48,7 @@ class Send:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class WaitUntil:
     """Nothing yet; look again then."""
 
     until: datetime
@@ -59,7 +59,7 @@ class Nothing:
     """There is nothing to tell."""
 
 
-Plan = Send | Wait | Nothing
+Plan = Send | WaitUntil | Nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,9 @@ def plan(
     left, free_at = _room([one.at for one in went], limits, now)
     ready = [one for one in groups if one.ready_at <= now]
     if not left:
-        return Wait(max(free_at, groups[0].ready_at))
+        return WaitUntil(max(free_at, groups[0].ready_at))
     if not ready:
-        return Wait(groups[0].ready_at)
+        return WaitUntil(groups[0].ready_at)
     together = ready if len(ready) > left else ready[:1]
     ids = sorted(id_ for one in together for id_ in one.ids)
     return Send(tuple(ids[:LONGEST_MESSAGE]))

@@ -36,7 +36,7 @@ class UnknownRecipient(LookupError):
         )
 
 
-class UnknownSeries(LookupError):
+class UnknownFollowedSeries(LookupError):
     """Neither a series nor a source has this name."""
 
     def __init__(self, series_id: str, known: Iterable[str] = ()) -> None:
@@ -116,7 +116,7 @@ def follow(
     tasks.lock_recipients(connection, [recipient_id])
     known = _known_series(connection)
     if wanted.series not in known:
-        raise UnknownSeries(wanted.series, known)
+        raise UnknownFollowedSeries(wanted.series, known)
     wanted = _at_home(connection, [wanted])[0]
     before = _follows_of(connection, recipient_id).get(wanted.series)
     if before is not None and before[0] == wanted:
@@ -152,7 +152,7 @@ def unfollow(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredRecipients:
     """What the recipients of a file came to."""
 
     added: int = 0
@@ -161,9 +161,11 @@ class Declared:
     left_alone: int = 0
 
 
-def declare(connection: Connection, declared: Sequence[Recipient], *, now: datetime) -> Declared:
+def declare(
+    connection: Connection, declared: Sequence[Recipient], *, now: datetime
+) -> DeclaredRecipients:
     """Rows say what the files say; those that were added by hand are left alone."""
-    counts = dict.fromkeys(Declared.__dataclass_fields__, 0)
+    counts = dict.fromkeys(DeclaredRecipients.__dataclass_fields__, 0)
     tasks.lock_recipients(connection, [one.id for one in declared])
     for one in sorted(declared, key=lambda one: one.id):
         outcome = _declare(connection, one, now=now)
@@ -171,7 +173,7 @@ def declare(connection: Connection, declared: Sequence[Recipient], *, now: datet
         if outcome in {"added", "updated"}:
             detail = {"origin": one.origin, "address": one.address, "mode": one.mode.value}
             _audit(connection, _SYSTEM, f"recipient.{outcome}", one.id, now, detail)
-    return Declared(**counts)
+    return DeclaredRecipients(**counts)
 
 
 def _declare(connection: Connection, one: Recipient, *, now: datetime) -> str:
@@ -339,7 +341,7 @@ def _audit(
     audit(connection, actor=actor, action=action, subject=recipient_id, now=now, detail=detail)
 
 
-def as_counts(declared: Declared) -> str:
+def as_counts(declared: DeclaredRecipients) -> str:
     """For people: `1 added, 0 updated, ...`."""
     words = {"left_alone": "left alone (added by hand)"}
     found = asdict(declared)

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, RowMapping, and_, update
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, make_due
 from ingestion_pipeline.store.tables import OPEN, dead_letters, recipients
-from ingestion_pipeline.work.dead_letters import lock_letters
+from ingestion_pipeline.work.dead_letters import lock_dead_letters
 
 
-def revive_messages(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def requeue_messages(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """Every failed message of the recipient waits again under its own key, and is due now.
 
     It does not need the letter's task: whoever has a pending notice gets one.
@@ -36,6 +36,6 @@ def _close_others(connection: Connection, recipient: str, *, now: datetime) -> N
         dead_letters.c.task_kind == DELIVER,
         dead_letters.c.payload["recipient"].as_string() == recipient,
     )
-    lock_letters(connection, is_theirs)
+    lock_dead_letters(connection, is_theirs)
     closed = update(dead_letters).where(OPEN, is_theirs)
     connection.execute(closed.values(replayed_at=now))

@@ -100,7 +100,7 @@ class WebhookChannel:
             await _drain(raw)
         if error is None:
             return f"answered {raw.status}"
-        raise _told(error, raw.status, url)
+        raise _delivery_error(error, raw.status, url)
 
     def _headers(self, to: Addressee, message: Message, now: datetime) -> dict[str, str]:
         timestamp = int(now.timestamp())
@@ -129,7 +129,7 @@ def _wire_url(address: str) -> str:
     return url
 
 
-def _told(error: WorkError, status: int, url: str) -> WorkError:
+def _delivery_error(error: WorkError, status: int, url: str) -> WorkError:
     """The same verdict with the cure that fits a follower's address."""
     shown = without_credentials(url)
     if status in _REDIRECTS:

@@ -7,7 +7,7 @@ import dagster as dg
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.events import refuse_unusable
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 
@@ -34,7 +34,7 @@ def asked_or_due(context: dg.OpExecutionContext, drains: str, example: str) -> l
 
 
 def admit(
-    context: dg.OpExecutionContext, shop: Workshop, keys: list[str], *, only: Kind | None = None
+    context: dg.OpExecutionContext, shop: RunContext, keys: list[str], *, only: Kind | None = None
 ) -> Mapping[str, Source]:
     """The sources asked for, each usable, of the kind, and with its partitions; else it fails."""
     with shop.store.read() as connection:

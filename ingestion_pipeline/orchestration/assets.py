@@ -10,8 +10,8 @@ from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS, worked_out
 from ingestion_pipeline.orchestration.partitions import SERIES_SOURCES, SOURCES, register_keys
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import lock_polls
@@ -46,7 +46,7 @@ class Declaration(dg.Config):
     metadata={"dagster/column_schema": column_schema("sources")},
 )
 def sources(
-    context: dg.AssetExecutionContext, config: Declaration, workshop: WorkshopResource
+    context: dg.AssetExecutionContext, config: Declaration, workshop: RunContextResource
 ) -> None:
     """Check and refresh the declaration of every partition asked for."""
     if not context.has_partition_key and not context.has_partition_key_range:
@@ -83,7 +83,7 @@ def _waits_for_approval(source: Source) -> bool:
     return source.status is SourceStatus.PENDING_VALIDATION
 
 
-def _approve(shop: Workshop, waiting: list[Source]) -> list[str]:
+def _approve(shop: RunContext, waiting: list[Source]) -> list[str]:
     """They are polled from now on; an operator said so. Why some could not be polled."""
     bad: list[str] = []
     with shop.store.begin() as connection:
@@ -99,7 +99,7 @@ def _approve(shop: Workshop, waiting: list[Source]) -> list[str]:
     return bad
 
 
-def _begin(shop: Workshop, key: str) -> None:
+def _begin(shop: RunContext, key: str) -> None:
     """A catalogue without a recipe is looked at, again if that was in vain."""
     with shop.store.begin() as connection:
         known = detected(connection, [key]).get(key)

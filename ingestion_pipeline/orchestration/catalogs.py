@@ -30,10 +30,10 @@ from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.verdicts import fail_if_network_down, network_problem
-from ingestion_pipeline.pages.crawled import CrawlWanted
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.crawled import CrawlFilter
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.worker import Worker
 
@@ -42,7 +42,7 @@ CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "crawl"})
-def crawl(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def crawl(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Walk on where pages wait, or through the partitions asked for, and read; then tell of it.
 
     It tells of both assets: its own output would be one event more, and so `datasets` of the same
@@ -90,7 +90,7 @@ def _is_news(report: CrawlReport) -> bool:
     return bool(report.new or report.failed) or is_through
 
 
-async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> tuple[Worked, str | None]:
+async def _work(shop: RunContext, worker: Worker, wanted: CrawlFilter) -> tuple[Worked, str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
         renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
@@ -100,17 +100,19 @@ async def _work(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> tuple[Wo
         return worked, network_problem(fetcher)
 
 
-def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> CrawlWanted:
+def _wanted(
+    context: dg.OpExecutionContext, shop: RunContext, keys: list[str] | None
+) -> CrawlFilter:
     if keys is not None:
         admit(context, shop, keys)
         for key, said in ask_for(shop, keys).items():
             context.log.info("%s: %s", key, said)
-        return CrawlWanted(source_ids=keys)
-    return CrawlWanted(shard=shard_of(context), shards=shop.settings.polling.shards)
+        return CrawlFilter(source_ids=keys)
+    return CrawlFilter(shard=shard_of(context), shards=shop.settings.polling.shards)
 
 
 def _preview(
-    shop: Workshop, source_id: str, *, since: datetime | None
+    shop: RunContext, source_id: str, *, since: datetime | None
 ) -> dict[str, dg.MetadataValue]:
     """A page as the browser showed it, and its address; nothing, if there is no picture of one."""
     with shop.store.read() as connection:

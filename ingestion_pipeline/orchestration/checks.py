@@ -10,9 +10,9 @@ from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.companies.boards import checks as board_checks
 from ingestion_pipeline.companies.matching.slices import profile_findings
 from ingestion_pipeline.notices.status import undelivered
-from ingestion_pipeline.orchestration.evaluations import evaluation_metadata, told_before
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.evaluations import evaluation_metadata, last_reported
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.files import read_folder
@@ -33,23 +33,23 @@ JOB_LISTINGS = dg.AssetKey("job_listings")
 JOB_MATCHES = dg.AssetKey("job_matches")
 
 
-def _gaps(shop: Workshop) -> list[Finding]:
+def _gaps(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return checks.gaps(connection)
 
 
-def _quarantined(shop: Workshop) -> list[Finding]:
+def _quarantined(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return checks.quarantined(connection)
 
 
-def _stale(shop: Workshop) -> list[Finding]:
+def _stale(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         return checks.stale(connection, now=now, settings=shop.settings)
 
 
-def _bad_files(shop: Workshop) -> list[Finding]:
+def _bad_files(shop: RunContext) -> list[Finding]:
     files = read_folder(shop.settings.sources, check=definition_check(shop.settings.sources))
     return [
         Finding(subject=f"{one.path}:{one.line}", message=f"{one.field}: {one.message}")
@@ -58,100 +58,100 @@ def _bad_files(shop: Workshop) -> list[Finding]:
     ]
 
 
-def _failed_pages(shop: Workshop) -> list[Finding]:
+def _failed_pages(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         share = shop.settings.crawl.failed_share
         return catalog_checks.failed_pages(connection, failed_share=share)
 
 
-def _empty_shells(shop: Workshop) -> list[Finding]:
+def _empty_shells(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return catalog_checks.empty_shells(connection)
 
 
-def _lost_pages(shop: Workshop) -> list[Finding]:
+def _lost_pages(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return catalog_checks.lost_pages(connection, drop_share=shop.settings.crawl.drop_share)
 
 
-def _quarantined_datasets(shop: Workshop) -> list[Finding]:
+def _quarantined_datasets(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return held_back.quarantined(connection)
 
 
-def _missing_records(context: Workshop) -> list[Finding]:
+def _missing_records(context: RunContext) -> list[Finding]:
     with context.store.read() as connection:
         return held_back.missing(connection)
 
 
-def _unfinished(shop: Workshop) -> list[Finding]:
+def _unfinished(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return listing.unfinished(connection)
 
 
-def _unproved(shop: Workshop) -> list[Finding]:
+def _unproved(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         share = shop.settings.extraction.flagged_share
         return listing.unproved(connection, flagged_share=share)
 
 
-def _thin_companies(shop: Workshop) -> list[Finding]:
+def _thin_companies(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return company_checks.thin(connection)
 
 
-def _stale_companies(shop: Workshop) -> list[Finding]:
+def _stale_companies(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         return company_checks.stale(connection, now=now, settings=shop.settings)
 
 
-def _dropped_boards(shop: Workshop) -> list[Finding]:
+def _dropped_boards(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return board_checks.dropped(connection)
 
 
-def _lost_fields(shop: Workshop) -> list[Finding]:
+def _lost_fields(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return board_checks.lost_fields(connection)
 
 
-def _stale_boards(shop: Workshop) -> list[Finding]:
+def _stale_boards(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         return board_checks.stale(connection, now=now, settings=shop.settings)
 
 
-def _all_filtered(shop: Workshop) -> list[Finding]:
+def _all_filtered(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return board_checks.all_filtered(connection)
 
 
-def _bad_profile(shop: Workshop) -> list[Finding]:
+def _bad_profile(shop: RunContext) -> list[Finding]:
     return profile_findings(shop.settings)
 
 
-def _unanswered(shop: Workshop) -> list[Finding]:
+def _unanswered(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return website_checks.unanswered(connection)
 
 
-def _doubtful(shop: Workshop) -> list[Finding]:
+def _doubtful(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return website_checks.doubtful(connection, below=shop.settings.website.low_confidence)
 
 
-def _few_prompts(shop: Workshop) -> list[Finding]:
+def _few_prompts(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return website_checks.giving_away(connection)
 
 
-def _dropped(shop: Workshop) -> list[Finding]:
+def _dropped(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         return website_checks.dropped(connection, by=shop.settings.website.visibility_drop)
 
 
-def _undelivered(shop: Workshop) -> list[Finding]:
+def _undelivered(shop: RunContext) -> list[Finding]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         late = shop.settings.notices.overdue_seconds
@@ -165,7 +165,7 @@ def _undelivered(shop: Workshop) -> list[Finding]:
     ]
 
 
-FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[Workshop], list[Finding]], str]] = {
+FINDERS: dict[dg.AssetCheckKey, tuple[Callable[[RunContext], list[Finding]], str]] = {
     dg.AssetCheckKey(CHAPTERS, "no_gaps"): (
         _gaps,
         "No whole chapter number is missing between a series' first and latest.",
@@ -272,7 +272,7 @@ TOLD_BY_POLLS = [
 ]
 
 
-def told_by(keys: Collection[str] | None) -> list[dg.AssetCheckKey]:
+def reported_checks(keys: Collection[str] | None) -> list[dg.AssetCheckKey]:
     """What a poll run tells of: of the sources asked for only their own asset's checks."""
     if keys is None:
         return TOLD_BY_POLLS
@@ -306,7 +306,7 @@ def _check(key: dg.AssetCheckKey) -> dg.AssetChecksDefinition:
     finder, description = FINDERS[key]
 
     @dg.asset_check(asset=key.asset_key, name=key.name, description=description)
-    def check(workshop: WorkshopResource) -> dg.AssetCheckResult:
+    def check(workshop: RunContextResource) -> dg.AssetCheckResult:
         with workshop.open() as shop:
             findings = finder(shop)
         return dg.AssetCheckResult(
@@ -330,13 +330,13 @@ SOURCE_CHECKS = [_check(key) for key in FINDERS if key.asset_key == SOURCES]
 
 
 def changed_checks(
-    instance: dg.DagsterInstance, shop: Workshop, keys: Iterable[dg.AssetCheckKey]
+    instance: dg.DagsterInstance, shop: RunContext, keys: Iterable[dg.AssetCheckKey]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Evaluations of the checks whose findings differ from what Dagster was last told."""
     for key in keys:
         finder, _ = FINDERS[key]
         metadata = evaluation_metadata(findings := finder(shop))
-        if told_before(instance, key) == metadata["details"].value:
+        if last_reported(instance, key) == metadata["details"].value:
             continue
         yield dg.AssetCheckEvaluation(
             asset_key=key.asset_key,

@@ -21,13 +21,13 @@ from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
 from ingestion_pipeline.orchestration.previews import plain
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.verdicts import (
     fail_if_all_failed,
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind, crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.work.worker import Worker
@@ -36,7 +36,7 @@ COMPANIES_SHARD = "companies"  # one run at a time: it goes on with what comes w
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "company"})
-def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def analyze(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Analyse the companies that wait, or the partitions asked for, and discover their boards."""
     keys = asked_or_due(context, tags.SHARD, "company")
     with workshop.open() as shop:
@@ -68,7 +68,7 @@ def analyze(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Itera
 
 
 async def _work(
-    shop: Workshop, worker: Worker, keys: Collection[str] | None
+    shop: RunContext, worker: Worker, keys: Collection[str] | None
 ) -> tuple[Counter[str], str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
@@ -85,7 +85,7 @@ async def _work(
         return counts, network_problem(fetcher)
 
 
-def _rescore(shop: Workshop) -> int:
+def _rescore(shop: RunContext) -> int:
     """All that were scored by another profile, some in each transaction."""
     count = 0
     while True:
@@ -96,7 +96,7 @@ def _rescore(shop: Workshop) -> int:
             return count
 
 
-def _ask_for(context: dg.OpExecutionContext, shop: Workshop, keys: list[str]) -> None:
+def _ask_for(context: dg.OpExecutionContext, shop: RunContext, keys: list[str]) -> None:
     known = admit(context, shop, keys, only=Kind.COMPANY)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
@@ -150,7 +150,7 @@ def _board_table(boards: list[dict[str, Any]]) -> str:
 
 def _pass_verdict(
     context: dg.OpExecutionContext,
-    shop: Workshop,
+    shop: RunContext,
     reports: list[CompanyReport],
     keys: list[str] | None,
 ) -> None:

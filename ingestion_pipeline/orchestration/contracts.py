@@ -19,10 +19,10 @@ from ingestion_pipeline.exports.written import written_rows
 from ingestion_pipeline.orchestration.evaluations import (
     evaluation_metadata,
     last_evaluation,
-    told_before,
+    last_reported,
 )
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.findings import Finding
 from ingestion_pipeline.upkeep.report import Reported, as_row, reported
 from ingestion_pipeline.upkeep.standing import standings
@@ -70,7 +70,7 @@ def _check(contract: Contract) -> dg.AssetChecksDefinition:
         description=f"What is published is as {contract.export} is described: types, ids, values.",
     )
     def check(
-        context: dg.AssetCheckExecutionContext, workshop: WorkshopResource
+        context: dg.AssetCheckExecutionContext, workshop: RunContextResource
     ) -> dg.AssetCheckResult:
         with workshop.open() as shop:
             found = _broken(shop, contract, _keys(context))
@@ -88,7 +88,7 @@ def _keys(context: dg.AssetCheckExecutionContext) -> list[str] | None:
     return None
 
 
-def _broken(shop: Workshop, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
+def _broken(shop: RunContext, contract: Contract, keys: Sequence[str] | None) -> list[Finding]:
     """Of these partitions all rows, else the newest of the asset's."""
     match contract.asset:
         case "source_health":
@@ -102,7 +102,7 @@ def _broken(shop: Workshop, contract: Contract, keys: Sequence[str] | None) -> l
             return broken(shop.store, contract, keys, most=ROWS if keys is None else None)
 
 
-def _broken_items(shop: Workshop, keys: Sequence[str] | None) -> list[Finding]:
+def _broken_items(shop: RunContext, keys: Sequence[str] | None) -> list[Finding]:
     with shop.store.read() as connection:
         return broken_items(
             connection,
@@ -112,7 +112,7 @@ def _broken_items(shop: Workshop, keys: Sequence[str] | None) -> list[Finding]:
         )
 
 
-def _broken_notices(shop: Workshop, contract: Contract) -> list[Finding]:
+def _broken_notices(shop: RunContext, contract: Contract) -> list[Finding]:
     names = [one.name for one in contract.columns()]
     with shop.store.read() as connection:
         batches = table_rows(
@@ -122,7 +122,7 @@ def _broken_notices(shop: Workshop, contract: Contract) -> list[Finding]:
         return findings(contract, cases_of(rows, contract))
 
 
-def _worst(shop: Workshop) -> list[Reported]:
+def _worst(shop: RunContext) -> list[Reported]:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         found = standings(connection, shop.settings, now=now)[: shop.settings.health.shown]
@@ -139,7 +139,7 @@ CONTRACT_CHECKS = [_check(one) for one in CONTRACTS.values()]
 
 
 def changed_contracts(
-    instance: dg.DagsterInstance, shop: Workshop
+    instance: dg.DagsterInstance, shop: RunContext
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """Evaluations of the contracts whose findings differ from what Dagster was last told.
 
@@ -156,7 +156,7 @@ def changed(
     """The evaluation of the asset's contract, unless Dagster was told just that."""
     key = dg.AssetCheckKey(dg.AssetKey(asset), NAME)
     metadata = evaluation_metadata(found)
-    if told_before(instance, key) == metadata["details"].value:
+    if last_reported(instance, key) == metadata["details"].value:
         return
     yield dg.AssetCheckEvaluation(
         asset_key=key.asset_key,
@@ -168,7 +168,7 @@ def changed(
 
 
 def written_contracts(
-    instance: dg.DagsterInstance, shop: Workshop, assets: Sequence[str], source_ids: Sequence[str]
+    instance: dg.DagsterInstance, shop: RunContext, assets: Sequence[str], source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """What the rows that this run has written say of the contracts of these assets.
 
@@ -176,18 +176,20 @@ def written_contracts(
     rows broke it, and `maintain`, which looks at all of the newest, says when they are mended.
     """
     for asset in assets if source_ids else ():
-        yield from _told_by_run(instance, asset, _broken_by_run(shop, CONTRACTS[asset], source_ids))
+        yield from _reported_by_run(
+            instance, asset, _broken_by_run(shop, CONTRACTS[asset], source_ids)
+        )
 
 
 def written_items(
-    instance: dg.DagsterInstance, shop: Workshop, source_ids: Sequence[str]
+    instance: dg.DagsterInstance, shop: RunContext, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The same of `datasets` by the items that this run has read, before they are published."""
     if source_ids:
-        yield from _told_by_run(instance, "datasets", _broken_readings(shop, source_ids))
+        yield from _reported_by_run(instance, "datasets", _broken_readings(shop, source_ids))
 
 
-def _told_by_run(
+def _reported_by_run(
     instance: dg.DagsterInstance, asset: str, found: Sequence[Finding]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     last = last_evaluation(instance, dg.AssetCheckKey(dg.AssetKey(asset), NAME))
@@ -195,7 +197,9 @@ def _told_by_run(
         yield from changed(instance, asset, found)
 
 
-def _broken_by_run(shop: Workshop, contract: Contract, source_ids: Sequence[str]) -> list[Finding]:
+def _broken_by_run(
+    shop: RunContext, contract: Contract, source_ids: Sequence[str]
+) -> list[Finding]:
     if contract.asset == "datasets":
         return _broken_items(shop, source_ids)
     with shop.store.read() as connection:
@@ -203,7 +207,7 @@ def _broken_by_run(shop: Workshop, contract: Contract, source_ids: Sequence[str]
         return findings(contract, cases_of(rows, contract))
 
 
-def _broken_readings(shop: Workshop, source_ids: Sequence[str]) -> list[Finding]:
+def _broken_readings(shop: RunContext, source_ids: Sequence[str]) -> list[Finding]:
     with shop.store.read() as connection:
         return broken_by_run(
             connection,

@@ -20,9 +20,9 @@ from ingestion_pipeline.orchestration.contracts import written_items
 from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.crawled import CrawlWanted
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.crawled import CrawlFilter
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.work.worker import Worker
 
 CELL_CHARS = 80
@@ -30,13 +30,13 @@ COLUMNS_SHOWN = 8
 
 
 @dg.op(ins={"pages": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "read"})
-def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def read(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Read the downloaded pages of the partitions asked for, without a request; tell of it."""
     keys = asked_keys(context, "catalog")
     with workshop.open() as shop:
         admit(context, shop, keys)
         with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
-            done = asyncio.run(_read(shop, worker, CrawlWanted(source_ids=keys)))
+            done = asyncio.run(_read(shop, worker, CrawlFilter(source_ids=keys)))
         heartbeat.end(shop.store, run_id=context.run_id)
         numbers = asdict(done.counts)
         context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
@@ -51,12 +51,12 @@ def read(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator
         )
 
 
-async def _read(shop: Workshop, worker: Worker, wanted: CrawlWanted) -> ReadPages:
+async def _read(shop: RunContext, worker: Worker, wanted: CrawlFilter) -> ReadPages:
     async with open_reader(shop) as reader:
         return await read_slice(shop, worker, wanted, reader=reader)
 
 
-def dataset_reports(shop: Workshop, keys: Collection[str]) -> list[DatasetReport]:
+def dataset_reports(shop: RunContext, keys: Collection[str]) -> list[DatasetReport]:
     """Of these sources those that have been extracted, in their order."""
     with shop.store.read() as connection:
         found = [dataset_report(connection, key) for key in keys]
@@ -64,7 +64,7 @@ def dataset_reports(shop: Workshop, keys: Collection[str]) -> list[DatasetReport
     return [_in_order(one, types.get(one.entity_type or "")) for one in found if one is not None]
 
 
-def _types(shop: Workshop) -> Mapping[str, EntityType]:
+def _types(shop: RunContext) -> Mapping[str, EntityType]:
     try:
         return entity_types(entity_folder(shop.settings))
     except BadEntityType:  # whoever reads by it is told; what was read before is shown all the same

@@ -6,9 +6,9 @@ import dagster as dg
 from pydantic import Field
 
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.systems import replay_letters
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.systems import requeue_dead_letters
 from ingestion_pipeline.work.dead_letters import Chosen, Replayed, open_ids
 from ingestion_pipeline.work.errors import ErrorClass
 
@@ -33,7 +33,7 @@ CAREFUL: dict[str, Any] = {
 
 
 @dg.op
-def replay(context: dg.OpExecutionContext, config: Replay, workshop: WorkshopResource) -> None:
+def replay(context: dg.OpExecutionContext, config: Replay, workshop: RunContextResource) -> None:
     """Queue the work of each letter; what cannot run again says why and stays open."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
         try:
@@ -52,7 +52,7 @@ def replay(context: dg.OpExecutionContext, config: Replay, workshop: WorkshopRes
     )
 
 
-def _replayed(shop: Workshop, config: Replay) -> list[Replayed]:
+def _replayed(shop: RunContext, config: Replay) -> list[Replayed]:
     chosen = Chosen(error_class=config.error_class or None, source_id=config.source or None)
     if bool(config.ids) == (chosen != Chosen()):
         raise ValueError("say which: either `ids`, or `error_class` and/or `source`")
@@ -62,7 +62,7 @@ def _replayed(shop: Workshop, config: Replay) -> list[Replayed]:
     if not ids:
         with shop.store.read() as connection:
             ids = open_ids(connection, chosen)
-    return list(replay_letters(shop.store, ids, actor=config.actor, dry_run=config.dry_run))
+    return list(requeue_dead_letters(shop.store, ids, actor=config.actor, dry_run=config.dry_run))
 
 
 def _table(done: list[Replayed]) -> str:

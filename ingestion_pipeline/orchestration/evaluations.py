@@ -15,7 +15,7 @@ def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataVal
     }
 
 
-def told_before(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
+def last_reported(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
     """What Dagster was told last, and None if the asset was materialized since.
 
     (The UI calls a check that is older than its asset not evaluated.)

@@ -8,13 +8,13 @@ import dagster as dg
 from sqlalchemy import Connection
 
 from ingestion_pipeline.orchestration.events import expected
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.expectation import expectation
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polling import ADAPTIVE
-from ingestion_pipeline.sources.price import Market, market
+from ingestion_pipeline.sources.price import PollingBudget, market
 
 
 def with_expectations(
@@ -36,7 +36,7 @@ def with_expectations(
 
 
 def expecting(
-    shop: Workshop, events: Iterable[dg.AssetMaterialization]
+    shop: RunContext, events: Iterable[dg.AssetMaterialization]
 ) -> list[dg.AssetMaterialization]:
     """The same, as it stands now."""
     with shop.store.read() as connection:
@@ -44,7 +44,7 @@ def expecting(
         return with_expectations(connection, events, now=now, settings=shop.settings)
 
 
-def _facts(source: Source, prices: Market, now: datetime) -> Mapping[str, Any]:
+def _facts(source: Source, prices: PollingBudget, now: datetime) -> Mapping[str, Any]:
     """Of a kind whose changes are not learned there is no estimate, only the reason."""
     facts = expectation(source, prices, now=now)
     if source.kind in ADAPTIVE:

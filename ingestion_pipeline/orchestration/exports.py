@@ -10,12 +10,12 @@ from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, Unkn
 from ingestion_pipeline.exports.changes import export_anew
 from ingestion_pipeline.exports.exporting import Exported, export_published
 from ingestion_pipeline.exports.formats import Format
-from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.names import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import TABLES
 from ingestion_pipeline.exports.writing import private_folder
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 
 LISTED = 100  # files in the metadata; the log has all
 
@@ -40,7 +40,7 @@ class Export(dg.Config):
 
 @dg.op
 def write_datasets(
-    context: dg.OpExecutionContext, config: Export, workshop: WorkshopResource
+    context: dg.OpExecutionContext, config: Export, workshop: RunContextResource
 ) -> dg.Output[None]:
     """Write what there is, or what changed; each file is whole or as it was."""
     try:
@@ -60,7 +60,7 @@ def write_datasets(
     return dg.Output(None, metadata=_metadata(written))
 
 
-def _written(shop: Workshop, config: Export, form: Format) -> Iterator[Exported]:
+def _written(shop: RunContext, config: Export, form: Format) -> Iterator[Exported]:
     """Table after table, then the datasets; a table without rows gives no file."""
     folder = private_folder(shop.settings.home / "exports")
     entities = entity_folder(shop.settings)
@@ -78,7 +78,9 @@ def _written(shop: Workshop, config: Export, form: Format) -> Iterator[Exported]
             continue
         for source_id in config.sources or [None]:
             evidence = config.evidence and name not in TABLES
-            wanted = Wanted(name=name, source_id=source_id, evidence=evidence, entities=entities)
+            wanted = ExportRequest(
+                name=name, source_id=source_id, evidence=evidence, entities=entities
+            )
             found = export_anew(shop.store, wanted, form, folder, since_last=config.since_last)
             if found is not None:
                 yield found

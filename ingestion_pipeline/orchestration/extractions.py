@@ -19,8 +19,8 @@ from ingestion_pipeline.orchestration.datasets import dataset_materialization, d
 from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 
 TICK_SECONDS = 120  # as often as the documents have the completion looked at
 WAITING = (
@@ -30,11 +30,11 @@ WAITING = (
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "complete"})
-def complete(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def complete(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Count what changed, end what is over, and tell of it."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
         done = update_completions(shop)
-        yield from told(context, shop, done.ended)
+        yield from reported(context, shop, done.ended)
         yield from changed_checks(context.instance, shop, TOLD_BY_COMPLETION)
         ids = [one.source_id for one in done.ended if one.dataset is not None]
         yield from written_contracts(context.instance, shop, ["datasets"], ids)
@@ -43,8 +43,8 @@ def complete(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iter
     yield dg.Output(None, metadata=numbers)
 
 
-def told(
-    context: dg.OpExecutionContext, shop: Workshop, ended: Sequence[Ended]
+def reported(
+    context: dg.OpExecutionContext, shop: RunContext, ended: Sequence[Ended]
 ) -> Iterator[dg.AssetMaterialization]:
     """An event of `datasets` for each extraction that has just ended, as full as any other."""
     register_keys(context.instance, CATALOGS.name or "", [one.source_id for one in ended])
@@ -109,7 +109,7 @@ BLANK: dict[str, Any] = {
 
 
 @dg.op
-def steer(context: dg.OpExecutionContext, config: Control, workshop: WorkshopResource) -> None:
+def steer(context: dg.OpExecutionContext, config: Control, workshop: RunContextResource) -> None:
     """Do it, or say why not; nothing is half-done."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
         try:
@@ -120,7 +120,7 @@ def steer(context: dg.OpExecutionContext, config: Control, workshop: WorkshopRes
     context.add_output_metadata({"done": said})
 
 
-def _steered(shop: Workshop, config: Control) -> str:
+def _steered(shop: RunContext, config: Control) -> str:
     """What was done, in a word for people."""
     if config.action == "start":
         if not config.source:
@@ -142,7 +142,7 @@ def _steered(shop: Workshop, config: Control) -> str:
     return actions[config.action](shop, config, config.extraction)
 
 
-def _cancel(shop: Workshop, config: Control, id_: int) -> str:
+def _cancel(shop: RunContext, config: Control, id_: int) -> str:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         ended = control.cancel(
@@ -156,7 +156,7 @@ def _cancel(shop: Workshop, config: Control, id_: int) -> str:
     return f"extraction {ended.id} of {ended.source_id} is cancelled"
 
 
-def _requeue(shop: Workshop, config: Control, id_: int) -> str:
+def _requeue(shop: RunContext, config: Control, id_: int) -> str:
     act = control.resume if config.action == "resume" else control.retry
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
@@ -164,7 +164,7 @@ def _requeue(shop: Workshop, config: Control, id_: int) -> str:
     return f"extraction {id_} goes on: {done.fetched} pages to fetch, {done.read} to read"
 
 
-def _rerun(shop: Workshop, config: Control, id_: int) -> str:
+def _rerun(shop: RunContext, config: Control, id_: int) -> str:
     if config.dry_run:
         with shop.store.read() as connection:
             one = predict_rerun(connection, id_, settings=shop.settings, content=shop.content)
@@ -177,7 +177,7 @@ def _rerun(shop: Workshop, config: Control, id_: int) -> str:
     return f"{read}, into a new dataset: {made.outlook}"
 
 
-def _publish(shop: Workshop, config: Control, id_: int) -> str:
+def _publish(shop: RunContext, config: Control, id_: int) -> str:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         version = accepting.publish(connection, id_, actor=config.actor, now=now)
@@ -204,7 +204,7 @@ def control_extraction() -> None:
     description="While an extraction goes on, its completion is looked at every two minutes.",
 )
 def extraction_completion(
-    context: dg.SensorEvaluationContext, workshop: WorkshopResource
+    context: dg.SensorEvaluationContext, workshop: RunContextResource
 ) -> dg.RunRequest | dg.SkipReason:
     """One run at a time, and none where nothing goes on."""
     with workshop.open() as shop, shop.store.read() as connection:

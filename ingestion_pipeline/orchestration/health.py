@@ -10,8 +10,8 @@ from ingestion_pipeline.orchestration.contracts import broken_health, changed, c
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitioned import OWNERS
 from ingestion_pipeline.orchestration.previews import moment, picture, plain
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.upkeep.freshness import Grid, freshness, freshness_picture
 from ingestion_pipeline.upkeep.numbers import Numbers, numbers
@@ -38,7 +38,7 @@ REASON_CHARS = 160
     metadata={"dagster/column_schema": column_schema("source_health")},
 )
 def source_health(
-    context: dg.AssetExecutionContext, workshop: WorkshopResource
+    context: dg.AssetExecutionContext, workshop: RunContextResource
 ) -> dg.MaterializeResult:
     """Look at every source, store and tell what changed, show the worst."""
     run = context.run
@@ -49,7 +49,7 @@ def source_health(
 
 
 def refreshed(
-    instance: dg.DagsterInstance, shop: Workshop
+    instance: dg.DagsterInstance, shop: RunContext
 ) -> Iterator[dg.AssetMaterialization | dg.AssetCheckEvaluation]:
     """The asset as it stands now, and whether it keeps its contract; `maintain` logs both."""
     seen = look(shop)
@@ -58,7 +58,7 @@ def refreshed(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class HealthCheckRun:
     """How all sources do at one moment: the worst with all that is known, the rest in numbers."""
 
     sources: int
@@ -67,14 +67,14 @@ class Look:
     grid: Grid
 
 
-def look(shop: Workshop) -> Look:
+def look(shop: RunContext) -> HealthCheckRun:
     """All of it by a few statements, however many sources; each one's word is kept for SQL."""
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         found = standings(connection, shop.settings, now=now)
         words = new_words(connection, found, now=now)
         worst = found[: shop.settings.health.shown]
-        seen = Look(
+        seen = HealthCheckRun(
             sources=len(found),
             shown=reported(connection, worst, shop.settings, now=now),
             numbers=numbers(connection, shop.settings, found, now=now),
@@ -86,7 +86,7 @@ def look(shop: Workshop) -> Look:
     return seen
 
 
-def health_metadata(seen: Look) -> dict[str, Any]:
+def health_metadata(seen: HealthCheckRun) -> dict[str, Any]:
     """Numbers, table and picture of this moment."""
     metadata: dict[str, Any] = {"dagster/row_count": seen.sources}
     metadata["worst"] = dg.MetadataValue.md(health_table(seen.shown, of=seen.sources))

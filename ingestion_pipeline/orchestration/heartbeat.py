@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.clock_step import mend_clock_step
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work import claims, runs
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 @contextmanager
 def working(
-    shop: Workshop, *, run_id: str, job: str, owner: str | None = None
+    shop: RunContext, *, run_id: str, job: str, owner: str | None = None
 ) -> Generator[Worker]:
     """The worker of this step; while it works, run and claims are kept alive by a thread."""
     worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds, owner=owner)
@@ -46,14 +46,14 @@ def working(
 
 
 @contextmanager
-def whole_run(shop: Workshop, *, run_id: str, job: str) -> Generator[None]:
+def whole_run(shop: RunContext, *, run_id: str, job: str) -> Generator[None]:
     """The same for a run of one step."""
     with working(shop, run_id=run_id, job=job):
         yield
     end(shop.store, run_id=run_id)
 
 
-def _beat(shop: Workshop, worker: Worker, run_id: str, stop: threading.Event) -> None:
+def _beat(shop: RunContext, worker: Worker, run_id: str, stop: threading.Event) -> None:
     lease = timedelta(seconds=shop.settings.runs.lease_seconds)
     while not stop.wait(min(lease.total_seconds(), worker.lease.total_seconds()) / 3):
         try:

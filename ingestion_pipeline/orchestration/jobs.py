@@ -16,8 +16,8 @@ from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.history import forget_runs
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.definition import TIERS, BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -68,7 +68,7 @@ class Keeping(dg.Config):
 
 @dg.op(out=dg.Out(is_required=False))
 def keep(
-    context: dg.OpExecutionContext, config: Keeping, workshop: WorkshopResource
+    context: dg.OpExecutionContext, config: Keeping, workshop: RunContextResource
 ) -> Iterator[Any]:
     """Retention, tiers, health and checks; one failing sweep does not stop the others."""
     with workshop.open() as shop, whole_run(shop, run_id=context.run_id, job=context.job_name):
@@ -85,7 +85,7 @@ def keep(
     yield dg.Output(None, metadata=counts)
 
 
-def _forget_runs(context: dg.OpExecutionContext, shop: Workshop, *, dry_run: bool) -> int:
+def _forget_runs(context: dg.OpExecutionContext, shop: RunContext, *, dry_run: bool) -> int:
     """Old runs of all jobs, and of this one sooner: it comes every five minutes, with a picture."""
     keep = shop.settings.retention
     with shop.store.read() as connection:
@@ -151,7 +151,9 @@ def _unfit_for_the_launchpad(config: Mapping[str, Any]) -> list[BadField]:
 
 
 @dg.op
-def register(context: dg.OpExecutionContext, config: NewSource, workshop: WorkshopResource) -> None:
+def register(
+    context: dg.OpExecutionContext, config: NewSource, workshop: RunContextResource
+) -> None:
     """Check the declaration, add the row and the partition; its first poll is due at once."""
     raw = {key: value for key, value in config.model_dump().items() if value not in (None, {})}
     definition, bad = definition_of(raw)

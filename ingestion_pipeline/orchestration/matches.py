@@ -18,9 +18,9 @@ from ingestion_pipeline.orchestration.datasets import preview_table
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
 from ingestion_pipeline.orchestration.previews import picture
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.verdicts import fail_if_network_down, network_problem
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.work.worker import Worker
 
@@ -29,7 +29,7 @@ SHOWN = ("score", "priority", "title", "company", "location", "reason", "url")
 
 
 @dg.op(ins={"listings": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "judge"})
-def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def judge(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Judge every listing that waits, or those of the partitions asked for; tell of their boards.
 
     Each event is logged here: an output of the asset's own would be one more.
@@ -57,14 +57,14 @@ def judge(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterato
 
 
 async def _judge(
-    shop: Workshop, worker: Worker, keys: list[str] | None
+    shop: RunContext, worker: Worker, keys: list[str] | None
 ) -> tuple[MatchedSlice, str | None]:
     async with open_fetcher(shop.settings) as fetcher:
         done = await match_slice(shop, worker, fetcher, source_ids=keys)
         return done, network_problem(fetcher)
 
 
-def _reports(shop: Workshop, keys: Sequence[str]) -> list[MatchReport]:
+def _reports(shop: RunContext, keys: Sequence[str]) -> list[MatchReport]:
     with shop.store.read() as connection:
         return [match_report(connection, key) for key in keys]
 

@@ -11,8 +11,8 @@ from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitioned import OWNERS
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.work.worker import Worker
 
 
@@ -28,7 +28,9 @@ from ingestion_pipeline.work.worker import Worker
     ),
     metadata={"dagster/column_schema": column_schema("notices")},
 )
-def notices(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg.MaterializeResult:
+def notices(
+    context: dg.AssetExecutionContext, workshop: RunContextResource
+) -> dg.MaterializeResult:
     """Expand and deliver; a recipient that cannot be reached does not fail the run."""
     run = context.run
     with workshop.open() as shop:
@@ -41,7 +43,7 @@ def notices(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> dg
     return dg.MaterializeResult(metadata=_metadata(done, left))
 
 
-async def _deliver(shop: Workshop, worker: Worker) -> Delivered:
+async def _deliver(shop: RunContext, worker: Worker) -> Delivered:
     async with open_channels(shop.settings) as channels:
         deliverer = Deliverer(shop.store, shop.settings, worker, channels, random=shop.random)
         return await deliverer.run()

@@ -16,7 +16,7 @@ from sqlalchemy import Connection
 from ingestion_pipeline.assembly import open_fetcher
 from ingestion_pipeline.orchestration import heartbeat, tags
 from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
-from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, told_by
+from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, reported_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.events import (
     is_fresh,
@@ -26,7 +26,7 @@ from ingestion_pipeline.orchestration.events import (
 from ingestion_pipeline.orchestration.expectations import with_expectations
 from ingestion_pipeline.orchestration.partitions import SETS, register_keys
 from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS, polled_events
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.verdicts import (
     fail_if_all_failed,
     fail_if_network_down,
@@ -35,14 +35,14 @@ from ingestion_pipeline.orchestration.verdicts import (
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import POLL
 from ingestion_pipeline.sources.reported import lock_sources, mark_reported, unreported
 from ingestion_pipeline.sources.sharding import measured_pace, pace_name
 from ingestion_pipeline.sources.tuning import tune, tuned
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.worker import Worker
 
 Batch = dict[str, Any]  # ids and counts, never bodies
@@ -50,7 +50,7 @@ TOLD_AT_ONCE = 20  # an event takes 14 ms on SQLite, and so long no other run ca
 
 
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, tags={"kind": "fetch"})
-def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
+def fetch(context: dg.OpExecutionContext, workshop: RunContextResource) -> Batch:
     """Claim sources and fetch their listings politely; changed ones go into the content store.
 
     Not an async op: Dagster drops the coroutine of one that is interrupted, and nothing that it
@@ -78,7 +78,7 @@ def fetch(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Batch:
 
 
 async def _fetch(
-    shop: Workshop, worker: Worker, wanted: Wanted
+    shop: RunContext, worker: Worker, wanted: ClaimFilter
 ) -> tuple[Fetching, int, str | None]:
     """Return what was fetched, by how many requests, and the outage of ours that ended it."""
     async with open_fetcher(shop.settings) as fetcher:
@@ -87,7 +87,7 @@ async def _fetch(
 
 
 @dg.op(tags={"kind": "extract"})
-def extract(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Batch) -> Batch:
+def extract(context: dg.OpExecutionContext, workshop: RunContextResource, batch: Batch) -> Batch:
     """Read the stored listings; what cannot be read fails its own poll."""
     counts = PollCounts(**batch["counts"])
     with workshop.open() as shop, _working(context, shop, batch) as worker:
@@ -97,7 +97,7 @@ def extract(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: B
 
 
 @dg.op(tags={"kind": "ingest"})
-def ingest(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Batch) -> Batch:
+def ingest(context: dg.OpExecutionContext, workshop: RunContextResource, batch: Batch) -> Batch:
     """Commit the readings, fenced: rows, source, task and outbox in one transaction."""
     counts = PollCounts(**batch["counts"])
     new = 0
@@ -113,13 +113,13 @@ def ingest(context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Ba
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "report"})
 def report(
-    context: dg.OpExecutionContext, workshop: WorkshopResource, batch: Batch
+    context: dg.OpExecutionContext, workshop: RunContextResource, batch: Batch
 ) -> Iterator[Any]:
     """One materialization per source that changed or was asked for; then the run's verdict."""
     with workshop.open() as shop:
         with _working(context, shop, batch):
             yield from _materializations(context, shop, batch)
-            yield from changed_checks(context.instance, shop, told_by(batch["keys"]))
+            yield from changed_checks(context.instance, shop, reported_checks(batch["keys"]))
             # What was asked for is told again though nothing was written: no check may be older.
             told = sorted({*batch["written"], *(batch["keys"] or ())})
             yield from _contracts(context, shop, told)
@@ -130,7 +130,7 @@ def report(
 
 
 def _contracts(
-    context: dg.OpExecutionContext, shop: Workshop, source_ids: Sequence[str]
+    context: dg.OpExecutionContext, shop: RunContext, source_ids: Sequence[str]
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """What the rows of this run say of their contracts, by the kind of their sources."""
     for kind, ids in polled_events(source_ids):
@@ -138,7 +138,7 @@ def _contracts(
         yield from written_contracts(context.instance, shop, [asset], ids)
 
 
-def _remember_pace(context: dg.OpExecutionContext, shop: Workshop, batch: Batch) -> None:
+def _remember_pace(context: dg.OpExecutionContext, shop: RunContext, batch: Batch) -> None:
     """How fast runs of this tier are, for whoever parts the next work."""
     tier = context.run.tags.get(tags.TIER)
     if batch["keys"] is not None or tier is None:
@@ -163,12 +163,14 @@ def _numbers(context: dg.OpExecutionContext, batch: Batch) -> Iterator[dg.Output
         yield dg.Output(None, metadata=numbers)
 
 
-def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | None) -> Wanted:
+def _wanted(
+    context: dg.OpExecutionContext, shop: RunContext, keys: list[str] | None
+) -> ClaimFilter:
     if keys is not None:
         is_of_boards = context.job_name == "ingest_job_board"
         admit(context, shop, keys, only=Kind.JOB_BOARD if is_of_boards else None)
-        return Wanted(kind=POLL, source_ids=keys)
-    return Wanted(
+        return ClaimFilter(kind=POLL, source_ids=keys)
+    return ClaimFilter(
         kind=POLL,
         priority=Tier(context.run.tags[tags.TIER]).priority,
         shard=shard_of(context),
@@ -177,7 +179,7 @@ def _wanted(context: dg.OpExecutionContext, shop: Workshop, keys: list[str] | No
 
 
 def _working(
-    context: dg.OpExecutionContext, shop: Workshop, batch: Batch
+    context: dg.OpExecutionContext, shop: RunContext, batch: Batch
 ) -> AbstractContextManager[Worker]:
     return heartbeat.working(
         shop, run_id=context.run_id, job=context.job_name, owner=batch["owner"]
@@ -185,7 +187,7 @@ def _working(
 
 
 def _materializations(
-    context: dg.OpExecutionContext, shop: Workshop, batch: Batch
+    context: dg.OpExecutionContext, shop: RunContext, batch: Batch
 ) -> Iterator[dg.AssetMaterialization]:
     """Of what was asked for and succeeded; of a poll's, everything changed and not told yet.
 
@@ -214,7 +216,7 @@ def _materializations(
 
 def _tell(
     context: dg.OpExecutionContext,
-    shop: Workshop,
+    shop: RunContext,
     connection: Connection,
     source_ids: Sequence[str],
 ) -> Iterator[dg.AssetMaterialization]:
@@ -228,7 +230,7 @@ def _tell(
     mark_reported(connection, source_ids)
 
 
-def _pass_verdict(shop: Workshop, batch: Batch) -> None:
+def _pass_verdict(shop: RunContext, batch: Batch) -> None:
     """Fail the run if our network was down, or if every source of it failed."""
     fail_if_network_down(batch["network_problem"])
     with shop.store.read() as connection:

@@ -5,15 +5,15 @@ from contextlib import AbstractContextManager
 import dagster as dg
 from pydantic import PrivateAttr
 
-from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.assembly import open_run_context
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 
 PARTITION = "dagster/partition"
 
 
-class WorkshopResource(dg.ConfigurableResource["WorkshopResource"]):
+class RunContextResource(dg.ConfigurableResource["RunContextResource"]):
     """Settings are read once per step; the store is closed when the step ends."""
 
     _run_id: str | None = PrivateAttr(default=None)
@@ -34,6 +34,6 @@ class WorkshopResource(dg.ConfigurableResource["WorkshopResource"]):
             for name in set_names(source.kind):
                 register_keys(context.instance, name, [source.id])
 
-    def open(self) -> AbstractContextManager[Workshop]:
+    def open(self) -> AbstractContextManager[RunContext]:
         """Everything a run works with."""
-        return open_workshop(run_id=self._run_id)
+        return open_run_context(run_id=self._run_id)

@@ -7,7 +7,7 @@ import dagster as dg
 
 from ingestion_pipeline.orchestration import tags
 from ingestion_pipeline.orchestration.jobs import POLL_JOBS, maintain
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline.sources.due import due_counts
 from ingestion_pipeline.sources.pressure import backlog
@@ -47,7 +47,7 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         description=f"One run per shard that has a {tier.value.upper()} source due.",
     )
     def poll(
-        context: dg.ScheduleEvaluationContext, workshop: WorkshopResource
+        context: dg.ScheduleEvaluationContext, workshop: RunContextResource
     ) -> Iterator[dg.RunRequest | dg.SkipReason]:
         tick: datetime = context.scheduled_execution_time
         with workshop.open() as shop, shop.store.read() as connection:

@@ -25,11 +25,11 @@ from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
 from ingestion_pipeline.orchestration.matches import LISTINGS_SHARD, process_listings
 from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differences
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.schedules import run_for
 from ingestion_pipeline.orchestration.websites import WEBSITES_SHARD, analyze_websites
-from ingestion_pipeline.pages.crawled import CrawlWanted
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.crawled import CrawlFilter
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.arrivals import import_files, partition_keys
 from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shards
@@ -41,7 +41,7 @@ from ingestion_pipeline.systems import definition_check
 from ingestion_pipeline.upkeep.house import RUN_FAILED, beat, note_run_failure
 from ingestion_pipeline.websites.engine.first_polls import begin_first
 from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
-from ingestion_pipeline.work.runs import silent_runs
+from ingestion_pipeline.work.runs import lost_runs
 
 # Dagster warns about a parameter that nobody passed.
 warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
@@ -65,7 +65,7 @@ MOST_CRAWLED = 10_000  # catalogues looked at for the shards they are in
     description="Rows and source files become partitions, and are polled for the first time.",
 )
 def new_sources(
-    context: dg.SensorEvaluationContext, workshop: WorkshopResource
+    context: dg.SensorEvaluationContext, workshop: RunContextResource
 ) -> dg.SensorResult | dg.SkipReason:
     """Import changed files, mirror the partitions, request one run per shard with new sources."""
     before: dict[str, Any] = json.loads(context.cursor) if context.cursor else {}
@@ -96,13 +96,13 @@ def new_sources(
     )
 
 
-def _has_lost_sources(shop: Workshop, before: dict[str, Any]) -> bool:
+def _has_lost_sources(shop: RunContext, before: dict[str, Any]) -> bool:
     """Whether the store holds fewer than it did: another database, or a new one."""
     with shop.store.read() as connection:
         return census(connection)[0] < before["census"][0]
 
 
-def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
+def _import(context: dg.SensorEvaluationContext, shop: RunContext) -> None:
     result = import_files(
         shop.store, shop.settings.sources, check=definition_check(shop.settings.sources)
     )
@@ -116,7 +116,7 @@ def _import(context: dg.SensorEvaluationContext, shop: Workshop) -> None:
 
 
 def _first_analyses(
-    instance: dg.DagsterInstance, shop: Workshop, now: datetime
+    instance: dg.DagsterInstance, shop: RunContext, now: datetime
 ) -> list[dg.RunRequest]:
     """New websites are polled here, and a run analyses them; one that works already finds them."""
     if not begin_first(shop) or _is_queued(instance, WEBSITES_SHARD, *WORKING):
@@ -125,7 +125,7 @@ def _first_analyses(
     return [dg.RunRequest(job_name=analyze_websites.name, run_key=key)]
 
 
-def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
+def _first_runs(shop: RunContext, now: datetime) -> list[dg.RunRequest]:
     """One run per shard with a source that waits for its first poll, however long it is known.
 
     By age alone an entry that was switched on after a while would wait for its tier's next tick.
@@ -135,7 +135,7 @@ def _first_runs(shop: Workshop, now: datetime) -> list[dg.RunRequest]:
     return [run_for(tier, shard, key=f"new:{now:%Y%m%dT%H%M%S}") for tier, shard in shards]
 
 
-def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
+def _mirror(context: dg.SensorEvaluationContext, shop: RunContext) -> list[Any]:
     """Dagster's sets become what the store holds."""
     with shop.store.read() as connection:
         by_kind = partition_keys(connection, limit=shop.settings.polling.partition_limit)
@@ -152,7 +152,7 @@ def _mirror(context: dg.SensorEvaluationContext, shop: Workshop) -> list[Any]:
     return requests
 
 
-def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterialization]:
+def _declared(shop: RunContext, requests: list[Any]) -> list[dg.AssetMaterialization]:
     """A new source's declaration has been checked: its partition of `sources` is materialized.
 
     At most as many as a run would tell; the rest can be materialized by hand, and need not be.
@@ -183,7 +183,7 @@ def _declared(shop: Workshop, requests: list[Any]) -> list[dg.AssetMaterializati
     ),
 )
 def pending_work(
-    context: dg.SensorEvaluationContext, workshop: WorkshopResource
+    context: dg.SensorEvaluationContext, workshop: RunContextResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     """At most one run a minute for each tier and shard that has such work; one for notices.
 
@@ -199,7 +199,7 @@ def pending_work(
         )
         is_news_waiting = is_work_waiting(connection, now=now)
         crawling = waiting_sources(
-            connection, CrawlWanted(), now=now, limit=MOST_CRAWLED, kinds=KINDS
+            connection, CrawlFilter(), now=now, limit=MOST_CRAWLED, kinds=KINDS
         )
         crawl_shards = sorted({one.shard % shop.settings.polling.shards for one in crawling})
         drained = {
@@ -261,7 +261,7 @@ ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRu
     default_status=RUNNING,
     description="Runs that died without a word are reported as failed, their claims given back.",
 )
-def stale_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) -> dg.SkipReason:
+def stale_runs(context: dg.SensorEvaluationContext, workshop: RunContextResource) -> dg.SkipReason:
     """A sensor needs no run slot: it works even when every slot is held by the dead.
 
     That it ticks is the daemon's sign of life.
@@ -270,7 +270,7 @@ def stale_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) 
         with shop.store.begin() as connection:
             beat(connection, shop.settings, now=shop.store.clock.now(connection))
         with shop.store.read() as connection:
-            silent = silent_runs(connection, now=shop.store.clock.now(connection))
+            silent = lost_runs(connection, now=shop.store.clock.now(connection))
         for one in silent:
             run = context.instance.get_run_by_id(one.run_id)
             if run is not None and run.status in ALIVE:
@@ -289,7 +289,7 @@ def stale_runs(context: dg.SensorEvaluationContext, workshop: WorkshopResource) 
         " first of a job in an hour is told."
     ),
 )
-def run_failures(context: dg.RunFailureSensorContext, workshop: WorkshopResource) -> None:
+def run_failures(context: dg.RunFailureSensorContext, workshop: RunContextResource) -> None:
     """Give back the run's claims and hosts."""
     run = context.dagster_run
     with workshop.open() as shop:

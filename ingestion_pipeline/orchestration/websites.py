@@ -17,13 +17,13 @@ from ingestion_pipeline.orchestration.expectations import expecting
 from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
 from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
 from ingestion_pipeline.orchestration.previews import picture, plain
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.verdicts import (
     fail_if_all_failed,
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.websites.engine.beginning import ask_for
 from ingestion_pipeline.websites.engine.working import website_slice
@@ -41,7 +41,7 @@ CONTRACTED = ("website_info", "website_prompts", "website_analysis")
 
 def _run(
     context: dg.OpExecutionContext | dg.AssetExecutionContext,
-    workshop: WorkshopResource,
+    workshop: RunContextResource,
     keys: list[str] | None,
 ) -> Iterator[Any]:
     """Do what waits, or the partitions asked for, and tell which phases ended for whom."""
@@ -73,7 +73,7 @@ def _run(
 
 
 async def _work(
-    shop: Workshop, worker: Worker, keys: Collection[str] | None
+    shop: RunContext, worker: Worker, keys: Collection[str] | None
 ) -> tuple[Counter[str], str | None]:
     async with (
         open_fetcher(shop.settings) as fetcher,
@@ -84,7 +84,7 @@ async def _work(
 
 
 def _ask_for(
-    context: dg.OpExecutionContext | dg.AssetExecutionContext, shop: Workshop, keys: list[str]
+    context: dg.OpExecutionContext | dg.AssetExecutionContext, shop: RunContext, keys: list[str]
 ) -> None:
     with shop.store.read() as connection:
         refuse_unusable(keys, sources_by_id(connection, keys))
@@ -98,7 +98,7 @@ def _ask_for(
         context.log.info("%s: %s", key, word)
 
 
-def _numbers(shop: Workshop, counts: Counter[str]) -> dict[str, Any]:
+def _numbers(shop: RunContext, counts: Counter[str]) -> dict[str, Any]:
     """What the run did, and how every phase does."""
     with shop.store.read() as connection:
         phases = phase_metrics(connection, now=shop.store.clock.now(connection))
@@ -110,7 +110,7 @@ def _numbers(shop: Workshop, counts: Counter[str]) -> dict[str, Any]:
     return numbers
 
 
-def _pass_verdict(shop: Workshop, keys: list[str]) -> None:
+def _pass_verdict(shop: RunContext, keys: list[str]) -> None:
     """A failing website does not fail a run; if none that was asked for got through, it does."""
     with shop.store.read() as connection:
         last = latest_reports(connection, keys)
@@ -249,7 +249,9 @@ def _spec(name: str, after: str, kinds: set[str], description: str) -> dg.AssetS
     backfill_policy=MANY,
     can_subset=True,
 )
-def analyze_website(context: dg.AssetExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def analyze_website(
+    context: dg.AssetExecutionContext, workshop: RunContextResource
+) -> Iterator[Any]:
     """Analyse the partitions asked for."""
     if not context.has_partition_key and not context.has_partition_key_range:
         raise dg.Failure(
@@ -263,7 +265,7 @@ def analyze_website(context: dg.AssetExecutionContext, workshop: WorkshopResourc
 
 
 @dg.op(out=dg.Out(is_required=False), tags={"kind": "website"})
-def analyze_due(context: dg.OpExecutionContext, workshop: WorkshopResource) -> Iterator[Any]:
+def analyze_due(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Go on with every analysis that waits, in whichever phase."""
     yield from _run(context, workshop, None)
 

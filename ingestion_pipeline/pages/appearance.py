@@ -33,14 +33,14 @@ class SoftNotFound:
 
 
 @dataclass(frozen=True, slots=True)
-class LoginWall:
+class LoginPage:
     """A form for a name and a password where the page should be."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
-class BotWall:
+class BlockedPage:
     """A check whether we are a person; it is never evaded."""
 
     reason: str
@@ -61,7 +61,7 @@ class WrongType:
     media_type: str
 
 
-Appearance = Content | SoftNotFound | LoginWall | BotWall | EmptyShell | WrongType
+Appearance = Content | SoftNotFound | LoginPage | BlockedPage | EmptyShell | WrongType
 
 _LITTLE_TEXT = 1_500  # characters; walls and error pages of real sites have 50 to 900
 _NO_TEXT = 200  # what a shell may say: "Loading", a name, a line about cookies
@@ -186,13 +186,13 @@ def appearance_of(
     return parsed_appearance(url, status, html, tree, utf8=utf8_text(body_html(tree)))
 
 
-def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | BotWall | None:
+def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | BlockedPage | None:
     """What first bytes and headers tell, before anything is decoded; None if they tell nothing."""
     content_type = headers.get("content-type")
     if media_type := _other_type(body, content_type):
         return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}", media_type)
     reason = _wall_headers(headers)
-    return BotWall(reason) if reason else None
+    return BlockedPage(reason) if reason else None
 
 
 def parsed_appearance(
@@ -272,27 +272,27 @@ def _wall_headers(headers: Mapping[str, str]) -> str | None:
     )
 
 
-def _bot_wall(sight: _Sight) -> BotWall | None:
+def _bot_wall(sight: _Sight) -> BlockedPage | None:
     title = sight.title.strip()
     is_titled = bool(_WALL_TITLE.fullmatch(title))
     words = _WALL_WORDS.search(sight.text)
     script = _WALL_SCRIPT.search(sight.html)
     if is_titled and (script or words or sight.status in {403, 429, 503}):
-        return BotWall(f"its title is {title[:80]!r}")
+        return BlockedPage(f"its title is {title[:80]!r}")
     if words and (script or sight.status in {403, 429, 503}):
-        return BotWall(f"it says {clean_text(words[0])!r}")
+        return BlockedPage(f"it says {clean_text(words[0])!r}")
     return None
 
 
-def _login_wall(sight: _Sight) -> LoginWall | None:
+def _login_wall(sight: _Sight) -> LoginPage | None:
     if sight.tree.css_first("input[type='password' i]") is None:
         return None
     if sight.status in {401, 403}:
-        return LoginWall(f"it answered {sight.status}, and asks for a password")
+        return LoginPage(f"it answered {sight.status}, and asks for a password")
     if _LOGIN_PATH.search(_path(sight.url)):
-        return LoginWall("its address is that of a login, and it asks for a password")
+        return LoginPage("its address is that of a login, and it asks for a password")
     said = next((t for t in (sight.title, sight.headline) if _LOGIN_WORDS.search(t)), None)
-    return LoginWall(f"it asks for a password under {said[:80]!r}") if said else None
+    return LoginPage(f"it asks for a password under {said[:80]!r}") if said else None
 
 
 def _soft_not_found(sight: _Sight) -> SoftNotFound | None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.crawled import StoredPage
+from ingestion_pipeline.pages.crawled import CrawledPage
 from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage
 from ingestion_pipeline.pages.snapshots import (
     KeptPage,
@@ -51,12 +51,12 @@ class SnapshotArchive:
         """What says the same by other validators will be recognised by these."""
         renew_pages(connection, pages)
 
-    def stored(self, known: KnownPage) -> StoredPage:
+    def stored(self, known: KnownPage) -> CrawledPage:
         """The page as it was kept; its links are at hand if the body alone does not tell them."""
         with self._store.read() as connection:
             query = select(snapshots).where(snapshots.c.id == known.snapshot_id)
             row = connection.execute(query).one()
-        page = StoredPage(
+        page = CrawledPage(
             url=row.final_url or row.url,
             body=self._content.get(row.body_hash),
             content_type=row.content_type,
@@ -65,6 +65,6 @@ class SnapshotArchive:
         return _with_discovered(page, row.discovered) if row.discovered else page
 
 
-def _with_discovered(page: StoredPage, discovered: Sequence[str]) -> StoredPage:
+def _with_discovered(page: CrawledPage, discovered: Sequence[str]) -> CrawledPage:
     tree = parse_html(decode(page.body, page.content_type))
     return replace(page, links=(*page_links(tree, page.url), *discovered))

@@ -20,7 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from ingestion_pipeline.pages.batch_item import BatchItem, batch_item, pages_of
 from ingestion_pipeline.pages.ingestions import keep_lineage, polled
 from ingestion_pipeline.pages.poll_results import PollCounts, give_back_batch
-from ingestion_pipeline.pages.quarantined import bury_listing
+from ingestion_pipeline.pages.quarantined import dead_letter_feed
 from ingestion_pipeline.pages.refusals import explained
 from ingestion_pipeline.pages.snapshots import keep_snapshots
 from ingestion_pipeline.pages.system import (
@@ -28,7 +28,7 @@ from ingestion_pipeline.pages.system import (
     PolledSystem,
     StoredPage,
 )
-from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
+from ingestion_pipeline.pages.workshop import RunContext, storage_errors_fatal
 from ingestion_pipeline.sources import Source, outcomes
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
@@ -54,7 +54,7 @@ class Ingestion:
     counts: PollCounts = field(default_factory=PollCounts)
 
 
-def extract_batch(shop: Workshop, worker: Worker, batch_id: str) -> PollCounts:
+def extract_batch(shop: RunContext, worker: Worker, batch_id: str) -> PollCounts:
     """Every listing of the batch has its reading, or its poll has failed or was lost."""
     renewed = time.monotonic()
     with _given_back_if_fatal(shop, batch_id):
@@ -75,7 +75,7 @@ def extract_batch(shop: Workshop, worker: Worker, batch_id: str) -> PollCounts:
     return counts
 
 
-def ingest_batch(shop: Workshop, worker: Worker, batch_id: str) -> Ingestion:
+def ingest_batch(shop: RunContext, worker: Worker, batch_id: str) -> Ingestion:
     """Every reading of the batch is rows, or its poll has failed, or another worker has it now."""
     done: list[Ingested] = []
     with _given_back_if_fatal(shop, batch_id):
@@ -91,7 +91,7 @@ def ingest_batch(shop: Workshop, worker: Worker, batch_id: str) -> Ingestion:
 
 
 @contextmanager
-def _given_back_if_fatal(shop: Workshop, batch_id: str) -> Generator[None]:
+def _given_back_if_fatal(shop: RunContext, batch_id: str) -> Generator[None]:
     """What the end of a run leaves of its batch is nobody's fault, and waits for nobody's lease."""
     try:
         yield
@@ -103,7 +103,7 @@ def _given_back_if_fatal(shop: Workshop, batch_id: str) -> Generator[None]:
         raise
 
 
-def _load(shop: Workshop, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
+def _load(shop: RunContext, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
     """The items that are still claimed by this run, and how many are not."""
     with shop.store.read() as connection:
         query = select(batch_items).where(batch_items.c.batch_id == batch_id)
@@ -124,8 +124,8 @@ def _load(shop: Workshop, batch_id: str) -> tuple[list[BatchItem], PollCounts]:
     return items, PollCounts(changed=-len(lost), lost=len(lost))
 
 
-def _read(shop: Workshop, item: BatchItem) -> str:
-    with our_own_disk():
+def _read(shop: RunContext, item: BatchItem) -> str:
+    with storage_errors_fatal():
         pages = [
             StoredPage(
                 url=page.final_url,
@@ -136,7 +136,7 @@ def _read(shop: Workshop, item: BatchItem) -> str:
             for page in item.pages
         ]
     reading = _believed(shop.systems[item.source.kind], item.source, pages)
-    with our_own_disk():
+    with storage_errors_fatal():
         return shop.content.put(reading, durably=False)  # the pages are: it is read from them
 
 
@@ -152,7 +152,7 @@ def _believed(system: PolledSystem, source: Source, pages: Sequence[StoredPage])
     return reading
 
 
-def _remember_readings(shop: Workshop, read: Sequence[tuple[BatchItem, str]]) -> None:
+def _remember_readings(shop: RunContext, read: Sequence[tuple[BatchItem, str]]) -> None:
     """The batch knows where its readings are."""
     if not read:
         return
@@ -172,13 +172,13 @@ def _remember_readings(shop: Workshop, read: Sequence[tuple[BatchItem, str]]) ->
         )
 
 
-def _stored_reading(shop: Workshop, item: BatchItem) -> bytes:
-    with our_own_disk():
+def _stored_reading(shop: RunContext, item: BatchItem) -> bytes:
+    with storage_errors_fatal():
         return shop.content.get(item.reading or "")
 
 
 def _sized(
-    shop: Workshop, items: Sequence[BatchItem]
+    shop: RunContext, items: Sequence[BatchItem]
 ) -> tuple[list[tuple[BatchItem, int]], PollCounts]:
     """Each listing with about how many rows it is; one whose reading is damaged has failed."""
     sized: list[tuple[BatchItem, int]] = []
@@ -208,7 +208,7 @@ def _chunks(sized: Sequence[tuple[BatchItem, int]]) -> Iterable[list[BatchItem]]
         yield chunk
 
 
-def _ingest_together(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
+def _ingest_together(shop: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     try:
         return _ingest(shop, items)
     except Exception as error:
@@ -219,7 +219,7 @@ def _ingest_together(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
         return _ingest_singly(shop, items)
 
 
-def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
+def _ingest(shop: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     """Rows, sources, tasks and the end of the batch items: one transaction, fenced."""
     readings = {item.source.id: _stored_reading(shop, item) for item in items}
 
@@ -231,7 +231,7 @@ def _ingest(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
 
 def _write(
     connection: Connection,
-    shop: Workshop,
+    shop: RunContext,
     items: Sequence[BatchItem],
     readings: Mapping[str, bytes],
 ) -> Ingestion:
@@ -249,7 +249,7 @@ def _write(
     keep_lineage(connection, shop, writing, by_poll, now=now)
     for item in telling:
         if (result := by_source[item.source.id]).is_buried:
-            bury_listing(connection, shop, item, result.outcome, now=now)
+            dead_letter_feed(connection, shop, item, result.outcome, now=now)
     lock_rows(connection, sources.c.id, [item.source.id for item in kept])
     outcomes.succeed(connection, successes, now=now, settings=shop.settings, random=shop.random)
     _drop_items(connection, items[0].batch_id, [item.task.id for item in items])
@@ -283,7 +283,7 @@ def _success(item: BatchItem, result: Ingested) -> PollSuccess:
     )
 
 
-def _ingest_singly(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
+def _ingest_singly(shop: RunContext, items: Sequence[BatchItem]) -> Ingestion:
     done: list[Ingested] = []
     counts = PollCounts()
     for item in items:
@@ -296,7 +296,7 @@ def _ingest_singly(shop: Workshop, items: Sequence[BatchItem]) -> Ingestion:
     return Ingestion(ingested=done, counts=counts)
 
 
-def _fail(shop: Workshop, item: BatchItem, error: Exception) -> PollCounts:
+def _fail(shop: RunContext, item: BatchItem, error: Exception) -> PollCounts:
     """The poll has failed as its class decides; a fatal error is raised again."""
     failure = PollFailure(
         task=item.task,

@@ -16,7 +16,7 @@ _NO_ENCODING = frozenset({"", "identity", "none", "utf-8", "utf8"})
 _MAX_LAYERS = 3  # two were seen (a proxy that compresses twice); more is an attack
 
 
-class Body:
+class LimitedBody:
     """Gathers the chunks of one answer; `shown_url` is only for the messages."""
 
     def __init__(

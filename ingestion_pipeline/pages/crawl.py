@@ -21,31 +21,31 @@ from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
     CrawlCounts,
     Crawled,
+    CrawledPage,
     CrawledSystem,
-    CrawlWanted,
+    CrawlFilter,
     PageArchive,
     PageDone,
     PageFailed,
     PageGone,
     PageResult,
     PageWork,
-    StoredPage,
     Visitor,
 )
 from ingestion_pipeline.pages.elsewhere import asked_pause
-from ingestion_pipeline.pages.garbage import garbage_seldom
+from ingestion_pipeline.pages.garbage import fewer_collections
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts
 from ingestion_pipeline.pages.page import NewPage, PageAnswer
 from ingestion_pipeline.pages.page_visits import LARGE_BYTES
 from ingestion_pipeline.pages.page_writing import PageWriter
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext, storage_errors_fatal
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import (
     BOT_WALL,
     Fatal,
@@ -80,7 +80,7 @@ class CrawlSlice:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         *,
@@ -98,7 +98,7 @@ class CrawlSlice:
         self._clock = clock
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._time = SliceTime(worker, clock, seconds=limit, network=self._hosts.network)
+        self._time = TimeBudget(worker, clock, seconds=limit, network=self._hosts.network)
         self._claim_at = self._flush_at = time.monotonic()
         self._refill_at = 0  # pages held
         self._counts = CrawlCounts()
@@ -118,11 +118,11 @@ class CrawlSlice:
             reason_to_stop=self._time.reason_to_stop,
         )
 
-    async def run(self, wanted: CrawlWanted) -> Crawled:
+    async def run(self, wanted: CrawlFilter) -> Crawled:
         """Walk on as long as there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
-            with garbage_seldom():
+            with fewer_collections():
                 await self._drain(wanted)
         finally:
             alive.cancel()
@@ -134,7 +134,7 @@ class CrawlSlice:
             owner=self._worker.owner, counts=self._counts, is_time_over=self._time.is_over
         )
 
-    async def _drain(self, wanted: CrawlWanted) -> None:
+    async def _drain(self, wanted: CrawlFilter) -> None:
         while True:
             claimed = await self._claim_more(wanted) if self._may_claim() else 0
             await self._visits.wait(timeout_seconds=1.0)
@@ -156,7 +156,7 @@ class CrawlSlice:
         has_room = len(self._open) < self._shop.settings.crawl.batch_size
         return has_room and not (self._visits and is_soon) and self._time.is_left()
 
-    async def _claim_more(self, wanted: CrawlWanted) -> int:
+    async def _claim_more(self, wanted: CrawlFilter) -> int:
         """More pages, each in its host's queue; dead and unwanted ones are dealt with at once."""
         # A copy, since pages are done while another thread claims.
         opened = await self._in_a_thread(self._claim, wanted, list(self._open.values()))
@@ -176,7 +176,7 @@ class CrawlSlice:
         return len(opened)
 
     def _claim(
-        self, wanted: CrawlWanted, held: Sequence[PageWork]
+        self, wanted: CrawlFilter, held: Sequence[PageWork]
     ) -> Sequence[PageWork | PageGone]:
         with self._shop.store.read() as connection:
             now = self._shop.store.clock.now(connection)
@@ -190,14 +190,14 @@ class CrawlSlice:
 
     def _wishes(
         self, sources: Sequence[Source], held: Sequence[PageWork]
-    ) -> list[tuple[Wanted, int]]:
+    ) -> list[tuple[ClaimFilter, int]]:
         """How many pages of each source: all together fit, and none has more than its share."""
         size = self._shop.settings.crawl.batch_size
         share = max(1, min(self._shop.settings.crawl.per_source, size // max(len(sources), 1)))
         room, now = size - len(held), self._clock.now()
         held_by = Counter(work.source.id for work in held)
         held_by.update(f"host:{host_of(work.visit.url)}" for work in held)
-        wishes: list[tuple[Wanted, int]] = []
+        wishes: list[tuple[ClaimFilter, int]] = []
         for source in sources:
             has = max(held_by[source.id], held_by[f"host:{source.host}"])
             count = min(room, share - has)
@@ -206,10 +206,10 @@ class CrawlSlice:
                 continue
             held_by[f"host:{source.host}"] += count
             room -= count
-            wishes.append((Wanted(kind=FETCH_PAGE, frontier_of=source.id), count))
+            wishes.append((ClaimFilter(kind=FETCH_PAGE, frontier_of=source.id), count))
         return wishes
 
-    async def _visit(self, work: PageWork, host: Visited) -> None:
+    async def _visit(self, work: PageWork, host: HostLease) -> None:
         if not self._is_quiet.is_set():
             with suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE_SECONDS):
@@ -246,14 +246,14 @@ class CrawlSlice:
         )
 
     def _followed(self, work: PageWork, answer: PageAnswer) -> Any:  # noqa: ANN401 - the system's
-        with our_own_disk():
+        with storage_errors_fatal():
             page = self._page(work, answer)
         return self._system.follow(work, page)
 
-    def _page(self, work: PageWork, answer: PageAnswer) -> StoredPage | None:
+    def _page(self, work: PageWork, answer: PageAnswer) -> CrawledPage | None:
         """What can be looked into; an unchanged page is read from the store, if at all."""
         if isinstance(answer, NewPage):
-            return StoredPage(
+            return CrawledPage(
                 url=answer.final_url,
                 body=answer.body,
                 content_type=answer.content_type,

@@ -21,12 +21,12 @@ from ingestion_pipeline.pages.crawled import (
     PageResult,
 )
 from ingestion_pipeline.pages.page import SamePage
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Resource, WorkError
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import (
     Move,
     TaskStatus,
@@ -43,7 +43,7 @@ _SINCE = "put_off_since"  # in a task's state: when it was first put off
 
 def write_pages(
     connection: Connection,
-    shop: Workshop,
+    shop: RunContext,
     system: CrawledSystem,
     results: Sequence[PageResult],
     stored: Mapping[int, Any],
@@ -63,7 +63,7 @@ def write_pages(
     done = [one for one in kept if isinstance(one, PageDone)]
     gone = [one for one in kept if isinstance(one, PageGone)]
     bad = [one for one in kept if isinstance(one, PageFailed)]
-    hopeless = _hopeless(connection, shop, system, bad, now=now)
+    hopeless = _root_failed(connection, shop, system, bad, now=now)
     decided = _Decided(shop, bad, hopeless, policy=system.retries(shop.settings), now=now)
     outcomes = PageOutcomes(
         done=_with_snapshots(connection, done, stored, archive, now=now),
@@ -73,8 +73,10 @@ def write_pages(
     system.write(
         connection, outcomes, known=known, now=now, settings=shop.settings, random=shop.random
     )
-    burials = [Burial(task=one.task, error=one.error, stack=one.stack) for one in decided.failed]
-    bury(connection, burials, now=now)
+    burials = [
+        DeadLetterEntry(task=one.task, error=one.error, stack=one.stack) for one in decided.failed
+    ]
+    add_dead_letters(connection, burials, now=now)
     ended = [*(finished(one.task) for one in done), *map(_skipped, gone)]
     claims.apply(connection, [*ended, *decided.moves], now=now)
     new = [one for one in done if one.is_new]
@@ -108,9 +110,9 @@ def _with_snapshots(
     return [(one, snapshots[one.task.id]) for one in done]
 
 
-def _hopeless(
+def _root_failed(
     connection: Connection,
-    shop: Workshop,
+    shop: RunContext,
     system: CrawledSystem,
     pages: Sequence[PageFailed],
     *,
@@ -139,7 +141,7 @@ class _Decided:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         pages: Sequence[PageFailed],
         hopeless: Collection[int],
         *,
@@ -162,10 +164,10 @@ class _Decided:
                     self.waiting.append(one)
                     self.retry_at.append(not_before)
                     self.moves.append(retried(one.task, one.error, not_before=not_before))
-                case GiveBack(not_before):
+                case ReleaseTask(not_before):
                     self.waiting.append(one)
                     self.moves.append(_put_off(one, not_before, now=now))
-                case GiveUp():
+                case DeadLetterTask():
                     self.failed.append(one)
                     self.moves.append(failed(one.task, one.error))
 

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.sources import Source
@@ -23,7 +23,7 @@ FETCH_PAGE = "fetch_page"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CrawlWanted:
+class CrawlFilter:
     """Whose pages a run walks through: those of a shard, or of the sources it was asked for."""
 
     shard: int | None = None
@@ -42,7 +42,7 @@ class PageWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoredPage:
+class CrawledPage:
     """A page whose content is in the store; `url` is where its redirects led.
 
     `links` are known if the page was just read, or if clicks found some of them; `is_rendered` if a
@@ -144,7 +144,7 @@ class KnownPages:
 class Visitor(Protocol):
     """Looks at one page, politely; whatever goes wrong leaves as a `WorkError`."""
 
-    async def visit(self, visit: PageVisit, *, host: Visited, honours_robots: bool) -> PageAnswer:
+    async def visit(self, visit: PageVisit, *, host: HostLease, honours_robots: bool) -> PageAnswer:
         """The page, or that it is as it was; at the host's pace."""
         ...
 
@@ -168,12 +168,12 @@ class PageArchive(Protocol):
         """What says the same by other validators will be recognised by these."""
         ...
 
-    def stored(self, known: KnownPage) -> StoredPage:
+    def stored(self, known: KnownPage) -> CrawledPage:
         """The page as it was kept."""
         ...
 
 
-class BegunSystem(Protocol):
+class DeferredSystem(Protocol):
     """A kind of source whose poll only begins the work: other runs do it."""
 
     def pace(self, source: Source, settings: Settings) -> Pace:
@@ -199,7 +199,7 @@ class BegunSystem(Protocol):
         ...
 
 
-class CrawledSystem(BegunSystem, Protocol):
+class CrawledSystem(DeferredSystem, Protocol):
     """A kind of source whose pages are walked through."""
 
     def retries(self, settings: Settings) -> Work:
@@ -211,7 +211,7 @@ class CrawledSystem(BegunSystem, Protocol):
         ...
 
     def waiting(
-        self, connection: Connection, wanted: CrawlWanted, *, now: datetime, limit: int
+        self, connection: Connection, wanted: CrawlFilter, *, now: datetime, limit: int
     ) -> Sequence[Source]:
         """The sources that have pages to be claimed, the longest untouched first."""
         ...
@@ -239,7 +239,7 @@ class CrawledSystem(BegunSystem, Protocol):
         """Of these pages' tasks, those whose walk has got no page of their host since then."""
         ...
 
-    def follow(self, work: PageWork, page: StoredPage | None) -> Any:  # noqa: ANN401
+    def follow(self, work: PageWork, page: CrawledPage | None) -> Any:  # noqa: ANN401
         """What follows from the page, pure; a `WorkError` if nothing can."""
         ...
 

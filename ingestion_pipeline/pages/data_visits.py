@@ -22,13 +22,13 @@ from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Transient
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.page_visits import Fetch
+    from ingestion_pipeline.pages.page_visits import PageFetch
 
 ACCEPT = "application/json,*/*;q=0.5"
 
 
 async def visit_data(
-    fetch: Fetch, visit: PageVisit, *, now: datetime, check_url: Callable[[str], None] | None
+    fetch: PageFetch, visit: PageVisit, *, now: datetime, check_url: Callable[[str], None] | None
 ) -> PageAnswer:
     """The answer as it came, or that it is the known one; an empty body is a `Transient`."""
     known = visit.known

@@ -14,15 +14,15 @@ from ingestion_pipeline.urls import host_of
 from ingestion_pipeline.work.errors import Resource, Transient, WorkError
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.leased_hosts import Visited
+    from ingestion_pipeline.pages.leased_hosts import HostLease
 
 LONGEST_TURN = timedelta(seconds=5)  # a visit is held up by another host for no longer
 
-Borrow = Callable[[str], Awaitable["Visited"]]
+Borrow = Callable[[str], Awaitable["HostLease"]]
 """The host is ours, or `Resource`: whoever redirects to it is asked again later."""
 
 
-class Elsewhere:
+class RedirectLeases:
     """The hosts that the redirects of one visit lead to."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Elsewhere:
         return Resource(said, until=self._clock.now() + wait, code="host_busy")
 
     @asynccontextmanager
-    async def _kept(self, host: str) -> AsyncGenerator[Visited]:
+    async def _kept(self, host: str) -> AsyncGenerator[HostLease]:
         visited = await self._borrow(host)
         try:
             yield visited
@@ -68,7 +68,7 @@ class Elsewhere:
 
 
 @asynccontextmanager
-async def turn_of(visited: Visited, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
+async def turn_of(visited: HostLease, url: str, *, clock: SteadyClock) -> AsyncGenerator[None]:
     """The host may be asked, and is asked by no more at a time than its pace has a burst."""
     async with visited.slots:
         await await_turn(visited.pacer, url, clock=clock)

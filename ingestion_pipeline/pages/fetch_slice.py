@@ -20,12 +20,12 @@ from sqlalchemy import Connection
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.hosts import LONGEST_WAIT
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
-from ingestion_pipeline.pages.listing import Listing
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts, next_allowed_at
+from ingestion_pipeline.pages.listing import Feed
 from ingestion_pipeline.pages.poll import poll_listing
 from ingestion_pipeline.pages.poll_results import (
-    Begun,
-    Claimed,
+    ClaimedPoll,
+    Deferred,
     Fetching,
     Missing,
     PollCounts,
@@ -35,8 +35,8 @@ from ingestion_pipeline.pages.poll_results import (
     worker_lost,
     write_results,
 )
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Source, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.outcomes import PollFailure
@@ -44,7 +44,7 @@ from ingestion_pipeline.sources.sharding import claim_size, known_pace
 from ingestion_pipeline.sources.tuning import tuned
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
@@ -54,20 +54,20 @@ FLUSH_AFTER = 200  # results written in one transaction
 FLUSH_SECONDS = 2.0  # or after this, so that a host that was left is soon free for others
 CLAIM_SECONDS = 1.0  # between two claims while hosts are visited and the last one found no more
 
-Item = tuple[Claimed, Listing]
+Item = tuple[ClaimedPoll, Feed]
 
 
 class FetchSlice:
     """One run's fetching, under one worker identity."""
 
-    def __init__(self, shop: Workshop, worker: Worker, fetcher: HttpFetcher) -> None:
+    def __init__(self, shop: RunContext, worker: Worker, fetcher: HttpFetcher) -> None:
         self._shop = shop
         self._worker = worker
         self._fetcher = fetcher
         self._clock = SteadyClock(shop.store.now())
         self._hosts = LeasedHosts(shop, worker, fetcher, self._clock)
         self._batch_size = shop.settings.polling.batch_size
-        self._time = SliceTime(
+        self._time = TimeBudget(
             worker,
             self._clock,
             seconds=shop.settings.polling.slice_seconds,
@@ -78,7 +78,7 @@ class FetchSlice:
         self._batches = {str(uuid4()): 0}  # how many changed listings each holds
         self._counts = PollCounts()
         self._results: list[PollResult] = []
-        self._open: dict[int, Claimed] = {}
+        self._open: dict[int, ClaimedPoll] = {}
         self._visits: HostVisits[Item] = HostVisits(
             self._hosts,
             concurrency=shop.settings.polling.concurrency,
@@ -88,13 +88,13 @@ class FetchSlice:
         )
         self._retry_at: dict[str, datetime] = {}
 
-    def _claim_size(self, wanted: Wanted) -> int:
+    def _claim_size(self, wanted: ClaimFilter) -> int:
         tiers = {tier.priority: tier.value for tier in Tier}
         with self._shop.store.read() as connection:
             pace = known_pace(tuned(connection), tiers.get(wanted.priority or 0))
         return claim_size(pace, self._shop.settings.polling)
 
-    async def run(self, wanted: Wanted) -> Fetching:
+    async def run(self, wanted: ClaimFilter) -> Fetching:
         """Drain what is wanted; a fatal error is raised when everything else is written down."""
         self._batch_size = await asyncio.to_thread(self._claim_size, wanted)
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
@@ -110,7 +110,7 @@ class FetchSlice:
         filled = [batch_id for batch_id, listings in self._batches.items() if listings]
         return Fetching(owner=self._worker.owner, batch_ids=filled, counts=self._counts)
 
-    async def _drain(self, wanted: Wanted) -> None:
+    async def _drain(self, wanted: ClaimFilter) -> None:
         while True:
             room = self._room_for(wanted)
             tasks = await self._claim_more(wanted, room) if room else []
@@ -145,7 +145,7 @@ class FetchSlice:
         # What changed must also be read and ingested by this run, within its time.
         return BATCHES_PER_RUN * self._shop.settings.polling.batch_size
 
-    def _room_for(self, wanted: Wanted) -> int:
+    def _room_for(self, wanted: ClaimFilter) -> int:
         """How many more may be claimed; none while little has changed since the last claim."""
         size = self._batch_size
         room = size - len(self._open)
@@ -153,38 +153,38 @@ class FetchSlice:
         is_asked = wanted.source_ids is None or bool(wanted.source_ids)
         return room if is_asked and not is_soon and self._has_time() else 0
 
-    async def _claim_more(self, wanted: Wanted, room: int) -> list[Task]:
+    async def _claim_more(self, wanted: ClaimFilter, room: int) -> list[Task]:
         """More sources, each in its host's queue; dead and missing ones are dealt with at once."""
         tasks, known = await asyncio.to_thread(self._claim, wanted, room)
         self._claim_at = time.monotonic() + (0 if len(tasks) == room else CLAIM_SECONDS)
-        usable: list[Claimed] = []
+        usable: list[ClaimedPoll] = []
         for task in tasks:
             source = known.get(task.source_id or "")
             if source is None:
                 self._results.append(Missing(task=task))
             elif task.attempts > self._shop.settings.work.max_attempts:
-                self._results.append(worker_lost(Claimed(task=task, source=source)))
+                self._results.append(worker_lost(ClaimedPoll(task=task, source=source)))
             elif source.kind in self._shop.begun:
-                self._results.append(self._begun(Claimed(task=task, source=source)))
+                self._results.append(self._begun(ClaimedPoll(task=task, source=source)))
             else:
-                usable.append(Claimed(task=task, source=source))
+                usable.append(ClaimedPoll(task=task, source=source))
         self._open |= {one.task.id: one for one in usable}
         await self._visits.assign(self._by_host(usable), lambda item: item[0].source)
         return tasks
 
-    def _begun(self, one: Claimed) -> PollResult:
+    def _begun(self, one: ClaimedPoll) -> PollResult:
         try:
             self._shop.begun[one.source.kind].check(one.source)
         except ValueError as error:
             return failure_of(one, Permanent(str(error), code="bad_config"))
-        return Begun(task=one.task, source=one.source)
+        return Deferred(task=one.task, source=one.source)
 
-    def _claim(self, wanted: Wanted, room: int) -> tuple[list[Task], dict[str, Source]]:
+    def _claim(self, wanted: ClaimFilter, room: int) -> tuple[list[Task], dict[str, Source]]:
         tasks = self._worker.claim(wanted, limit=room)
         with self._shop.store.read() as connection:
             return tasks, sources_by_id(connection, {task.source_id or "" for task in tasks})
 
-    def _by_host(self, claimed: Sequence[Claimed]) -> dict[str, list[Item]]:
+    def _by_host(self, claimed: Sequence[ClaimedPoll]) -> dict[str, list[Item]]:
         by_host: dict[str, list[Item]] = {}
         for one in claimed:
             try:
@@ -196,12 +196,12 @@ class FetchSlice:
             by_host.setdefault(host, []).append((one, listing))
         return by_host
 
-    def _listing(self, source: Source) -> Listing:
+    def _listing(self, source: Source) -> Feed:
         if source.kind not in self._shop.systems:
             raise ValueError(f"nothing polls sources of kind {source.kind}; disable {source.id}")
         return self._shop.systems[source.kind].listing(source)
 
-    async def _poll(self, item: Item, host: Visited) -> None:
+    async def _poll(self, item: Item, host: HostLease) -> None:
         one, listing = item
         result = await poll_listing(
             self._shop, one, listing, fetcher=self._fetcher, host=host, clock=self._clock
@@ -243,7 +243,7 @@ class FetchSlice:
         return batch_id
 
     def _write(
-        self, results: Sequence[PollResult], left: Mapping[str, Visited], batch_id: str
+        self, results: Sequence[PollResult], left: Mapping[str, HostLease], batch_id: str
     ) -> tuple[PollCounts, Mapping[str, datetime]]:
         def write(connection: Connection) -> tuple[PollCounts, Mapping[str, datetime]]:
             now = self._shop.store.clock.now(connection)

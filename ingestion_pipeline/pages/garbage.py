@@ -11,7 +11,7 @@ NEW_OBJECTS = 10_000
 
 
 @contextmanager
-def garbage_seldom() -> Generator[None]:
+def fewer_collections() -> Generator[None]:
     """What was there before is not looked through inside, what is new is more seldom.
 
     In a crawl that took half a millisecond a page; it takes less than a tenth.

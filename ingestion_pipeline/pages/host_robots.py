@@ -9,8 +9,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from ingestion_pipeline.pages.elsewhere import Elsewhere
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Pacer, await_turn
+from ingestion_pipeline.pages.elsewhere import RedirectLeases
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, RateLimiter, await_turn
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.robots import MAX_BYTES
 from ingestion_pipeline.pages.robots_policy import (
@@ -38,8 +38,8 @@ class HostRobots:
         kept: Mapping[str, Any],
         *,
         fetcher: HttpFetcher,
-        pacer: Pacer,
-        elsewhere: Elsewhere,
+        pacer: RateLimiter,
+        elsewhere: RedirectLeases,
         clock: SteadyClock,
         longest_delay_seconds: float,
     ) -> None:

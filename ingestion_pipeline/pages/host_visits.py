@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Generic, TypeVar, cast
 
 from ingestion_pipeline.pages.guard import exempt_only, hosts_and_ports
-from ingestion_pipeline.pages.hosts import Busy
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
+from ingestion_pipeline.pages.hosts import HostBusy
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.work.errors import Resource, WorkError
 
@@ -27,7 +27,7 @@ class HostVisits(Generic[Item]):
         hosts: LeasedHosts,
         *,
         concurrency: int,
-        serve: Callable[[Item, Visited], Awaitable[None]],
+        serve: Callable[[Item, HostLease], Awaitable[None]],
         leave: Callable[[Item, WorkError], None],
         reason_to_stop: Callable[[], WorkError | None],
     ) -> None:
@@ -71,9 +71,9 @@ class HostVisits(Generic[Item]):
         leases = await asyncio.to_thread(self._hosts.lease, first) if first else {}
         for host, lease in leases.items():
             match lease:
-                case Visited():  # a redirect may have led there meanwhile
+                case HostLease():  # a redirect may have led there meanwhile
                     self._start(host, by_host[host], self._hosts.known(host) or lease)
-                case Busy(until=until):
+                case HostBusy(until=until):
                     said = f"{host} is being visited by another run"
                     busy = Resource(said, until=until, code="host_busy")
                     self._leave_all(by_host[host], busy)
@@ -104,7 +104,7 @@ class HostVisits(Generic[Item]):
         await asyncio.gather(*self._visits, return_exceptions=True)
         self._hosts.left |= self._hosts.visited
 
-    def _start(self, host: str, items: Sequence[Item], visited: Visited) -> None:
+    def _start(self, host: str, items: Sequence[Item], visited: HostLease) -> None:
         self._hosts.visited[host] = visited
         self._hosts.left.pop(host, None)
         self._queues[host] = deque(items)

@@ -17,9 +17,9 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.claims import LostClaim
@@ -30,7 +30,7 @@ from ingestion_pipeline.work.worker import Worker
 log = logging.getLogger(__name__)
 
 
-class Workpiece(Protocol):
+class HostTask(Protocol):
     """A claimed task, the host it asks first, and the source at whose pace."""
 
     @property
@@ -49,18 +49,18 @@ class Workpiece(Protocol):
         ...
 
 
-Item = TypeVar("Item", bound=Workpiece)
+Item = TypeVar("Item", bound=HostTask)
 Ended = TypeVar("Ended")
 
 
-class Crew(Protocol[Item, Ended]):
+class HostTaskHandler(Protocol[Item, Ended]):
     """Who does the work."""
 
     def claim(self) -> tuple[Sequence[Item], Sequence[Ended]]:
         """A few tasks that are ours now, and what needs no visit to end."""
         ...
 
-    async def serve(self, item: Item, host: Visited) -> Ended:
+    async def serve(self, item: Item, host: HostLease) -> Ended:
         """Do it; whatever goes wrong is raised."""
         ...
 
@@ -82,10 +82,10 @@ class HostWork(Generic[Item, Ended]):
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
-        crew: Crew[Item, Ended],
+        crew: HostTaskHandler[Item, Ended],
         *,
         clock: SteadyClock,
         concurrency: int,
@@ -95,7 +95,7 @@ class HostWork(Generic[Item, Ended]):
         self._clock = clock
         self._crew = crew
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._time = SliceTime(
+        self._time = TimeBudget(
             worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
         )
         self._ended: list[Ended] = []
@@ -140,7 +140,7 @@ class HostWork(Generic[Item, Ended]):
         await self._flush()
         return len(items) + len(ended)
 
-    async def _serve(self, item: Item, host: Visited) -> None:
+    async def _serve(self, item: Item, host: HostLease) -> None:
         try:
             ended = await self._crew.serve(item, host)
         except LostClaim:
@@ -163,7 +163,7 @@ class HostWork(Generic[Item, Ended]):
             if ended or left:
                 await asyncio.to_thread(self._write, ended, left)
 
-    def _write(self, ended: Sequence[Ended], left: Mapping[str, Visited]) -> None:
+    def _write(self, ended: Sequence[Ended], left: Mapping[str, HostLease]) -> None:
         """Each end in a transaction of its own: one that cannot be written spoils no other."""
         for one in ended:
             try:

@@ -46,7 +46,7 @@ class Leased:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Busy:
+class HostBusy:
     """Another run has the host, at the longest until then."""
 
     until: datetime
@@ -59,7 +59,7 @@ _ALLOWED = {"host": Text(), "next_allowed_at": UtcDateTime()}
 
 def lease_hosts(
     connection: Connection, wanted: Collection[str], *, owner: str, now: datetime, lease: timedelta
-) -> dict[str, Leased | Busy]:
+) -> dict[str, Leased | HostBusy]:
     """Each host is this owner's until the lease ends; another holder is told that we wait."""
     if not wanted:
         return {}
@@ -77,14 +77,16 @@ def lease_hosts(
         .values(lease_owner=owner, lease_until=now + lease, leased_at=now, wanted_at=None)
         .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
     )
-    found: dict[str, Leased | Busy] = {
+    found: dict[str, Leased | HostBusy] = {
         host: Leased(next_allowed_at=allowed, robots=robots or {})
         for host, allowed, robots in taken
     }
     return found | _queue_up(connection, set(wanted) - found.keys(), now=now)
 
 
-def _queue_up(connection: Connection, taken: Collection[str], *, now: datetime) -> dict[str, Busy]:
+def _queue_up(
+    connection: Connection, taken: Collection[str], *, now: datetime
+) -> dict[str, HostBusy]:
     """Those who have these hosts see that they are wanted."""
     if not taken:
         return {}
@@ -94,7 +96,7 @@ def _queue_up(connection: Connection, taken: Collection[str], *, now: datetime) 
         .values(wanted_at=func.coalesce(hosts.c.wanted_at, now))
         .returning(hosts.c.host, hosts.c.lease_until)
     )
-    return {host: Busy(until=until) for host, until in rows}
+    return {host: HostBusy(until=until) for host, until in rows}
 
 
 def lock_hosts(connection: Connection, wanted: Collection[str]) -> None:
@@ -196,7 +198,7 @@ def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> 
 LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
 
 
-class Pacer:
+class RateLimiter:
     """Keeps a leased host's requests apart, by the monotonic clock."""
 
     def __init__(
@@ -277,7 +279,7 @@ class Pacer:
         return timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
 
 
-async def await_turn(pacer: Pacer, url: str, *, clock: SteadyClock) -> None:
+async def await_turn(pacer: RateLimiter, url: str, *, clock: SteadyClock) -> None:
     """Return when the URL's host may be asked; `Resource` if it wants a long pause instead."""
     if not await pacer.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
         until = clock.now() + timedelta(seconds=pacer.wait_seconds())

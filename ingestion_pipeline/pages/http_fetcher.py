@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import urljoin
 
-from ingestion_pipeline.pages.body import ACCEPT_ENCODING, Body
+from ingestion_pipeline.pages.body import ACCEPT_ENCODING, LimitedBody
 from ingestion_pipeline.pages.conditions import conditions, unchanged, validator
 from ingestion_pipeline.pages.guard import Guard, exempt_hosts, exempt_only, hosts_and_ports
 from ingestion_pipeline.pages.refusals import (
@@ -230,8 +230,8 @@ class HttpFetcher:
             return _Redirect(raw.headers["location"])
         return Start(raw.status, raw.headers, b"")
 
-    def _body(self, url: str, raw: RawAnswer, *, max_bytes: int) -> Body:
-        return Body(
+    def _body(self, url: str, raw: RawAnswer, *, max_bytes: int) -> LimitedBody:
+        return LimitedBody(
             raw.headers.get("content-encoding", ""),
             max_bytes=max_bytes,
             max_ratio=self._limits.max_ratio,
@@ -290,7 +290,7 @@ class HttpFetcher:
 
     async def _wall(self, url: str, raw: RawAnswer) -> WorkError | None:
         """The wall that the body of a refusal shows, if it is one; its beginning is enough."""
-        body: Body | None = None
+        body: LimitedBody | None = None
         with suppress(WorkError, TimeoutError):  # whatever it sends, the refusal stands
             body = self._body(url, raw, max_bytes=2 * WALL_BYTES)
             async with asyncio.timeout(_WALL_SECONDS):

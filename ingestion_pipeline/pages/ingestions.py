@@ -12,7 +12,7 @@ from sqlalchemy import Connection, insert
 from ingestion_pipeline.pages.batch_item import BatchItem, pages_of
 from ingestion_pipeline.pages.snapshots import keep_snapshots
 from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import ingestions
 
 _BITS = 62  # fits a BIGINT; two of ten million are equal once in a hundred thousand times
@@ -56,7 +56,7 @@ def short_reader(reader: str) -> str:
 
 def keep_lineage(
     connection: Connection,
-    shop: Workshop,
+    shop: RunContext,
     items: Sequence[BatchItem],
     polls: Mapping[str, tuple[int, Ingested]],
     *,

@@ -15,12 +15,12 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.pages import hosts
-from ingestion_pipeline.pages.elsewhere import Elsewhere
+from ingestion_pipeline.pages.elsewhere import RedirectLeases
 from ingestion_pipeline.pages.host_robots import HostRobots
-from ingestion_pipeline.pages.hosts import LONGEST_WAIT, Busy, Leased, Pace, Pacer
+from ingestion_pipeline.pages.hosts import LONGEST_WAIT, HostBusy, Leased, Pace, RateLimiter
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.network import Network
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import SteadyClock
@@ -31,12 +31,12 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visited:
+class HostLease:
     """A host that is ours: how fast it may be asked, for what, and where it may send us on."""
 
-    pacer: Pacer
+    pacer: RateLimiter
     robots: HostRobots
-    elsewhere: Elsewhere
+    elsewhere: RedirectLeases
     slots: asyncio.Semaphore
 
 
@@ -44,7 +44,7 @@ class LeasedHosts:
     """Which hosts are visited now, and which were left but not yet released."""
 
     def __init__(
-        self, shop: Workshop, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock
+        self, shop: RunContext, worker: Worker, fetcher: HttpFetcher, clock: SteadyClock
     ) -> None:
         self._shop = shop
         self._worker = worker
@@ -58,15 +58,15 @@ class LeasedHosts:
                 connect_seconds=shop.settings.fetch.connect_seconds,
             )
         self.network = fetcher.network
-        self.visited: dict[str, Visited] = {}
-        self.left: dict[str, Visited] = {}
-        self._borrowed: dict[str, Visited] = {}
+        self.visited: dict[str, HostLease] = {}
+        self.left: dict[str, HostLease] = {}
+        self._borrowed: dict[str, HostLease] = {}
         self._borrowers: Counter[str] = Counter()
         self._letting_go: set[str] = set()
         self._let_go = asyncio.Condition()
 
     @asynccontextmanager
-    async def letting_go(self) -> AsyncGenerator[dict[str, Visited]]:
+    async def letting_go(self) -> AsyncGenerator[dict[str, HostLease]]:
         """The hosts that were left, to be released inside; nobody of this run takes one meanwhile.
 
         He would begin with what the row said before, and lose the lease under his feet.
@@ -80,11 +80,11 @@ class LeasedHosts:
                 self._letting_go -= left.keys()
                 self._let_go.notify_all()
 
-    def known(self, host: str) -> Visited | None:
+    def known(self, host: str) -> HostLease | None:
         """The host as this run already has it: there is one pacer for each."""
         return self.visited.get(host) or self._borrowed.get(host) or self.left.get(host)
 
-    async def _borrow(self, source: Source, host: str) -> Visited:
+    async def _borrow(self, source: Source, host: str) -> HostLease:
         """The host is ours as long as a redirect to it takes; `Resource` if it cannot be had."""
         if (why := self.reason_to_leave(host)) is not None:
             raise why
@@ -94,7 +94,7 @@ class LeasedHosts:
         if visited is None:
             # Not at the source's pace: what its platform publishes is said of its own host alone.
             lease = (await asyncio.to_thread(self.lease, {host: source}, is_its_own=False))[host]
-            if isinstance(lease, Busy):
+            if isinstance(lease, HostBusy):
                 said = f"{host}, where a redirect leads, is being visited by another run"
                 raise Resource(said, until=lease.until, code="host_busy")
             visited = self.known(host) or lease  # another visit may have been quicker
@@ -112,14 +112,14 @@ class LeasedHosts:
 
     def lease(
         self, wanted: Mapping[str, Source], *, is_its_own: bool = True
-    ) -> dict[str, Visited | Busy]:
+    ) -> dict[str, HostLease | HostBusy]:
         """Each host, at the pace of the source that wants it; or until when another run has it."""
         if is_its_own:
             for host, source in wanted.items():
                 if source.failure_count:
                     self.network.expect_failure(host)
 
-        def act(connection: Connection) -> dict[str, Leased | Busy]:
+        def act(connection: Connection) -> dict[str, Leased | HostBusy]:
             now = self._shop.store.clock.now(connection)
             return hosts.lease_hosts(
                 connection, wanted.keys(), owner=self._worker.owner, now=now, lease=self._lease
@@ -128,18 +128,18 @@ class LeasedHosts:
         leases = self._shop.store.write(act)
         return {
             host: lease
-            if isinstance(lease, Busy)
+            if isinstance(lease, HostBusy)
             else self._opened(wanted[host], lease, is_its_own=is_its_own)
             for host, lease in leases.items()
         }
 
-    def _opened(self, source: Source, lease: Leased, *, is_its_own: bool) -> Visited:
+    def _opened(self, source: Source, lease: Leased, *, is_its_own: bool) -> HostLease:
         settings = self._shop.settings
         pace = self._shop.pace(source)
         if not is_its_own:
             pace = Pace(delay_seconds=max(pace.delay_seconds, settings.hosts.delay_seconds))
-        pacer = Pacer(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
-        elsewhere = Elsewhere(
+        pacer = RateLimiter(pace, next_allowed_at=lease.next_allowed_at, now=self._clock.now())
+        elsewhere = RedirectLeases(
             borrow=partial(self._borrow, source), give_back=self._give_back, clock=self._clock
         )
         robots = HostRobots(
@@ -151,7 +151,7 @@ class LeasedHosts:
             longest_delay_seconds=settings.hosts.longest_crawl_delay_seconds,
         )
         slots = asyncio.Semaphore(pace.burst)
-        return Visited(pacer=pacer, robots=robots, elsewhere=elsewhere, slots=slots)
+        return HostLease(pacer=pacer, robots=robots, elsewhere=elsewhere, slots=slots)
 
     @property
     def _lease(self) -> timedelta:
@@ -183,7 +183,7 @@ class LeasedHosts:
     def release(
         self,
         connection: Connection,
-        left: Mapping[str, Visited],
+        left: Mapping[str, HostLease],
         next_allowed: Mapping[str, datetime],
         *,
         now: datetime,
@@ -193,7 +193,7 @@ class LeasedHosts:
         self._keep_robots(connection, left, now=now)
         hosts.release_hosts(connection, next_allowed, owner=self._worker.owner)
 
-    def let_go(self, left: Mapping[str, Visited]) -> None:
+    def let_go(self, left: Mapping[str, HostLease]) -> None:
         """The same in a transaction of its own; what cannot be released now ends with its lease."""
 
         def act(connection: Connection) -> None:
@@ -209,7 +209,7 @@ class LeasedHosts:
             log.warning("hosts were not released; their leases end", exc_info=True)
 
     def _keep_robots(
-        self, connection: Connection, mine: Mapping[str, Visited], *, now: datetime
+        self, connection: Connection, mine: Mapping[str, HostLease], *, now: datetime
     ) -> None:
         news = {host: one.robots.take_news(host) for host, one in mine.items()}
         told = {host: said for host, said in news.items() if said is not None}
@@ -232,7 +232,7 @@ class LeasedHosts:
 
 
 def next_allowed_at(
-    mine: Mapping[str, Visited], store: Store, connection: Connection
+    mine: Mapping[str, HostLease], store: Store, connection: Connection
 ) -> dict[str, datetime]:
     """When each host may be asked next by others: not a moment too early.
 

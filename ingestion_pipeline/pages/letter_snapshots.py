@@ -18,7 +18,7 @@ _SHOWN = (
 )
 
 
-def letter_snapshots(connection: Connection, letter: RowMapping) -> list[RowMapping]:
+def dead_letter_snapshots(connection: Connection, letter: RowMapping) -> list[RowMapping]:
     """Those the letter names; else the newest of its address, which may be older than the failure.
 
     None where nothing of it was ever stored, or retention has taken it.

@@ -12,7 +12,7 @@ from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent
 
 
-class Listing(Protocol):
+class Feed(Protocol):
     """What a configured source can say of its pages, without any network."""
 
     def first_request(self) -> Request:
@@ -28,7 +28,7 @@ class Listing(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class FetchState:
     """What the last ingestion left: by which an unchanged listing is recognised."""
 
     content_hash: str | None = None
@@ -58,8 +58,8 @@ Fetch = Callable[[Request], Awaitable[Answer]]
 
 
 async def fetch_listing(
-    listing: Listing,
-    known: Known,
+    listing: Feed,
+    known: FetchState,
     *,
     reader: str,
     fetch: Fetch,
@@ -110,7 +110,7 @@ def listing_hash(pages: list[Fetched], *, reader: str) -> str:
     return digest.hexdigest()
 
 
-def _next_request(listing: Listing, pages: list[Fetched], asked: Request) -> Request | None:
+def _next_request(listing: Feed, pages: list[Fetched], asked: Request) -> Request | None:
     """None also where a server gives its last page again for every number beyond it."""
     if asked.may_be_missing and pages[-1].body == pages[-2].body:
         return None

@@ -10,7 +10,7 @@ from datetime import datetime
 from ingestion_pipeline.pages.elsewhere import turn_of
 from ingestion_pipeline.pages.host_robots import HostRobots
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.request import Answer, Request
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
@@ -25,7 +25,7 @@ class PacedFetch:
         self,
         fetcher: HttpFetcher,
         own: str,
-        host: Visited,
+        host: HostLease,
         robots: HostRobots | None,
         clock: SteadyClock,
     ) -> None:

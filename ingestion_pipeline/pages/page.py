@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from hashlib import sha256
 
-from ingestion_pipeline.pages.rendering import Rendering
+from ingestion_pipeline.pages.rendering import RenderingOptions
 from ingestion_pipeline.pages.request import Request
 
 
@@ -44,7 +44,7 @@ class PageVisit:
     known: KnownPage | None = None
     render: bool = False
     is_data: bool = False
-    rendering: Rendering = field(default_factory=Rendering)
+    rendering: RenderingOptions = field(default_factory=RenderingOptions)
     changed_at: datetime | None = None
 
     @property

@@ -46,7 +46,7 @@ SURELY_LATER = timedelta(days=1)  # most sites say the day alone, in a time zone
 LARGE_BYTES = 500_000  # to read more than this would hold up every other visit
 
 
-class Fetch(Protocol):
+class PageFetch(Protocol):
     """`HttpFetcher.fetch`, or the same behind a host's pace."""
 
     async def __call__(
@@ -79,7 +79,7 @@ class PageVisitor:
 
     def __init__(
         self,
-        fetch: Fetch,
+        fetch: PageFetch,
         renderer: Renderer | None = None,
         *,
         markdown: bool = True,
@@ -93,7 +93,7 @@ class PageVisitor:
         self._max_hops = max_hops
 
     @classmethod
-    def of(cls, fetch: Fetch, renderer: Renderer | None, settings: Settings) -> Self:
+    def of(cls, fetch: PageFetch, renderer: Renderer | None, settings: Settings) -> Self:
         """A visitor as the settings want it."""
         return cls(
             fetch,

@@ -26,25 +26,25 @@ from ingestion_pipeline.pages.crawled import (
     PageFailed,
     PageResult,
 )
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts, next_allowed_at
 from ingestion_pipeline.pages.page import NewPage
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.work.errors import Fatal, Permanent, classify
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class PagesPersisted:
     """What a flush came to, and when what is tried again is due; a `fatal` error ends the run."""
 
     counts: CrawlCounts = field(default_factory=CrawlCounts)
     again_at: Sequence[datetime] = ()
     fatal: Fatal | None = None
 
-    def __add__(self, other: Written) -> Written:
+    def __add__(self, other: PagesPersisted) -> PagesPersisted:
         """Both."""
-        return Written(
+        return PagesPersisted(
             counts=self.counts + other.counts,
             again_at=[*self.again_at, *other.again_at],
             fatal=self.fatal or other.fatal,
@@ -55,7 +55,7 @@ class PageWriter:
     """Writes what became of a run's pages, and frees the hosts that it left."""
 
     def __init__(
-        self, shop: Workshop, system: CrawledSystem, archive: PageArchive, hosts: LeasedHosts
+        self, shop: RunContext, system: CrawledSystem, archive: PageArchive, hosts: LeasedHosts
     ) -> None:
         self._shop = shop
         self._system = system
@@ -63,14 +63,14 @@ class PageWriter:
         self._hosts = hosts
         self._known = KnownPages()
 
-    def write(self, results: Sequence[PageResult], left: Mapping[str, Visited]) -> Written:
+    def write(self, results: Sequence[PageResult], left: Mapping[str, HostLease]) -> PagesPersisted:
         """Every result takes effect that is still ours, and the hosts are free."""
         try:
             stored = self._stored(results)
         except Fatal as error:
             # Nothing is lost but the visit: the pages go back, and then the run ends.
             put_back = [_put_back(one, error) for one in results]
-            return self._commit(put_back, {}, left) + Written(fatal=error)
+            return self._commit(put_back, {}, left) + PagesPersisted(fatal=error)
         try:
             return self._commit(results, stored, left)
         except SQLAlchemyError as error:
@@ -78,7 +78,7 @@ class PageWriter:
                 raise
             log.warning("a flush of %d pages failed; one by one now", len(results), exc_info=True)
         self._hosts.let_go(left)
-        written = Written()
+        written = PagesPersisted()
         for one in results:
             written += self._commit_alone(one, stored)
         return written
@@ -98,9 +98,9 @@ class PageWriter:
         self,
         results: Sequence[PageResult],
         stored: Mapping[int, Any],
-        left: Mapping[str, Visited],
-    ) -> Written:
-        def write(connection: Connection) -> Written:
+        left: Mapping[str, HostLease],
+    ) -> PagesPersisted:
+        def write(connection: Connection) -> PagesPersisted:
             now = self._shop.store.clock.now(connection)
             free = next_allowed_at(left, self._shop.store, connection)
             counts, again_at = write_pages(
@@ -114,11 +114,11 @@ class PageWriter:
                 now=now,
             )
             self._hosts.release(connection, left, free, now=now)
-            return Written(counts=counts, again_at=again_at)
+            return PagesPersisted(counts=counts, again_at=again_at)
 
         return self._shop.store.write(write)
 
-    def _commit_alone(self, one: PageResult, stored: Mapping[int, Any]) -> Written:
+    def _commit_alone(self, one: PageResult, stored: Mapping[int, Any]) -> PagesPersisted:
         try:
             return self._commit([one], stored, {})
         except SQLAlchemyError as error:

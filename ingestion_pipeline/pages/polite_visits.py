@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from ingestion_pipeline.pages.elsewhere import turn_of
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.paced import PacedFetch
 from ingestion_pipeline.pages.page import PageAnswer, PageVisit
 from ingestion_pipeline.pages.page_visits import PageVisitor
-from ingestion_pipeline.pages.rendering import Rendered, Renderer, Rendering
+from ingestion_pipeline.pages.rendering import Rendered, Renderer, RenderingOptions
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
@@ -33,7 +33,7 @@ class PoliteVisitor:
         self._settings = settings
 
     async def visit(
-        self, visit: PageVisit, *, host: Visited, honours_robots: bool, own: str | None = None
+        self, visit: PageVisit, *, host: HostLease, honours_robots: bool, own: str | None = None
     ) -> PageAnswer:
         """The page, or that it is as it was; at the host's pace.
 
@@ -55,14 +55,18 @@ class PoliteVisitor:
 class _InTurn:
     """A browser that opens a page of one host when it is the host's turn, and no other's."""
 
-    def __init__(self, renderer: Renderer, own: str, host: Visited, clock: SteadyClock) -> None:
+    def __init__(self, renderer: Renderer, own: str, host: HostLease, clock: SteadyClock) -> None:
         self._renderer = renderer
         self._own = own
         self._host = host
         self._clock = clock
 
     async def render(
-        self, url: str, rendering: Rendering, *, check_url: Callable[[str], None] | None = None
+        self,
+        url: str,
+        rendering: RenderingOptions,
+        *,
+        check_url: Callable[[str], None] | None = None,
     ) -> Rendered:
         def check(document: str) -> None:
             if host_of(document) != self._own:

@@ -9,18 +9,18 @@ from collections.abc import Sequence
 from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.elsewhere import asked_pause
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.listing import (
-    Known,
-    Listing,
+    Feed,
+    FetchState,
     NewListing,
     SameListing,
     fetch_listing,
 )
 from ingestion_pipeline.pages.paced import PacedFetch
-from ingestion_pipeline.pages.poll_results import Claimed, PageRef, PollResult, StoredListing
+from ingestion_pipeline.pages.poll_results import ClaimedPoll, PageRef, PollResult, StoredListing
 from ingestion_pipeline.pages.request import Fetched
-from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
+from ingestion_pipeline.pages.workshop import RunContext, storage_errors_fatal
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.outcomes import PollFailure, PollSuccess
 from ingestion_pipeline.store.clock import SteadyClock
@@ -29,12 +29,12 @@ from ingestion_pipeline.work.errors import classify
 
 
 async def poll_listing(
-    shop: Workshop,
-    one: Claimed,
-    listing: Listing,
+    shop: RunContext,
+    one: ClaimedPoll,
+    listing: Feed,
     *,
     fetcher: HttpFetcher,
-    host: Visited,
+    host: HostLease,
     clock: SteadyClock,
 ) -> PollResult:
     """Unchanged, stored for reading, or a classified failure; it does not raise."""
@@ -66,17 +66,17 @@ async def poll_listing(
         )
 
 
-def _known(source: Source, reader: str) -> Known:
+def _known(source: Source, reader: str) -> FetchState:
     """What an unchanged listing is recognised by; nothing, if it must be read again anyway."""
     if source.needs_full_read or source.reader != reader:
-        return Known()
-    return Known(
+        return FetchState()
+    return FetchState(
         content_hash=source.content_hash, etag=source.etag, last_modified=source.last_modified
     )
 
 
 def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageRef, ...]:
-    with our_own_disk():
+    with storage_errors_fatal():
         names = content.put_many([page.body for page in pages])
     return tuple(
         PageRef(
@@ -93,7 +93,7 @@ def _store_pages(content: ContentStore, pages: Sequence[Fetched]) -> tuple[PageR
     )
 
 
-def _unchanged(one: Claimed, same: SameListing) -> PollSuccess:
+def _unchanged(one: ClaimedPoll, same: SameListing) -> PollSuccess:
     return PollSuccess(
         task=one.task,
         source=one.source,
@@ -104,7 +104,7 @@ def _unchanged(one: Claimed, same: SameListing) -> PollSuccess:
 
 
 def _stored(
-    one: Claimed, answer: NewListing, reader: str, pages: tuple[PageRef, ...]
+    one: ClaimedPoll, answer: NewListing, reader: str, pages: tuple[PageRef, ...]
 ) -> StoredListing:
     return StoredListing(
         task=one.task,

@@ -21,11 +21,11 @@ from ingestion_pipeline.work.results import Counts
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, released
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.crawled import BegunSystem
+    from ingestion_pipeline.pages.crawled import DeferredSystem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claimed:
+class ClaimedPoll:
     """A poll that is ours to do."""
 
     task: Task
@@ -65,14 +65,14 @@ class StoredListing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class Deferred:
     """A poll that begins a walk through the source's pages; other runs do the walking."""
 
     task: Task
     source: Source
 
 
-PollResult = PollSuccess | PollFailure | Missing | StoredListing | Begun
+PollResult = PollSuccess | PollFailure | Missing | StoredListing | Deferred
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,12 +98,12 @@ class Fetching:
     counts: PollCounts
 
 
-def failure_of(one: Claimed, error: WorkError) -> PollFailure:
+def failure_of(one: ClaimedPoll, error: WorkError) -> PollFailure:
     """The poll has failed of this."""
     return PollFailure(task=one.task, source=one.source, error=error)
 
 
-def worker_lost(one: Claimed) -> PollFailure:
+def worker_lost(one: ClaimedPoll) -> PollFailure:
     """The poll has killed its workers: it is given up without being tried again."""
     deaths = one.task.attempts - 1
     stage = one.task.stage or "claimed"
@@ -119,7 +119,7 @@ def write_results(
     now: datetime,
     settings: Settings,
     random: Random,
-    begun_by: Mapping[Kind, BegunSystem] | None = None,
+    begun_by: Mapping[Kind, DeferredSystem] | None = None,
 ) -> tuple[PollCounts, Mapping[str, datetime]]:
     """Everything that is still ours takes effect, what another worker took meanwhile does not.
 
@@ -131,7 +131,7 @@ def write_results(
     failures = [one for one in kept if isinstance(one, PollFailure)]
     listings = [one for one in kept if isinstance(one, StoredListing)]
     gone = [one for one in kept if isinstance(one, Missing)]
-    begun = [one for one in kept if isinstance(one, Begun)]
+    begun = [one for one in kept if isinstance(one, Deferred)]
     said, refused = _start(connection, begun, begun_by or {}, now=now, settings=settings)
     failures += refused
     # All of them before the first is written: whoever reports them has them in one order, too.
@@ -160,8 +160,8 @@ def write_results(
 
 def _start(
     connection: Connection,
-    polls: Sequence[Begun],
-    begun_by: Mapping[Kind, BegunSystem],
+    polls: Sequence[Deferred],
+    begun_by: Mapping[Kind, DeferredSystem],
     *,
     now: datetime,
     settings: Settings,

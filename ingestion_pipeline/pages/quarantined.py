@@ -8,16 +8,16 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.batch_item import BatchItem, pages_of
 from ingestion_pipeline.pages.snapshots import keep_snapshots
-from ingestion_pipeline.pages.workshop import Workshop
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Permanent
 
 QUARANTINED = "quarantined"
 
 
-def bury_listing(
+def dead_letter_feed(
     connection: Connection,
-    shop: Workshop,
+    shop: RunContext,
     item: BatchItem,
     outcome: str,
     *,
@@ -28,4 +28,6 @@ def bury_listing(
     kept = keep_snapshots(connection, pages, now=now, failure=QUARANTINED, run_id=shop.run_id)
     cure = f"`ingest sources update {task.source_id} --accept-drop` says that it is right"
     error = Permanent(f"{outcome}; {cure}", code=QUARANTINED)
-    bury(connection, [Burial(task=task, error=error, evidence={"snapshots": kept})], now=now)
+    add_dead_letters(
+        connection, [DeadLetterEntry(task=task, error=error, evidence={"snapshots": kept})], now=now
+    )

@@ -11,10 +11,10 @@ from typing import assert_never
 
 from ingestion_pipeline.pages.appearance import (
     Appearance,
-    BotWall,
+    BlockedPage,
     Content,
     EmptyShell,
-    LoginWall,
+    LoginPage,
     SoftNotFound,
     WrongType,
     appearance_of,
@@ -36,11 +36,11 @@ def refusal_of(seen: Appearance, url: str) -> Permanent | None:
             return None
         case SoftNotFound(reason):
             return Permanent(f"{shown} says there is no such page: {reason}", code="soft_not_found")
-        case LoginWall(reason):
+        case LoginPage(reason):
             return Permanent(
                 f"{shown} wants a login: {reason}; nothing behind it is fetched", code="login_wall"
             )
-        case BotWall(reason):
+        case BlockedPage(reason):
             return Permanent(
                 f"{shown} keeps robots out: {reason}; ask its owner for a way in", code="bot_wall"
             )
@@ -76,13 +76,13 @@ def wall_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> P
         seen = appearance_of(url, status, headers, body)
     except WorkError:  # a bomb: whatever it is, the refusal stands
         return None
-    return refusal_of(seen, url) if isinstance(seen, BotWall | LoginWall) else None
+    return refusal_of(seen, url) if isinstance(seen, BlockedPage | LoginPage) else None
 
 
 def wall_by_headers(url: str, headers: Mapping[str, str]) -> Permanent | None:
     """The wall that names itself in a header, whatever the status."""
     seen = plain_appearance(headers, b"")
-    return refusal_of(seen, url) if isinstance(seen, BotWall) else None
+    return refusal_of(seen, url) if isinstance(seen, BlockedPage) else None
 
 
 def explained(pages: Sequence[StoredPage], error: WorkError | None) -> WorkError | None:

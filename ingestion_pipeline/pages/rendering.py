@@ -17,13 +17,13 @@ class Click:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
+class RenderWait:
     """Let the page work for a while."""
 
     seconds: float
 
 
-SetupStep = Click | Wait
+SetupStep = Click | RenderWait
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class ClickDiscovery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rendering:
+class RenderingOptions:
     """What is done once the page has loaded, in this order; nothing by default."""
 
     load_wait_seconds: float = 0.0
@@ -62,7 +62,11 @@ class Renderer(Protocol):
     """A browser: whatever it cannot show leaves as a classified `WorkError`."""
 
     async def render(
-        self, url: str, rendering: Rendering, *, check_url: Callable[[str], None] | None = None
+        self,
+        url: str,
+        rendering: RenderingOptions,
+        *,
+        check_url: Callable[[str], None] | None = None,
     ) -> Rendered:
         """The page after its setup; `check_url` has a say in every document it is led to."""
         ...

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, cast
 
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, Rendering, SetupStep, Wait
+from ingestion_pipeline.pages.rendering import (
+    Click,
+    ClickDiscovery,
+    RenderingOptions,
+    RenderWait,
+    SetupStep,
+)
 from ingestion_pipeline.sources.definition import BadField
 
 KEYS = ("setup", "load_wait_seconds", "content_selector", "click_discovery", "screenshot")
@@ -19,10 +25,10 @@ LONGEST_CLICK_SECONDS = 60.0
 MOST_SELECTOR_CHARS = 1_000
 
 
-def rendering_of(config: Mapping[str, Any]) -> tuple[Rendering | None, list[BadField]]:
+def rendering_of(config: Mapping[str, Any]) -> tuple[RenderingOptions | None, list[BadField]]:
     """What the config asks of a browser, or all that is wrong with it; other keys are ignored."""
     bad: list[BadField] = []
-    rendering = Rendering(
+    rendering = RenderingOptions(
         setup=_setup(config.get("setup"), bad),
         load_wait_seconds=_seconds(
             config.get("load_wait_seconds", 0),
@@ -33,7 +39,7 @@ def rendering_of(config: Mapping[str, Any]) -> tuple[Rendering | None, list[BadF
         ),
         content_selector=_optional_selector(config.get("content_selector"), bad),
         discovery=_discovery(config.get("click_discovery"), bad),
-        screenshot=_flag(config.get("screenshot", Rendering().screenshot), bad),
+        screenshot=_flag(config.get("screenshot", RenderingOptions().screenshot), bad),
     )
     return (None, bad) if bad else (rendering, [])
 
@@ -59,7 +65,7 @@ def _step(given: object, key: str, bad: list[BadField]) -> SetupStep | None:
             return Click(selector=_selector(selector, f"{key}.click", bad))
         case {"wait_seconds": seconds, **rest} if not rest:
             name = f"{key}.wait_seconds"
-            return Wait(seconds=_seconds(seconds, name, LONGEST_WAIT_SECONDS, bad))
+            return RenderWait(seconds=_seconds(seconds, name, LONGEST_WAIT_SECONDS, bad))
         case _:
             said = 'must be one step, {click: "SELECTOR"} or {wait_seconds: 2}'
             bad.append(BadField(key, said))

@@ -47,7 +47,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RobotsRule:
     """One `Allow` or `Disallow`; the longest pattern that matches decides, and `Allow` on a tie."""
 
     prefix: str
@@ -57,7 +57,7 @@ class Rule:
     pattern: str
 
     @classmethod
-    def of(cls, pattern: str, *, is_allowed: bool, written: str = "") -> Rule:
+    def of(cls, pattern: str, *, is_allowed: bool, written: str = "") -> RobotsRule:
         """The rule that the pattern writes: `*` is anything, `$` at its end the end.
 
         It shows itself as it was `written`, if that is not how it is matched.
@@ -87,19 +87,19 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Group:
+class RobotsGroup:
     """What one agent is told, gathered from every group that names it; the decisive rule first."""
 
-    rules: Sequence[Rule] = ()
+    rules: Sequence[RobotsRule] = ()
     delay_seconds: float | None = None
 
     @cached_property
-    def plain_rules(self) -> Sequence[Rule]:
+    def plain_rules(self) -> Sequence[RobotsRule]:
         """The rules for a plain path, the decisive one first."""
         return _decisive_first((_plain(rule.pattern), rule) for rule in self.rules)
 
     @cached_property
-    def cautious_rules(self) -> Sequence[Rule]:
+    def cautious_rules(self) -> Sequence[RobotsRule]:
         """The plain rules, and what they forbid if the first parameter they name comes later."""
         plain = [(_plain(rule.pattern), rule) for rule in self.rules]
         moved = ((_with_parameter_moved(one), rule) for one, rule in plain if not rule.is_allowed)
@@ -110,7 +110,7 @@ class Group:
 class Robots:
     """A robots.txt that was read; one without a word for an agent allows it everything."""
 
-    groups: Mapping[str, Group]
+    groups: Mapping[str, RobotsGroup]
     sitemaps: Sequence[str] = ()
 
     def allows(self, user_agent: str, url: str) -> bool:
@@ -120,7 +120,7 @@ class Robots:
 
     def decisive_rule(
         self, user_agent: str, url: str, *, in_any_order: bool = False
-    ) -> Rule | None:
+    ) -> RobotsRule | None:
         """The rule that allows or forbids the URL; None where nothing is said of it.
 
         What is forbidden as it is written or in plain spelling is forbidden: RFC 9309 compares
@@ -139,14 +139,14 @@ class Robots:
         """The pause between two requests that the agent is asked for, if any."""
         return self.group(user_agent).delay_seconds
 
-    def group(self, user_agent: str) -> Group:
+    def group(self, user_agent: str) -> RobotsGroup:
         """What the agent is told, by its name or with all others."""
         named = self.groups.get(agent_name(user_agent))
-        return named or self.groups.get("*") or Group()
+        return named or self.groups.get("*") or RobotsGroup()
 
 
 ALLOW_ALL = Robots(groups={})
-DISALLOW_ALL = Robots(groups={"*": Group(rules=[Rule.of("/", is_allowed=False)])})
+DISALLOW_ALL = Robots(groups={"*": RobotsGroup(rules=[RobotsRule.of("/", is_allowed=False)])})
 
 
 def robots_allows(robots_txt: str, user_agent: str, url: str) -> bool:
@@ -205,7 +205,7 @@ def _read_text(text: str) -> Robots:
 class _Block:
     """What stands below some agent lines, held once for all the agents that they name."""
 
-    rules: list[Rule] = field(default_factory=list[Rule])
+    rules: list[RobotsRule] = field(default_factory=list[RobotsRule])
     delays: list[float] = field(default_factory=list[float])
 
 
@@ -216,7 +216,7 @@ class _Naming(NamedTuple):
     delays_before: int
 
 
-class _Gathered(Mapping[str, Group]):
+class _Gathered(Mapping[str, RobotsGroup]):
     """The groups of a file by agent, each gathered when it is first asked for.
 
     To gather them all would cost agents times rules: 2,000 lines took 14 seconds and 250 MB.
@@ -224,9 +224,9 @@ class _Gathered(Mapping[str, Group]):
 
     def __init__(self, told: Mapping[str, Sequence[_Naming]]) -> None:
         self._told = told
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, RobotsGroup] = {}
 
-    def __getitem__(self, agent: str) -> Group:
+    def __getitem__(self, agent: str) -> RobotsGroup:
         if agent not in self._groups:
             self._groups[agent] = _group(self._told[agent])
         return self._groups[agent]
@@ -238,11 +238,11 @@ class _Gathered(Mapping[str, Group]):
         return len(self._told)
 
 
-def _group(namings: Sequence[_Naming]) -> Group:
+def _group(namings: Sequence[_Naming]) -> RobotsGroup:
     rules = ((rule.pattern, rule) for naming in namings for rule in naming.block.rules)
     told = (naming.block.delays[naming.delays_before :][-1:] for naming in namings)
     delays = [delay for last in told for delay in last]
-    return Group(_decisive_first(rules), delays[-1] if delays else None)
+    return RobotsGroup(_decisive_first(rules), delays[-1] if delays else None)
 
 
 def _name(namings: list[_Naming], block: _Block) -> None:
@@ -251,22 +251,22 @@ def _name(namings: list[_Naming], block: _Block) -> None:
         namings.append(_Naming(block, len(block.delays)))
 
 
-def _decisive_first(spelt: Iterable[tuple[str, Rule]]) -> list[Rule]:
+def _decisive_first(spelt: Iterable[tuple[str, RobotsRule]]) -> list[RobotsRule]:
     """The rules, each in the spelling beside it: the longest first, `Allow` before its equal."""
 
-    def rank(one: tuple[str, Rule]) -> tuple[int, bool]:
+    def rank(one: tuple[str, RobotsRule]) -> tuple[int, bool]:
         pattern, rule = one
         return min(len(pattern), len(rule.pattern)), rule.is_allowed  # an escape is one character
 
     return [
         rule
         if pattern == rule.pattern
-        else Rule.of(pattern, is_allowed=rule.is_allowed, written=rule.pattern)
+        else RobotsRule.of(pattern, is_allowed=rule.is_allowed, written=rule.pattern)
         for pattern, rule in sorted(spelt, key=rank, reverse=True)
     ]
 
 
-def _first_match(rules: Sequence[Rule], path: str) -> Rule | None:
+def _first_match(rules: Sequence[RobotsRule], path: str) -> RobotsRule | None:
     return next((rule for rule in rules if rule.matches(path)), None)
 
 
@@ -296,10 +296,10 @@ def _tell(block: _Block, name: str, value: str) -> None:
             block.delays.append(seconds)
         return
     pattern = _ODD.sub(_escaped, value)
-    block.rules.append(Rule.of(pattern, is_allowed=name == "allow"))
+    block.rules.append(RobotsRule.of(pattern, is_allowed=name == "allow"))
     if name == "allow" and pattern.endswith("/index.html"):
         folder = pattern.removesuffix("index.html") + "$"
-        block.rules.append(Rule.of(folder, is_allowed=True))
+        block.rules.append(RobotsRule.of(folder, is_allowed=True))
 
 
 def _delay(name: str, value: str) -> float | None:

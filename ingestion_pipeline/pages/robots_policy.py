@@ -11,9 +11,9 @@ from typing import Any
 from ingestion_pipeline.pages.robots import (
     ALLOW_ALL,
     DISALLOW_ALL,
-    Group,
     Robots,
-    Rule,
+    RobotsGroup,
+    RobotsRule,
     agent_name,
     read_robots,
 )
@@ -109,8 +109,10 @@ def from_stored(stored: Mapping[str, Any], user_agent: str) -> HostRules | None:
     """The rules again; None if they were told to an agent of another name."""
     if stored["agent"] != agent_name(user_agent):
         return None
-    told = Group(
-        rules=[Rule.of(pattern, is_allowed=is_allowed) for is_allowed, pattern in stored["rules"]],
+    told = RobotsGroup(
+        rules=[
+            RobotsRule.of(pattern, is_allowed=is_allowed) for is_allowed, pattern in stored["rules"]
+        ],
         delay_seconds=stored["delay_seconds"],
     )
     return HostRules(

@@ -7,15 +7,15 @@ from typing import Any
 
 from ingestion_pipeline.pages.appearance import Content, WrongType, appearance_of
 from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.page import Page, read_page
+from ingestion_pipeline.reading.page import WebPage, read_page
 from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.reading.saved import SavedBody, Shown
+from ingestion_pipeline.reading.saved import SavedBody, SavedReading
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import checked_url
 from ingestion_pipeline.work.errors import Permanent, Transient
 
 
-class NoConfig(ValueError):
+class NoPageConfig(ValueError):
     """A config was given to a reader that has none."""
 
 
@@ -24,16 +24,16 @@ def read_saved(
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
-) -> Shown:
+) -> SavedReading:
     """The page as one record, and what is wrong with it; a bad URL or config raises ValueError."""
     if config:
-        raise NoConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
+        raise NoPageConfig(f"{platform} takes no config; remove {', '.join(sorted(config))}")
     if saved.url:
         checked_url(saved.url)
-    return Shown.of(lambda: _reading(saved), page_as_dict)
+    return SavedReading.of(lambda: _reading(saved), page_as_dict)
 
 
-def page_as_dict(page: Page) -> dict[str, Any]:
+def page_as_dict(page: WebPage) -> dict[str, Any]:
     """The page in plain values, as `ingest read` shows it."""
     return {
         "title": page.title,
@@ -45,7 +45,7 @@ def page_as_dict(page: Page) -> dict[str, Any]:
     }
 
 
-def _reading(saved: SavedBody) -> Reading[Page]:
+def _reading(saved: SavedBody) -> Reading[WebPage]:
     if not saved.body.strip(b"\0\t\n\r "):
         raise Transient("the body is empty; fetch the page again", code="empty_body")
     page = read_page(decode(saved.body), url=saved.url or None)

@@ -14,7 +14,7 @@ from ingestion_pipeline.work.errors import Fatal, Resource
 from ingestion_pipeline.work.worker import Worker
 
 
-class SliceTime:
+class TimeBudget:
     """Begins when it is made; a fatal error, an outage or a lease nearly over ends it early."""
 
     def __init__(

@@ -31,7 +31,7 @@ from ingestion_pipeline.pages.content import ContentStore
 from ingestion_pipeline.pages.packing import Named
 from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage
 from ingestion_pipeline.pages.poll_results import PageRef
-from ingestion_pipeline.pages.workshop import our_own_disk
+from ingestion_pipeline.pages.workshop import storage_errors_fatal
 from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.locking import lock_rows
@@ -93,7 +93,7 @@ def store_pages(
 ) -> list[KeptPage]:
     """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
     forms = [_forms(page) for _, page in pages]
-    with our_own_disk():
+    with storage_errors_fatal():
         groups = ([one for one in of_page if one is not None] for of_page in forms)
         put = [iter(group) for group in content.put_together(groups)]
     names = [

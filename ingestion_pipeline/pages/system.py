@@ -10,7 +10,7 @@ from typing import Protocol
 from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.listing import Listing
+from ingestion_pipeline.pages.listing import Feed
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source
 from ingestion_pipeline.work.task import Task
@@ -92,7 +92,7 @@ class PolledSystem(Protocol):
         """Whether a part of a listing is better than none."""
         ...
 
-    def listing(self, source: Source) -> Listing:
+    def listing(self, source: Source) -> Feed:
         """The source's pages; a configuration that cannot work raises ValueError."""
         ...
 

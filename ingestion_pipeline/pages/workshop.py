@@ -18,7 +18,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.work.errors import FATAL_ERRNOS, Fatal
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.pages.crawled import BegunSystem, CrawledSystem
+    from ingestion_pipeline.pages.crawled import CrawledSystem, DeferredSystem
 
 # A file where a folder should be, a limit on the size of files: it would be so for any object. One
 # that alone cannot be read (EACCES, EISDIR, EIO) is its poll's trouble, not the run's.
@@ -26,7 +26,7 @@ _BROKEN_STORE = FATAL_ERRNOS | {errno.EEXIST, errno.ENOTDIR, errno.EFBIG}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Workshop:
+class RunContext:
     """Database, settings, content store and systems; `random` only spreads due times.
 
     `run_id` is the run of Dagster that all this is for; a command has none. `crawlers` are the
@@ -39,12 +39,12 @@ class Workshop:
     content: ContentStore
     systems: Systems
     crawlers: Mapping[Kind, CrawledSystem] = field(default_factory=dict["Kind", "CrawledSystem"])
-    starters: Mapping[Kind, BegunSystem] = field(default_factory=dict["Kind", "BegunSystem"])
+    starters: Mapping[Kind, DeferredSystem] = field(default_factory=dict["Kind", "DeferredSystem"])
     random: Random = field(default_factory=Random)
     run_id: str | None = None
 
     @property
-    def begun(self) -> Mapping[Kind, BegunSystem]:
+    def begun(self) -> Mapping[Kind, DeferredSystem]:
         """Every system whose polls only begin the work."""
         return {**self.crawlers, **self.starters}
 
@@ -55,7 +55,7 @@ class Workshop:
 
 
 @contextmanager
-def our_own_disk() -> Generator[None]:
+def storage_errors_fatal() -> Generator[None]:
     """A disk of ours that is full, read-only or no folder is fatal, never a source's fault."""
     try:
         yield

@@ -20,7 +20,7 @@ T = TypeVar("T")
 _desks: WeakKeyDictionary[asyncio.AbstractEventLoop, ThreadPoolExecutor] = WeakKeyDictionary()
 
 
-async def at_the_desk(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def in_parser_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """As `asyncio.to_thread`, but in the one thread that the running loop has for this."""
     loop = asyncio.get_running_loop()
     desk = _desks.get(loop)

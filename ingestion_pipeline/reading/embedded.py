@@ -37,7 +37,7 @@ Thing = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class ScriptState:
     """Data that a script was given: the name it has on the page, and its value."""
 
     name: str
@@ -50,7 +50,7 @@ class EmbeddedData:
 
     json_ld: tuple[Thing, ...] = ()
     microdata: tuple[Thing, ...] = ()
-    states: tuple[State, ...] = ()
+    states: tuple[ScriptState, ...] = ()
     meta: tuple[tuple[str, str], ...] = ()
     problems: tuple[Problem, ...] = ()
 
@@ -134,7 +134,7 @@ def _json_ld(tree: LexborHTMLParser, problems: list[Problem]) -> Iterator[Thing]
         yield from (cast("Thing", one) for one in listed if isinstance(one, dict))
 
 
-def _states(tree: LexborHTMLParser) -> Iterator[State]:
+def _states(tree: LexborHTMLParser) -> Iterator[ScriptState]:
     for script in tree.css("script")[:MAX_SCRIPTS]:
         kind = (script.attrs.get("type") or "").partition(";")[0].strip().lower()
         text = script.text()
@@ -148,15 +148,15 @@ def _states(tree: LexborHTMLParser) -> Iterator[State]:
             yield from _whole(attribute, node.attrs.get(attribute) or "")
 
 
-def _whole(name: str, text: str) -> Iterator[State]:
+def _whole(name: str, text: str) -> Iterator[ScriptState]:
     if text.strip()[:1] in {"{", "[", "<", "/"}:
         try:
-            yield State(name=name, data=read_json(text))
+            yield ScriptState(name=name, data=read_json(text))
         except BadJson:
             return
 
 
-def _assigned(script: str) -> Iterator[State]:
+def _assigned(script: str) -> Iterator[ScriptState]:
     """Objects and lists that a script gives a name; what is a program is passed over."""
     position = 0
     for _ in range(MAX_ASSIGNMENTS):
@@ -174,7 +174,7 @@ def _assigned(script: str) -> Iterator[State]:
             except (ValueError, RecursionError):
                 continue
         if data and isinstance(data, dict | list):
-            yield State(name=found[1], data=cast("object", data))
+            yield ScriptState(name=found[1], data=cast("object", data))
 
 
 def _meta(tree: LexborHTMLParser) -> Iterator[tuple[str, str]]:

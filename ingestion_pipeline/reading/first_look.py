@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import Any
 
 
-class FirstLook:
+class QuickCheck:
     """A pattern in re2's syntax, in small letters, to be found in a folded text."""
 
     def __init__(self, pattern: str) -> None:

@@ -26,7 +26,7 @@ _STEP = re.compile(r"(?:(?<=.)\.|^)([^.\[\]\s][^.\[\]]*)|\[([0-9]{1,6})\]")
 Step = str | int
 
 
-class BadPath(ValueError):
+class BadJsonPath(ValueError):
     """A path that cannot be followed; the message holds it."""
 
 
@@ -53,7 +53,9 @@ class JsonPath:
             steps.append(step[1] if step[2] is None else int(step[2]))
             position = step.end()
         if position < len(text):
-            raise BadPath(f"{text[:MAX_PATH_CHARACTERS]!r} is no path such as data.items[0].name")
+            raise BadJsonPath(
+                f"{text[:MAX_PATH_CHARACTERS]!r} is no path such as data.items[0].name"
+            )
         return cls(text, tuple(steps))
 
     def follow(self, value: object) -> object:

@@ -30,7 +30,7 @@ _WORDS = 12  # characters that a part of a long text needs to be told by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class FoundPlace:
     """Where it stands: `path` in JSON, else from `start` to `end`; `of` names what these count.
 
     Found `by` its value, the quote is the original wording of what was normalised.
@@ -45,31 +45,31 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class LocatedBody:
     """A body as text, and as a document where it is JSON."""
 
     text: str
     document: Any = None
 
 
-def body_of(body: bytes, content_type: str | None) -> Body:
+def body_of(body: bytes, content_type: str | None) -> LocatedBody:
     """The body, decoded; JSON if that is what it is."""
     text = decode(body, content_type)
     if text.lstrip()[:1] in ("{", "["):
         try:
-            return Body(text, read_json(text))
+            return LocatedBody(text, read_json(text))
         except BadJson:
             pass
-    return Body(text)
+    return LocatedBody(text)
 
 
 def locate(
-    body: Body,
+    body: LocatedBody,
     anchors: Sequence[str],
     values: Mapping[str, object],
     *,
     now: datetime | None = None,
-) -> dict[str, Place | None]:
+) -> dict[str, FoundPlace | None]:
     """Each value's place in the record that the anchors name; None where it is not stated so.
 
     A record that no anchor is found of is not there: all its values are None. A date that is worded
@@ -131,7 +131,7 @@ def _walk(path: str, value: object) -> Iterator[_Record]:
             yield from _walk(f"{path}[{number}]", inner)
 
 
-def _in_json(record: _Record, value: object, now: datetime | None) -> Place | None:
+def _in_json(record: _Record, value: object, now: datetime | None) -> FoundPlace | None:
     scalars = [
         (path, str(inner))
         for path, inner in _walk(*record)
@@ -140,12 +140,12 @@ def _in_json(record: _Record, value: object, now: datetime | None) -> Place | No
     for spelled in _spellings(value):
         for path, said in scalars:
             if said == spelled:
-                return Place(quote=said[:QUOTED], of="body", path=path)
+                return FoundPlace(quote=said[:QUOTED], of="body", path=path)
     for spelled in _spellings(value):
         for path, said in scalars:
             if (span := _within(_plain(said), spelled, value)) is not None:
                 quote = _plain(said)[slice(*span)][:QUOTED]
-                return Place(quote=quote, of="value", path=path, start=span[0], end=span[1])
+                return FoundPlace(quote=quote, of="value", path=path, start=span[0], end=span[1])
     if isinstance(value, datetime):
         return _date_in_json(scalars, value, now)
     return None
@@ -153,17 +153,17 @@ def _in_json(record: _Record, value: object, now: datetime | None) -> Place | No
 
 def _date_in_json(
     scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None
-) -> Place | None:
+) -> FoundPlace | None:
     """A text that is nothing else than that date, in whatever words; else one within a text."""
     for path, said in scalars:
         if len(said) <= MOST_CHARACTERS and means(said, value, now=now):
-            return Place(quote=said, of="body", path=path, by=BY_VALUE)
+            return FoundPlace(quote=said, of="body", path=path, by=BY_VALUE)
     for path, said in scalars:
         plain = _plain(said)[:_SEARCHED]
         if (span := find_date(plain, value, now=now)) is not None:
             quote = plain[slice(*span)]
             start, end = span
-            return Place(quote=quote, of="value", path=path, start=start, end=end, by=BY_VALUE)
+            return FoundPlace(quote=quote, of="value", path=path, start=start, end=end, by=BY_VALUE)
     return None
 
 
@@ -175,27 +175,27 @@ def _within(text: str, spelled: str, value: object) -> tuple[int, int] | None:
     return (at, at + len(_plain(spelled))) if spelled and at >= 0 else None
 
 
-def _in_text(text: str, value: object, centre: int, now: datetime | None) -> Place | None:
+def _in_text(text: str, value: object, centre: int, now: datetime | None) -> FoundPlace | None:
     for spelled in _spellings(value):
         numbers = _numbers(spelled) if isinstance(value, Decimal) else [None]
         spans = (_nearest(text, spelled, centre, one) for one in numbers)
         if (span := next((one for one in spans if one), None)) is not None:
             quote = text[slice(*span)][:QUOTED]
-            return Place(quote=quote, of="body", start=span[0], end=span[1])
+            return FoundPlace(quote=quote, of="body", start=span[0], end=span[1])
     plain = _plain(text)
     for spelled in _spellings(value):
         if (span := _within(plain, spelled, value)) is not None:
             quote = plain[slice(*span)][:QUOTED]
-            return Place(quote=quote, of="text without markup", start=span[0], end=span[1])
+            return FoundPlace(quote=quote, of="text without markup", start=span[0], end=span[1])
     return _date_near(text, value, centre, now) if isinstance(value, datetime) else None
 
 
-def _date_near(text: str, value: datetime, centre: int, now: datetime | None) -> Place | None:
+def _date_near(text: str, value: datetime, centre: int, now: datetime | None) -> FoundPlace | None:
     """That date behind the record's anchor, else before it."""
     for begin, end in ((centre, centre + _SEARCHED), (max(centre - _SEARCHED, 0), centre)):
         if (span := find_date(text[begin:end], value, now=now)) is not None:
             start, stop = begin + span[0], begin + span[1]
-            return Place(quote=text[start:stop], of="body", start=start, end=stop, by=BY_VALUE)
+            return FoundPlace(quote=text[start:stop], of="body", start=start, end=stop, by=BY_VALUE)
     return None
 
 

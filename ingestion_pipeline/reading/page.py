@@ -28,7 +28,7 @@ from ingestion_pipeline.reading.pagination import PageLink, following_pages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class WebPage:
     """What a page states; `links` are canonical URLs in page order."""
 
     title: str | None
@@ -42,7 +42,7 @@ class Page:
     following: tuple[PageLink, ...]
 
 
-def read_page(html: str, *, url: str | None = None) -> Page:
+def read_page(html: str, *, url: str | None = None) -> WebPage:
     """Everything the page states, from one parse; relative addresses need the page's `url`.
 
     Raises:
@@ -62,7 +62,7 @@ def read_page(html: str, *, url: str | None = None) -> Page:
         markdown = utf8_markdown(linked, text=utf8).decode()
     else:
         text, markdown = cleaned_text(html), to_markdown(html, url=url)
-    return Page(
+    return WebPage(
         title=title,
         canonical_url=canonical,
         language=language,

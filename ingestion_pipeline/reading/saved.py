@@ -23,7 +23,7 @@ class SavedBody:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class SavedReading:
     """A reading as plain values; a body that could not be read at all is one problem."""
 
     records: Sequence[Mapping[str, Any]]
@@ -33,7 +33,7 @@ class Shown:
     @classmethod
     def of(
         cls, read: Callable[[], Reading[Record]], as_dict: Callable[[Record], Mapping[str, Any]]
-    ) -> Shown:
+    ) -> SavedReading:
         """What the reader says, or why it refused."""
         try:
             reading = read()

@@ -77,7 +77,7 @@ _TAGS = re.compile(r"(?<![\w.#:(\[=\"'-])[A-Za-z][\w-]*")
 _WHOLE_PAGE = re.compile(r"\*$|(?:html|body|main)\b", re.IGNORECASE)
 
 
-class Rule(NamedTuple):
+class StyleRule(NamedTuple):
     """What a style sheet says of what its selectors match; on every screen, or on some alone."""
 
     selectors: str
@@ -164,7 +164,7 @@ def _selectors_in(sheets: str) -> tuple[tuple[str, Hiding], ...]:
 _selectors_of_site = lru_cache(maxsize=64)(_selectors_in)  # six megabytes at the most
 
 
-def _rules(css: str) -> Iterator[Rule]:
+def _rules(css: str) -> Iterator[StyleRule]:
     """Every rule, in one pass; what is in none, or inside of another rule, is passed over."""
     start = 0
     around: list[str | None] = []  # the heads of what is open; None: nothing in it is a rule
@@ -179,7 +179,7 @@ def _rules(css: str) -> Iterator[Rule]:
         elif token[0] == "}" and around:
             selectors = around.pop()
             if selectors is not None and not selectors.startswith("@"):
-                yield Rule(selectors, text, all(map(_holds_always, around)))
+                yield StyleRule(selectors, text, all(map(_holds_always, around)))
 
 
 def _holds_always(head: str | None) -> bool:

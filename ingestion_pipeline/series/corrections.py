@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, func, or_, select
 
 from ingestion_pipeline.series.chapter import Chapter, chapter_of, own_id, release_from_dict
-from ingestion_pipeline.series.plan import Plan
+from ingestion_pipeline.series.plan import ChapterPlan
 from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.series.rows import KnownLink, VanishedLink
+from ingestion_pipeline.series.rows import StoredRelease, VanishedLink
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 
 
@@ -32,7 +32,7 @@ class Suspect:
     releases: Sequence[Release]
 
 
-def find(connection: Connection, plans: Sequence[Plan]) -> None:
+def find(connection: Connection, plans: Sequence[ChapterPlan]) -> None:
     """The plans withdraw what is listed under another number, and know what is no news."""
     open_plans = [plan for plan in plans if _may_correct(plan)]
     if not open_plans:
@@ -43,7 +43,7 @@ def find(connection: Connection, plans: Sequence[Plan]) -> None:
         _correct(plan, [one for one in mine if one.series_id == plan.series_id])
 
 
-def listed_keys(plan: Plan) -> dict[str, set[str]]:
+def listed_keys(plan: ChapterPlan) -> dict[str, set[str]]:
     """Under which keys the listing has each release, by the source's own id."""
     found: dict[str, set[str]] = {}
     for chapter in plan.chapters:
@@ -53,11 +53,11 @@ def listed_keys(plan: Plan) -> dict[str, set[str]]:
     return found
 
 
-def _fresh(plan: Plan) -> list[Chapter]:
+def _fresh(plan: ChapterPlan) -> list[Chapter]:
     return [*plan.new_links, *plan.returned]
 
 
-def _may_correct(plan: Plan) -> bool:
+def _may_correct(plan: ChapterPlan) -> bool:
     """Something has come; and something has gone, or the window overlaps the one before.
 
     A window that is all new may give every chapter the same address, or ids by position.
@@ -68,7 +68,7 @@ def _may_correct(plan: Plan) -> bool:
     return bool(plan.listing.source.record_count) and 0 < fresh < len(plan.chapters)
 
 
-def _suspects(connection: Connection, plans: Sequence[Plan]) -> list[Suspect]:
+def _suspects(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Suspect]:
     """What complete listings lack, and what windows show among their new chapters."""
     gone = [one.id for plan in plans for one in plan.vanished]
     own_ids = {
@@ -114,7 +114,7 @@ def _suspects(connection: Connection, plans: Sequence[Plan]) -> list[Suspect]:
     ]
 
 
-def _correct(plan: Plan, suspects: Collection[Suspect]) -> None:
+def _correct(plan: ChapterPlan, suspects: Collection[Suspect]) -> None:
     """An old number that is still listed is no mistake, whatever became of its releases."""
     keys = listed_keys(plan)
     listed = {chapter.key for chapter in plan.chapters}
@@ -129,13 +129,13 @@ def _correct(plan: Plan, suspects: Collection[Suspect]) -> None:
     plan.renumbered = {chapter.key for chapter in plan.new_links if _is_within(chapter, told)}
 
 
-def _take_away(plan: Plan, one: Suspect, left: Sequence[Release]) -> None:
+def _take_away(plan: ChapterPlan, one: Suspect, left: Sequence[Release]) -> None:
     if not left:
         plan.disproved.add(one.id)
         if not plan.listing.is_complete:
             plan.vanished.append(VanishedLink(id=one.id, missed_listings=one.missed_listings))
     elif not plan.listing.is_complete:
-        link = KnownLink(
+        link = StoredRelease(
             chapter_id=one.chapter_id, fingerprint="", available=True, missed_listings=0
         )
         plan.changed_links.append((chapter_of(one.key, left), link))

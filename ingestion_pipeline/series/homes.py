@@ -14,14 +14,16 @@ from ingestion_pipeline.sources.belonging import homes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Homes:
+class CanonicalSeries:
     """The series of each source, by its id, and those of them that were made just now."""
 
     series: Mapping[str, str]
     new: set[str]
 
 
-def lock_homes(connection: Connection, told_by: Sequence[Source], *, now: datetime) -> Homes:
+def lock_homes(
+    connection: Connection, told_by: Sequence[Source], *, now: datetime
+) -> CanonicalSeries:
     """Where each source belongs; each series has its row, and is ours until the end."""
     found = homes(connection, [source.id for source in told_by])
     names = {found[one.id].series_id: one.name or found[one.id].series_id for one in told_by}
@@ -30,4 +32,4 @@ def lock_homes(connection: Connection, told_by: Sequence[Source], *, now: dateti
     if rows.lock_series(connection, names.keys()):
         # Merged while we waited for the lock, by one who did not know this source yet.
         return lock_homes(connection, told_by, now=now)
-    return Homes(series={one: home.series_id for one, home in found.items()}, new=new)
+    return CanonicalSeries(series={one: home.series_id for one, home in found.items()}, new=new)

@@ -30,14 +30,14 @@ from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.series.plan import (
     Baseline,
     ChapterKey,
-    Plan,
+    ChapterPlan,
     SourceListing,
     past,
     result_of,
 )
 from ingestion_pipeline.series.quarantine import reason_to_quarantine
 from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.series.rows import KnownLink, LinkRow
+from ingestion_pipeline.series.rows import LinkRow, StoredRelease
 from ingestion_pipeline.settings import Ingest, Settings
 from ingestion_pipeline.store.rows import making_rows
 
@@ -49,7 +49,7 @@ def ingest_listings(
     """The listings are rows; one result per source, in the order given."""
     homes = lock_homes(connection, [one.source for one in listings], now=now)
     plans = [
-        Plan(
+        ChapterPlan(
             listing=one,
             series_id=homes.series[one.source.id],
             believed_after=settings.ingest.missing_listings,
@@ -73,7 +73,7 @@ def ingest_listings(
     return [result_of(plan, now=now) for plan in plans]
 
 
-def _find_baselines(connection: Connection, plans: Sequence[Plan], empty: set[str]) -> None:
+def _find_baselines(connection: Connection, plans: Sequence[ChapterPlan], empty: set[str]) -> None:
     """Let silent syncs of series that have chapters know what there was before them."""
     suppressed = [plan for plan in plans if not plan.is_loud and plan.series_id not in empty]
     moved = [plan.listing.source for plan in suppressed if plan.listing.source.is_redirected]
@@ -89,7 +89,7 @@ def _find_baselines(connection: Connection, plans: Sequence[Plan], empty: set[st
 
 
 def _known_chapters(
-    connection: Connection, plans: Sequence[Plan], empty: set[str]
+    connection: Connection, plans: Sequence[ChapterPlan], empty: set[str]
 ) -> dict[ChapterKey, int]:
     """The ids of the listed chapters that are there, be it under another source's key.
 
@@ -105,7 +105,7 @@ def _known_chapters(
 
 def _decide(
     connection: Connection,
-    plans: Sequence[Plan],
+    plans: Sequence[ChapterPlan],
     ids: Mapping[ChapterKey, int],
     limits: Ingest,
 ) -> None:
@@ -143,7 +143,7 @@ def _decide(
 
 
 def _compare(
-    plan: Plan, ids: Mapping[ChapterKey, int], known: Mapping[tuple[str, int], KnownLink]
+    plan: ChapterPlan, ids: Mapping[ChapterKey, int], known: Mapping[tuple[str, int], StoredRelease]
 ) -> None:
     for chapter in plan.chapters:
         chapter_id = ids.get((plan.series_id, chapter.key), 0)  # 0: no chapter has it
@@ -154,12 +154,12 @@ def _compare(
             plan.changed_links.append((chapter, link))
 
 
-def _differs(chapter: Chapter, link: KnownLink) -> bool:
+def _differs(chapter: Chapter, link: StoredRelease) -> bool:
     is_there = link.available and not link.missed_listings
     return not is_there or link.fingerprint != fingerprint(chapter)
 
 
-def _look_beyond_windows(connection: Connection, plans: Sequence[Plan]) -> None:
+def _look_beyond_windows(connection: Connection, plans: Sequence[ChapterPlan]) -> None:
     """A listing that is only a part proves nothing about the releases it does not show.
 
     What it shows under another number is not beyond the window: it has been moved.
@@ -192,7 +192,7 @@ def _with_the_rest(
 
 def _write_chapters(
     connection: Connection,
-    plans: Sequence[Plan],
+    plans: Sequence[ChapterPlan],
     ids: Mapping[ChapterKey, int],
     *,
     now: datetime,
@@ -211,7 +211,7 @@ def _write_chapters(
 
 def _write_links(
     connection: Connection,
-    plans: Sequence[Plan],
+    plans: Sequence[ChapterPlan],
     chapter_ids: Mapping[ChapterKey, int],
     created: Mapping[ChapterKey, Chapter],
     *,
@@ -236,7 +236,7 @@ def _write_links(
     rows.improve_chapters(connection, facts)
 
 
-def _lineage(plan: Plan) -> dict[str, Any]:
+def _lineage(plan: ChapterPlan) -> dict[str, Any]:
     listing = plan.listing
     return {"source_id": listing.source.id, "ingestion_id": listing.ingestion_id}
 
@@ -252,7 +252,7 @@ def _together(before: Chapter | None, chapter: Chapter) -> Chapter:
     )
 
 
-def _raise_latest(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> None:
+def _raise_latest(connection: Connection, plans: Sequence[ChapterPlan], *, now: datetime) -> None:
     """The series' latest chapter is raised by what a source newly has, never lowered here.
 
     New to the source is enough: a chapter that all others had withdrawn is available again.
@@ -276,7 +276,7 @@ def _raise_latest(connection: Connection, plans: Sequence[Plan], *, now: datetim
     latest.recompute_latest(connection, refused)
 
 
-def _withdraw(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> None:
+def _withdraw(connection: Connection, plans: Sequence[ChapterPlan], *, now: datetime) -> None:
     """Missing once is noted; missing twice is gone, and the latest chapter is found anew."""
     missed = [
         (one, plan.listing.source.last_success_at or now)
@@ -292,7 +292,7 @@ def _withdraw(connection: Connection, plans: Sequence[Plan], *, now: datetime) -
 
 def _announce(
     connection: Connection,
-    plans: Sequence[Plan],
+    plans: Sequence[ChapterPlan],
     chapter_ids: Mapping[ChapterKey, int],
     created: Collection[ChapterKey],
     *,

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.series.chapter import Chapter
 from ingestion_pipeline.series.latest import CHAPTER_COLUMNS, chapter_payload
-from ingestion_pipeline.series.plan import ChapterKey, Plan
+from ingestion_pipeline.series.plan import ChapterKey, ChapterPlan
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import chapter_sources, chapters, outbox, sources
 
@@ -33,7 +33,7 @@ Spoken = dict[Pair, Brought]
 
 def new_languages(
     connection: Connection,
-    plans: Sequence[Plan],
+    plans: Sequence[ChapterPlan],
     ids: Mapping[ChapterKey, int],
     created: Container[ChapterKey],
 ) -> Spoken:
@@ -70,7 +70,7 @@ def _news(source_ids: Sequence[str], known: Mapping[str, datetime | None]) -> Br
 
 
 def _standing(
-    plan: Plan, ids: Mapping[ChapterKey, int], created: Container[ChapterKey]
+    plan: ChapterPlan, ids: Mapping[ChapterKey, int], created: Container[ChapterKey]
 ) -> list[tuple[int, Chapter]]:
     """What the plan writes of chapters that were there, by their ids."""
     new = [

@@ -11,7 +11,7 @@ from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.chapter import Chapter, chapters_of
 from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.series.rows import KnownLink, VanishedLink
+from ingestion_pipeline.series.rows import StoredRelease, VanishedLink
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.rows import making_rows
@@ -57,7 +57,7 @@ class Baseline:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class ChapterPlan:
     """What is to be written for one listing."""
 
     listing: SourceListing
@@ -68,8 +68,8 @@ class Plan:
     quarantine: str | None = None
     baseline: Baseline | None = None  # of a silent sync; none where there was no chapter before
     new_links: list[Chapter] = field(default_factory=list[Chapter])
-    changed_links: list[tuple[Chapter, KnownLink]] = field(
-        default_factory=list[tuple[Chapter, KnownLink]]
+    changed_links: list[tuple[Chapter, StoredRelease]] = field(
+        default_factory=list[tuple[Chapter, StoredRelease]]
     )
     disproved: set[int] = field(default_factory=set[int])  # links: all they held has other numbers
     renumbered: set[str] = field(default_factory=set[str])  # keys: nothing but such releases
@@ -119,7 +119,7 @@ class Plan:
         return is_certain or one.missed_listings + 1 >= self.believed_after
 
 
-def result_of(plan: Plan, *, now: datetime) -> Ingested:
+def result_of(plan: ChapterPlan, *, now: datetime) -> Ingested:
     """What the listing came to, for the source's row."""
     source = plan.listing.source
     if plan.quarantine is not None:
@@ -146,7 +146,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
     )
 
 
-def _outcome(plan: Plan) -> str:
+def _outcome(plan: ChapterPlan) -> str:
     parts = {
         "new": len(plan.new_links),
         "updated": len(plan.changed_links),
@@ -159,7 +159,7 @@ def _outcome(plan: Plan) -> str:
     return first + "; ".join([said or "nothing new", *plan.listing.notes])
 
 
-def _newest_at(plan: Plan, *, now: datetime) -> datetime | None:
+def _newest_at(plan: ChapterPlan, *, now: datetime) -> datetime | None:
     """When the source last brought something new: by its own dates at the first sync."""
     new = _news(plan)
     if not new:
@@ -169,7 +169,7 @@ def _newest_at(plan: Plan, *, now: datetime) -> datetime | None:
     return max(past(chapter.published_at, now) for chapter in new)
 
 
-def _news(plan: Plan) -> list[Chapter]:
+def _news(plan: ChapterPlan) -> list[Chapter]:
     """What the source had under no number before."""
     return [chapter for chapter in plan.new_links if chapter.key not in plan.renumbered]
 

@@ -25,7 +25,7 @@ class UnknownChapter(LookupError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Rejection:
     """The chapter, whether anything changed, and the notices that are muted or pending again."""
 
     key: str
@@ -41,13 +41,13 @@ def withdraw(
     reason: str | None = None,
     actor: str,
     now: datetime,
-) -> Judged:
+) -> Rejection:
     """The chapter is not there: not the latest, no gap is filled by it, nobody hears of it."""
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is not None:
-        return Judged(key=key, is_changed=False)
+        return Rejection(key=key, is_changed=False)
     _judge(connection, chapter_id, series_id, rejected_at=now)
-    muted = told.silence(connection, chapter_id, now=now)
+    muted = told.suppress(connection, chapter_id, now=now)
     detail = {"chapter": key, "reason": reason, "notices_muted": muted}
     audit(
         connection,
@@ -57,23 +57,23 @@ def withdraw(
         now=now,
         detail=detail,
     )
-    return Judged(key=key, is_changed=True, notices=muted)
+    return Rejection(key=key, is_changed=True, notices=muted)
 
 
 def restore(
     connection: Connection, series_id: str, label: str, *, actor: str, now: datetime
-) -> Judged:
+) -> Rejection:
     """The chapter counts again, and what was held back of it is told."""
     chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
     if rejected_at is None:
-        return Judged(key=key, is_changed=False)
+        return Rejection(key=key, is_changed=False)
     _judge(connection, chapter_id, series_id, rejected_at=None)
     pending = told.speak_again(connection, chapter_id, silenced_at=rejected_at)
     detail = {"chapter": key, "notices_pending": pending}
     audit(
         connection, actor=actor, action="chapter.restore", subject=series_id, now=now, detail=detail
     )
-    return Judged(key=key, is_changed=True, notices=pending)
+    return Rejection(key=key, is_changed=True, notices=pending)
 
 
 def _locked_chapter(

@@ -31,7 +31,7 @@ from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownLink:
+class StoredRelease:
     """A chapter source that stands already."""
 
     chapter_id: int
@@ -87,7 +87,7 @@ def lock_series(connection: Connection, ids: Collection[str]) -> dict[str, str]:
 
 def known_links(
     connection: Connection, pairs: Collection[tuple[str, int]]
-) -> dict[tuple[str, int], KnownLink]:
+) -> dict[tuple[str, int], StoredRelease]:
     """Of these (source, chapter id), the chapter sources that stand.
 
     Asked for by the pair and not through the chapters: without statistics, as after a first sync,
@@ -111,7 +111,7 @@ def known_links(
         ),
     )
     return {
-        (source_id, chapter_id): KnownLink(
+        (source_id, chapter_id): StoredRelease(
             chapter_id=chapter_id, fingerprint=print_, available=available, missed_listings=missed
         )
         for source_id, chapter_id, print_, available, missed in connection.execute(query).all()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.reading.saved import SavedBody, Shown
+from ingestion_pipeline.reading.saved import SavedBody, SavedReading
 from ingestion_pipeline.series.chapter import release_as_dict
 from ingestion_pipeline.series.platforms import platform as platform_named
 from ingestion_pipeline.sources.source import Kind
@@ -16,10 +16,10 @@ def read_saved(
     kind: Kind,  # noqa: ARG001 - every system takes it: one may read several kinds
     saved: SavedBody,
     config: Mapping[str, Any],
-) -> Shown:
+) -> SavedReading:
     """The releases the body states, and what could not be read; a bad config raises ValueError."""
     feed = platform_named(platform).configure(saved.url, config)
-    return Shown.of(
+    return SavedReading.of(
         lambda: feed.read([saved.body], content_types=[None], now=saved.fetched_at),
         release_as_dict,
     )

@@ -71,7 +71,7 @@ def split(
     removed = _remove_empty(connection, list(pairs))
     lock_rows(connection, sources.c.id, affected)
     if new in merged:
-        _revive(connection, old, new, source_ids)
+        _restore_series(connection, old, new, source_ids)
     _assign(connection, source_ids, new, now=now)
     recompute_latest(connection, [old, new])
     count_anew(connection, source_ids, now=now)
@@ -92,7 +92,7 @@ def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) 
             raise CannotSplit(f"{one} tells of {home!r}, not of {old!r}; nothing was split")
 
 
-def _revive(connection: Connection, old: str, new: str, leaving: Collection[str]) -> None:
+def _restore_series(connection: Connection, old: str, new: str, leaving: Collection[str]) -> None:
     """`new` means itself again; whoever came with it and does not leave is kept by name."""
     staying = (named_series() == new) & sources.c.id.not_in(list(leaving))
     connection.execute(update(sources).where(staying).values(assigned_series_id=old))
@@ -137,7 +137,7 @@ def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
         ~exists().where(chapter_sources.c.chapter_id == chapters.c.id),
     )
     empty = set(connection.execute(query).scalars())
-    empty -= told.spoken_of(connection, empty)
+    empty -= told.announced_chapters(connection, empty)
     connection.execute(delete(chapters).where(chapters.c.id.in_(empty)))
     return len(empty)
 

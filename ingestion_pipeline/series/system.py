@@ -12,7 +12,7 @@ from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading, StoredPage
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
-from ingestion_pipeline.series.platforms import Feed, platform
+from ingestion_pipeline.series.platforms import SeriesFeed, platform
 from ingestion_pipeline.series.reading import reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
@@ -23,7 +23,7 @@ class SeriesSystem:
 
     may_be_cut = False
 
-    def listing(self, source: Source) -> Feed:
+    def listing(self, source: Source) -> SeriesFeed:
         """The source's feed."""
         return platform(source.platform or "").configure(source.url, source.config)
 

@@ -263,7 +263,7 @@ def _move_follows(connection: Connection, old: str, new: str) -> int:
     return count
 
 
-def spoken_of(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
+def announced_chapters(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
     """Of these chapters, those that an outbox row or a notice speaks of."""
     if not chapter_ids:
         return set()
@@ -274,7 +274,7 @@ def spoken_of(connection: Connection, chapter_ids: Collection[int]) -> set[int]:
     return {_chapter_id(row["subject_id"]) for row in found}
 
 
-def silence(connection: Connection, chapter_id: int, *, now: datetime) -> int:
+def suppress(connection: Connection, chapter_id: int, *, now: datetime) -> int:
     """What is still to be told of the chapter is told to nobody; how many notices were muted.
 
     A message that was begun may have arrived: it is not recalled.

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection, func, select
 
 from ingestion_pipeline.series.chapter import Chapter, own_id
-from ingestion_pipeline.series.plan import ChapterKey, Plan
+from ingestion_pipeline.series.plan import ChapterKey, ChapterPlan
 from ingestion_pipeline.store.tables import chapter_sources, chapters
 
 SAME_WITHIN = timedelta(hours=72)
@@ -32,7 +32,7 @@ class Oneshot:
 
 
 def recognise(
-    connection: Connection, plans: Sequence[Plan], ids: Mapping[ChapterKey, int]
+    connection: Connection, plans: Sequence[ChapterPlan], ids: Mapping[ChapterKey, int]
 ) -> dict[ChapterKey, int]:
     """Unnumbered chapters that no key finds are listed under the key of the one they are.
 
@@ -56,7 +56,7 @@ def recognise(
     return {one.key: one.id for one in known if one.id is not None}
 
 
-def _recognised(chapter: Chapter, plan: Plan, known: list[Oneshot]) -> Chapter:
+def _recognised(chapter: Chapter, plan: ChapterPlan, known: list[Oneshot]) -> Chapter:
     source_id, name = plan.listing.source.id, own_id(chapter.releases[0])
     mine = [one for one in known if one.key[0] == plan.series_id]
     same = [one for one in mine if one.names.get(source_id) == name]
@@ -90,7 +90,7 @@ def plain_title(title: str | None) -> str:
     return "".join(c for c in text if c.isalnum())
 
 
-def _oneshots(connection: Connection, plans: Sequence[Plan]) -> list[Oneshot]:
+def _oneshots(connection: Connection, plans: Sequence[ChapterPlan]) -> list[Oneshot]:
     """Every unnumbered chapter of the plans' series, oldest first."""
     own = func.coalesce(chapter_sources.c.source_chapter_id, chapter_sources.c.url)
     query = (

@@ -18,7 +18,7 @@ from ingestion_pipeline.store.tables import sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Home:
+class SeriesAssignment:
     """The series of one source, and why it is that one."""
 
     series_id: str
@@ -67,7 +67,7 @@ def names_of(connection: Connection, series_ids: Collection[str]) -> dict[str, s
     return names
 
 
-def homes(connection: Connection, source_ids: Collection[str]) -> dict[str, Home]:
+def homes(connection: Connection, source_ids: Collection[str]) -> dict[str, SeriesAssignment]:
     """The series of each of these sources."""
     named = named_series()
     query = select(
@@ -78,7 +78,9 @@ def homes(connection: Connection, source_ids: Collection[str]) -> dict[str, Home
         exists().where(all_series.c.id == named),
     ).where(sources.c.id.in_(list(source_ids)))
     return {
-        id_: Home(series_id=home, named=name, is_assigned=bool(assigned), is_known=bool(known))
+        id_: SeriesAssignment(
+            series_id=home, named=name, is_assigned=bool(assigned), is_known=bool(known)
+        )
         for id_, home, name, assigned, known in connection.execute(query)
     }
 

@@ -37,7 +37,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Board:
+class BoardShape:
     """A platform, and the board on it if the URL names one."""
 
     platform: str
@@ -62,7 +62,7 @@ class _Shapes:
     parameters: Mapping[str, str]
 
 
-def board_at(host: str, path: str, query: str) -> Board | None:
+def board_at(host: str, path: str, query: str) -> BoardShape | None:
     """The board at a canonical URL; None for the vendors' own pages and for other sites.
 
     Tokens keep their case, since some platforms tell boards apart by it, and are given unescaped.
@@ -75,7 +75,7 @@ def board_at(host: str, path: str, query: str) -> Board | None:
             return found if _may_be(found.token, shape, shapes) else None
     named = (shapes.parameters[name] for name in parameters if name in shapes.parameters)
     platform = next(named, None)
-    return Board(platform=platform, token=None) if platform else None
+    return BoardShape(platform=platform, token=None) if platform else None
 
 
 def platforms() -> tuple[str, ...]:
@@ -85,7 +85,7 @@ def platforms() -> tuple[str, ...]:
 
 def _fits(
     shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]
-) -> Board | None:
+) -> BoardShape | None:
     on_host = shape.host.fullmatch(host)
     if on_host is None or len(segments) < len(shape.segments):
         return None
@@ -100,7 +100,7 @@ def _fits(
         token = parameters.get(shape.parameter)
         if not token:
             return None
-    return Board(platform=shape.platform, token=token.strip() if token else None)
+    return BoardShape(platform=shape.platform, token=token.strip() if token else None)
 
 
 def _is_segment(wanted: str, segment: str) -> bool:

@@ -46,7 +46,7 @@ QUIET_WEIGHT = 0.1  # an hour in which nothing ever came is not believed to be e
 
 
 @dataclass(frozen=True)
-class Rhythm:
+class ChangeModel:
     """The changes of a source, remembered: gaps by length, days of the week, hours of the day."""
 
     last_at: float | None = None
@@ -84,21 +84,21 @@ class Rhythm:
         }
 
 
-def rhythm_of(kept: Mapping[str, Any] | None) -> Rhythm:
+def rhythm_of(kept: Mapping[str, Any] | None) -> ChangeModel:
     """What was kept; nothing, if it is of another make."""
     if not kept:
-        return Rhythm()
+        return ChangeModel()
     gaps, days, hours = (tuple(map(float, kept[one])) for one in ("gaps", "days", "hours"))
     if len(gaps) != BINS:
-        return Rhythm()
-    return Rhythm(last_at=kept["last"], gaps=gaps, days=days, hours=hours)
+        return ChangeModel()
+    return ChangeModel(last_at=kept["last"], gaps=gaps, days=days, hours=hours)
 
 
 def _short(counts: Iterable[float]) -> list[float]:
     return [round(count, 2) or 0 for count in counts]
 
 
-def learned(rhythm: Rhythm, changes: Sequence[tuple[float, float]]) -> Rhythm:
+def learned(rhythm: ChangeModel, changes: Sequence[tuple[float, float]]) -> ChangeModel:
     """The rhythm with further changes, in the order of time.
 
     Each is (from, to) in seconds of the epoch, between which it happened; equal if that is known.
@@ -108,7 +108,7 @@ def learned(rhythm: Rhythm, changes: Sequence[tuple[float, float]]) -> Rhythm:
     return rhythm
 
 
-def _with_change(rhythm: Rhythm, start: float, end: float) -> Rhythm:
+def _with_change(rhythm: ChangeModel, start: float, end: float) -> ChangeModel:
     at, last = (start + end) / 2, rhythm.last_at
     if last is not None and at - last < TOGETHER:
         return rhythm if at <= last else replace(rhythm, last_at=at)
@@ -117,7 +117,7 @@ def _with_change(rhythm: Rhythm, start: float, end: float) -> Rhythm:
         place = bisect_right(_EDGES, at - last) - 1
         gaps = tuple(count * REMEMBERED + (one == place) for one, count in enumerate(rhythm.gaps))
     hours = _hours_between(start, end)
-    return Rhythm(
+    return ChangeModel(
         last_at=at,
         gaps=gaps,
         days=_counted(rhythm.days, [(one // 24 % 7, part) for one, part in hours]),
@@ -178,7 +178,7 @@ def bin_of(age: float) -> int:
     return max(bisect_right(_EDGES, age) - 1, 0)
 
 
-def outlook(rhythm: Rhythm, *, now: float, since: float, prior_rate: float) -> Outlook:
+def outlook(rhythm: ChangeModel, *, now: float, since: float, prior_rate: float) -> Outlook:
     """What the rhythm, the prior and the silence since the last change say together.
 
     `since` is when a source without any change was first looked at.

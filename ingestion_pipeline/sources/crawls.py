@@ -86,7 +86,7 @@ def claim_polls(
     """
     polls = claims.claim(
         connection,
-        claims.Wanted(kind=POLL, source_ids=source_ids),
+        claims.ClaimFilter(kind=POLL, source_ids=source_ids),
         owner=str(uuid4()),
         now=now,
         lease=timedelta(seconds=settings.work.lease_seconds),

@@ -7,16 +7,16 @@ from datetime import datetime
 from math import sqrt
 from typing import Any
 
-from ingestion_pipeline.sources.change_rate import DAY, Outlook, Rhythm, outlook, rhythm_of
+from ingestion_pipeline.sources.change_rate import DAY, ChangeModel, Outlook, outlook, rhythm_of
 from ingestion_pipeline.sources.polling import ADAPTIVE, is_adaptive
-from ingestion_pipeline.sources.price import Market
+from ingestion_pipeline.sources.price import PollingBudget
 from ingestion_pipeline.sources.source import Source
 
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 LIKELY = 2.0  # times as likely as on average is worth a word
 
 
-def expectation(source: Source, prices: Market, *, now: datetime) -> dict[str, Any]:
+def expectation(source: Source, prices: PollingBudget, *, now: datetime) -> dict[str, Any]:
     """The estimate under stable keys: changes a day, its confidence from 0 to 1, the reason."""
     rhythm = rhythm_of(source.rhythm)
     ahead = outlook(
@@ -33,12 +33,14 @@ def expectation(source: Source, prices: Market, *, now: datetime) -> dict[str, A
     }
 
 
-def confidence(rhythm: Rhythm) -> float:
+def confidence(rhythm: ChangeModel) -> float:
     """Nothing known is 0; eight gaps, old ones counting less, are two thirds."""
     return round(1 - 1 / sqrt(1 + rhythm.changes), 2)
 
 
-def why(source: Source, rhythm: Rhythm, ahead: Outlook, prices: Market, *, now: datetime) -> str:
+def why(
+    source: Source, rhythm: ChangeModel, ahead: Outlook, prices: PollingBudget, *, now: datetime
+) -> str:
     """In a sentence."""
     if source.tier_pinned:
         return f"at the interval of {source.tier.upper()}, which is pinned"
@@ -58,12 +60,12 @@ def why(source: Source, rhythm: Rhythm, ahead: Outlook, prices: Market, *, now: 
     return _at_a_price(parts, source, prices)
 
 
-def _at_a_price(parts: Sequence[str], source: Source, prices: Market) -> str:
+def _at_a_price(parts: Sequence[str], source: Source, prices: PollingBudget) -> str:
     price = prices.price(source.kind)
     return ", ".join(parts) + f"; a request is worth {price:.0f} s of expected delay"
 
 
-def _why_not(source: Source, prices: Market) -> str:
+def _why_not(source: Source, prices: PollingBudget) -> str:
     if not prices.settings.polling.adaptive:
         return "since polling.adaptive is off"
     if source.kind not in ADAPTIVE:
@@ -71,7 +73,7 @@ def _why_not(source: Source, prices: Market) -> str:
     return "until a few changes of it are known"
 
 
-def _likely(rhythm: Rhythm) -> str:
+def _likely(rhythm: ChangeModel) -> str:
     week = rhythm.week
     if week is None:
         return ""

@@ -35,7 +35,7 @@ PLACES = {word: place for place, word in enumerate(Health)}
 UNWELL = frozenset({Health.OPEN, Health.DISABLED, Health.DEGRADED})
 
 
-class State(StrEnum):
+class HealthState(StrEnum):
     """What was told of a source last; `undecided` was unwell, and an operator tries it again."""
 
     WELL = "well"
@@ -89,70 +89,74 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ReportedHealth:
     """The state of a source as it was told last; `changes` counts the states it has had."""
 
-    state: State = State.WELL
+    state: HealthState = HealthState.WELL
     since: datetime | None = None
     changes: int = 0
     success_before: datetime | None = None
 
 
-NEVER = Told()
+NEVER = ReportedHealth()
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class HealthStatus:
     """A word and its reason, for people."""
 
     health: Health
     reason: str
 
 
-def health_of(facts: Facts, *, told: Told = NEVER, now: datetime, limits: Limits) -> Verdict:
+def health_of(
+    facts: Facts, *, told: ReportedHealth = NEVER, now: datetime, limits: Limits
+) -> HealthStatus:
     """How well the source is."""
     match facts.status:
         case SourceStatus.DISABLED:
             word = Health.DISABLED if is_disabled_by_us(facts.status_reason) else Health.OFF
-            return Verdict(word, facts.status_reason or "disabled, and nobody said why")
+            return HealthStatus(word, facts.status_reason or "disabled, and nobody said why")
         case SourceStatus.PENDING_VALIDATION:
-            return Verdict(Health.WAITING, "waits for approval")
+            return HealthStatus(Health.WAITING, "waits for approval")
         case SourceStatus.OPEN:
-            return Verdict(Health.OPEN, f"breaker open: {_failures(facts)}")
+            return HealthStatus(Health.OPEN, f"breaker open: {_failures(facts)}")
         case SourceStatus.ACTIVE:
             return _of_polled(facts, told, now, limits)
 
 
-def _of_polled(facts: Facts, told: Told, now: datetime, limits: Limits) -> Verdict:
+def _of_polled(facts: Facts, told: ReportedHealth, now: datetime, limits: Limits) -> HealthStatus:
     if facts.failure_count:
         needed = failures_needed(facts.error_class, told, now=now, limits=limits)
         word = Health.DEGRADED if facts.failure_count >= needed else Health.UNSTEADY
-        return Verdict(word, _failures(facts))
+        return HealthStatus(word, _failures(facts))
     age = overdue(facts, now)
     if (why := _held_back(facts, age, now)) is not None:
-        return Verdict(Health.DEGRADED, why)
+        return HealthStatus(Health.DEGRADED, why)
     if is_late(facts, now, limits):
         held = f" ({facts.held_by})" if facts.held_by else ""
-        return Verdict(Health.LATE, f"due for {_span(age)} and not polled{held}")
-    if told.state is not State.WELL and not _is_decided(facts, told):
-        return Verdict(Health.WAITING, "tried again: its next poll decides")
+        return HealthStatus(Health.LATE, f"due for {_span(age)} and not polled{held}")
+    if told.state is not HealthState.WELL and not _is_decided(facts, told):
+        return HealthStatus(Health.WAITING, "tried again: its next poll decides")
     if facts.last_success_at is None:
-        return Verdict(Health.WAITING, "not read yet")
-    return Verdict(Health.HEALTHY, "its last poll succeeded")
+        return HealthStatus(Health.WAITING, "not read yet")
+    return HealthStatus(Health.HEALTHY, "its last poll succeeded")
 
 
-def failures_needed(error_class: str | None, told: Told, *, now: datetime, limits: Limits) -> int:
+def failures_needed(
+    error_class: str | None, told: ReportedHealth, *, now: datetime, limits: Limits
+) -> int:
     """How many failed polls in a row degrade a source.
 
     One is enough where waiting cannot help; who has just recovered gets more time, so that a source
     which comes and goes is not told of at every turn.
     """
     window = timedelta(seconds=limits.flapping_seconds)
-    is_back = told.state is State.WELL
+    is_back = told.state is HealthState.WELL
     if is_back and told.since is not None and now - told.since < window:
         return 2 * limits.degraded_failures
     is_final = error_class == ErrorClass.PERMANENT.value
-    return 1 if is_final or told.state is State.DEGRADED else limits.degraded_failures
+    return 1 if is_final or told.state is HealthState.DEGRADED else limits.degraded_failures
 
 
 def is_late(facts: Facts, now: datetime, limits: Limits) -> bool:
@@ -171,13 +175,13 @@ def overdue(facts: Facts, now: datetime) -> timedelta:
             return facts.interval + (now - (facts.last_success_at or facts.created_at))
 
 
-def _is_decided(facts: Facts, told: Told) -> bool:
+def _is_decided(facts: Facts, told: ReportedHealth) -> bool:
     """Whether it was read since it was told of, or somebody accepted what was held back of it."""
     if facts.last_success_at != told.success_before:
         return True
     if facts.shown_at is None or told.since is None:
         return False
-    return told.state is State.DEGRADED and facts.shown_at >= told.since
+    return told.state is HealthState.DEGRADED and facts.shown_at >= told.since
 
 
 def _held_back(facts: Facts, age: timedelta, now: datetime) -> str | None:
@@ -199,26 +203,26 @@ def _is_starved(facts: Facts, overdue: timedelta, now: datetime) -> bool:
     return facts.held_by in THEIR_PAUSES and silent and overdue <= facts.interval
 
 
-def next_state(told: State, health: Health) -> tuple[State, Alert | None]:
+def next_state(told: HealthState, health: Health) -> tuple[HealthState, Alert | None]:
     """The state after this word, and what is told; an unchanged state is told to nobody."""
     match health:
         case Health.OPEN | Health.DISABLED | Health.DEGRADED:
-            state = State(health.value)
+            state = HealthState(health.value)
             return state, None if state is told else _ALERTS[state]
         case Health.HEALTHY:
-            return State.WELL, None if told is State.WELL else Alert.RECOVERED
+            return HealthState.WELL, None if told is HealthState.WELL else Alert.RECOVERED
         case Health.OFF:
-            return State.WELL, None  # whoever switched it off knows
+            return HealthState.WELL, None  # whoever switched it off knows
         case Health.WAITING:
-            return told if told is State.WELL else State.UNDECIDED, None
+            return told if told is HealthState.WELL else HealthState.UNDECIDED, None
         case Health.LATE | Health.UNSTEADY:
             return told, None
 
 
 _ALERTS = {
-    State.OPEN: Alert.OPENED,
-    State.DISABLED: Alert.DISABLED,
-    State.DEGRADED: Alert.DEGRADED,
+    HealthState.OPEN: Alert.OPENED,
+    HealthState.DISABLED: Alert.DISABLED,
+    HealthState.DEGRADED: Alert.DEGRADED,
 }
 
 

@@ -17,7 +17,7 @@ ROWS_AT_ONCE = 5_000
 _UNPOLLED = (SourceStatus.DISABLED.value, SourceStatus.PENDING_VALIDATION.value)
 
 
-class Listed(NamedTuple):
+class SourceLine(NamedTuple):
     """What a list shows of a source."""
 
     id: str
@@ -30,13 +30,13 @@ class Listed(NamedTuple):
     url: str
 
 
-def listed_sources(connection: Connection, *, kind: Kind | None = None) -> Iterator[Listed]:
+def listed_sources(connection: Connection, *, kind: Kind | None = None) -> Iterator[SourceLine]:
     """All of them, or of one kind, by id; read as they are asked for."""
     query = _query().order_by(sources.c.id)
     if kind is not None:
         query = query.where(sources.c.kind == kind.value)
     found = connection.execute(query.execution_options(yield_per=ROWS_AT_ONCE))
-    return map(Listed._make, found)
+    return map(SourceLine._make, found)
 
 
 def _query() -> Select[Any]:
@@ -46,7 +46,7 @@ def _query() -> Select[Any]:
         (tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before),
         else_=sources.c.next_check_at,
     )
-    shown = {name: sources.c[name] for name in Listed._fields if name != "next_check_at"}
-    columns = [shown.get(name, next_check_at) for name in Listed._fields]
+    shown = {name: sources.c[name] for name in SourceLine._fields if name != "next_check_at"}
+    columns = [shown.get(name, next_check_at) for name in SourceLine._fields]
     poll = and_(tasks.c.source_id == sources.c.id, tasks.c.kind == POLL)
     return select(*columns).outerjoin(tasks, poll)

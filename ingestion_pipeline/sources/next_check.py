@@ -28,14 +28,14 @@ LEAST_MEAN = 0.25  # a bin without a likely hour is not blown up by more than fo
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class NextCheck:
     """When to look, and how long the next wait would be if the rate of that moment stayed."""
 
     at: float
     spacing: float
 
 
-def next_check(ahead: Outlook, *, now: float, price: float, least: float, most: float) -> Check:
+def next_check(ahead: Outlook, *, now: float, price: float, least: float, most: float) -> NextCheck:
     """The moment at which the expected delay has reached the price, within the bounds."""
     end = now + most
     at, delay, expected, rate = now, 0.0, 0.0, 0.0
@@ -49,7 +49,7 @@ def next_check(ahead: Outlook, *, now: float, price: float, least: float, most: 
             at += _wait(price - delay, expected, rate)
             break
         delay, expected, at = grown, expected + rate * span, until
-    return Check(at=max(at, now + least), spacing=sqrt(2 * price / rate) if rate > 0 else most)
+    return NextCheck(at=max(at, now + least), spacing=sqrt(2 * price / rate) if rate > 0 else most)
 
 
 def _wait(missing: float, expected: float, rate: float) -> float:

@@ -16,10 +16,10 @@ from sqlalchemy import Connection, Integer, String, Text, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import polling
-from ingestion_pipeline.sources.change_rate import Rhythm
+from ingestion_pipeline.sources.change_rate import ChangeModel
 from ingestion_pipeline.sources.poll_ends import after_strike, log_failures, log_successes
 from ingestion_pipeline.sources.polls import ensure_polls, make_due
-from ingestion_pipeline.sources.price import Market, market
+from ingestion_pipeline.sources.price import PollingBudget, market
 from ingestion_pipeline.sources.readers import readers_of
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.sources.success_rows import (
@@ -34,9 +34,15 @@ from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import WALL_CODES
-from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import (
+    DeadLetterTask,
+    Decision,
+    ReleaseTask,
+    Retry,
+    after_failure,
+)
 from ingestion_pipeline.work.task import (
     Move,
     rearmed,
@@ -46,14 +52,14 @@ from ingestion_pipeline.work.task import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PollFailure(Burial):
+class PollFailure(DeadLetterEntry):
     """A poll that did not get through."""
 
     source: Source
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class PollFailed:
     """What became of failed polls: when each retried source is due again, and how many others."""
 
     retry_at: Mapping[str, datetime]
@@ -73,7 +79,7 @@ def succeed(
     rows: list[tuple[Any, ...]] = []
     moves: list[Move] = []
     readers = readers_of(connection, [one.source.id for one in polls]) if polls else {}
-    prices = market(connection, settings) if polls else Market({}, settings)
+    prices = market(connection, settings) if polls else PollingBudget({}, settings)
     for one in polls:
         newest = one.newest_at or one.source.last_new_at
         rhythm = rhythm_after(one, now=now)
@@ -98,7 +104,7 @@ def succeed(
         make_due(connection, pinned, now=now)
 
 
-def habits_of(source: Source, rhythm: Rhythm, prices: Market) -> polling.Habits:
+def habits_of(source: Source, rhythm: ChangeModel, prices: PollingBudget) -> polling.Habits:
     """What decides the next check of a source that finds its own time."""
     return polling.Habits(
         rhythm=rhythm,
@@ -114,7 +120,7 @@ def fail(
     now: datetime,
     settings: Settings,
     random: Random,
-) -> Failed:
+) -> PollFailed:
     """Each failure is retried, given back or given up as its class and its attempts decide."""
     retry_at: dict[str, datetime] = {}
     moves: list[Move] = []
@@ -124,22 +130,22 @@ def fail(
             case Retry(not_before):
                 retry_at[one.source.id] = not_before
                 moves.append(retried(one.task, one.error, not_before=not_before))
-            case GiveBack(not_before):
+            case ReleaseTask(not_before):
                 moves.append(released(one.task, one.error, not_before=not_before))
-            case GiveUp():
+            case DeadLetterTask():
                 lost.append(one)
     given_back = len(moves) - len(retry_at)
     moves += _give_up(connection, lost, now=now, settings=settings, random=random)
     claims.apply(connection, moves, now=now)
     log_failures([(one.task, one.error) for one in polls])
-    return Failed(retry_at=retry_at, given_back=given_back, given_up=len(lost))
+    return PollFailed(retry_at=retry_at, given_back=given_back, given_up=len(lost))
 
 
 def _decide(one: PollFailure, *, now: datetime, settings: Settings, random: Random) -> Decision:
     decision = after_failure(one.task, one.error, now=now, policy=settings.work, random=random)
     # An open breaker lets one request through, not one poll with all its retries.
     if isinstance(decision, Retry) and one.source.status is SourceStatus.OPEN:
-        return GiveUp()
+        return DeadLetterTask()
     return decision
 
 
@@ -181,20 +187,20 @@ def _give_up(
             )
     if rows:
         _write_failures(connection, rows, now=now)
-        bury(connection, polls, now=now)
+        add_dead_letters(connection, polls, now=now)
     return moves
 
 
 def _after_giving_up(
     one: PollFailure, *, now: datetime, settings: Settings, random: Random
-) -> polling.Standing:
+) -> polling.PollState:
     if one.error.code in WALL_CODES:
         why = f"behind a {one.error.code.replace('_', ' ')}: {one.error.text[:300]}"
         return polling.after_wall(one.source, why, now=now, settings=settings)
     return polling.after_failure(one.source, now=now, settings=settings, random=random)
 
 
-def _failure_row(one: PollFailure, standing: polling.Standing) -> tuple[Any, ...]:
+def _failure_row(one: PollFailure, standing: polling.PollState) -> tuple[Any, ...]:
     return (
         one.source.id,
         standing.tier.value,

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ingestion_pipeline.settings.logs import about
-from ingestion_pipeline.sources.polling import Standing
+from ingestion_pipeline.sources.polling import PollState
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, rearmed
@@ -45,7 +45,7 @@ def _log(task: Task, level: int, how: str, error: WorkError | None) -> None:
     log.log(level, "the poll of %s %s%s", task.source_id, how, why, extra=said)
 
 
-def after_strike(task: Task, error: WorkError, standing: Standing) -> Move:
+def after_strike(task: Task, error: WorkError, standing: PollState) -> Move:
     """What becomes of the poll task: it waits for its next check, or ends with its source."""
     if standing.status is SourceStatus.DISABLED:
         skipped = finished(task, status=TaskStatus.SKIPPED)

@@ -17,8 +17,8 @@ from datetime import datetime, timedelta
 from random import Random
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.change_rate import DAY, Rhythm, outlook
-from ingestion_pipeline.sources.next_check import Check, next_check
+from ingestion_pipeline.sources.change_rate import DAY, ChangeModel, outlook
+from ingestion_pipeline.sources.next_check import NextCheck, next_check
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 _OUR_WORDS = ("disabled, ", "disabled after ")  # how a reason begins that no operator gave
@@ -27,7 +27,7 @@ ADAPTIVE = frozenset({Kind.SERIES, Kind.JOB_BOARD, Kind.CATALOG})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PollState:
     """What a poll makes of a source: written to its row together with the poll's results."""
 
     tier: Tier
@@ -49,7 +49,7 @@ class Standing:
 class Habits:
     """What is known of a source's changes, and what a request is worth at this moment."""
 
-    rhythm: Rhythm
+    rhythm: ChangeModel
     price: float
     prior_rate: float
 
@@ -63,7 +63,7 @@ def after_success(
     random: Random,
     readers: int = 0,
     habits: Habits | None = None,
-) -> Standing:
+) -> PollState:
     """The failures are forgotten, the breaker closes, the tier follows the last new record."""
     newest = last_new_at or source.created_at
     tier = (
@@ -71,7 +71,7 @@ def after_success(
         if source.tier_pinned
         else tier_for(newest, now=now, settings=settings, readers=readers)
     )
-    standing = Standing(
+    standing = PollState(
         tier=tier,
         status=SourceStatus.ACTIVE,
         status_reason=None,
@@ -84,7 +84,7 @@ def after_success(
     return _expecting(source, standing, habits, now, settings, random, is_popular=is_popular)
 
 
-def is_adaptive(source: Source, rhythm: Rhythm, settings: Settings) -> bool:
+def is_adaptive(source: Source, rhythm: ChangeModel, settings: Settings) -> bool:
     """Whether its changes decide when it is checked, and not its tier alone."""
     limits = settings.polling
     is_free = limits.adaptive and source.kind in ADAPTIVE and not source.tier_pinned
@@ -93,14 +93,14 @@ def is_adaptive(source: Source, rhythm: Rhythm, settings: Settings) -> bool:
 
 def _expecting(
     source: Source,
-    standing: Standing,
+    standing: PollState,
     habits: Habits,
     now: datetime,
     settings: Settings,
     random: Random,
     *,
     is_popular: bool,
-) -> Standing:
+) -> PollState:
     """The same, but checked when a change is expected: at the latest as HOT, if many follow it."""
     at, since = now.timestamp(), source.created_at.timestamp()
     ahead = outlook(habits.rhythm, now=at, since=since, prior_rate=habits.prior_rate)
@@ -120,7 +120,7 @@ def _expecting(
     )
 
 
-def _moved(check: Check, now: float, least: float, share: float, random: Random) -> float:
+def _moved(check: NextCheck, now: float, least: float, share: float, random: Random) -> float:
     """Seconds until the check, moved a little: by a share of the wait, or of the next if shorter.
 
     What is expected on Friday at six must not be looked for half a day off.
@@ -137,14 +137,16 @@ def _urgency(spacing: float, hot: float, warm: float, cold: float) -> Tier:
     return Tier.WARM if spacing * spacing <= warm * cold else Tier.COLD
 
 
-def after_failure(source: Source, *, now: datetime, settings: Settings, random: Random) -> Standing:
+def after_failure(
+    source: Source, *, now: datetime, settings: Settings, random: Random
+) -> PollState:
     """One strike more; the breaker opens, or stays open, at the limit."""
     failures = source.failure_count + 1
     if failures >= settings.breaker.failures:
         return _open(source, failures, now=now, settings=settings, random=random)
     wait = _interval(source.kind, source.tier, settings) * 2 ** (failures - 1)
     probe = timedelta(seconds=settings.breaker.probe_after_seconds)
-    return Standing(
+    return PollState(
         tier=source.tier,
         status=SourceStatus.ACTIVE,
         status_reason=None,
@@ -153,12 +155,12 @@ def after_failure(source: Source, *, now: datetime, settings: Settings, random: 
     )
 
 
-def after_wall(source: Source, why: str, *, now: datetime, settings: Settings) -> Standing:
+def after_wall(source: Source, why: str, *, now: datetime, settings: Settings) -> PollState:
     """Left alone until somebody enables it: a wall is never evaded, and asking again is no use.
 
     It is no strike: what counts failures begins where it stood.
     """
-    return Standing(
+    return PollState(
         tier=source.tier,
         status=SourceStatus.DISABLED,
         status_reason=f"{_OUR_WORDS[0]}{why}; `ingest sources enable` ends it",
@@ -169,10 +171,10 @@ def after_wall(source: Source, why: str, *, now: datetime, settings: Settings) -
 
 def _open(
     source: Source, failures: int, *, now: datetime, settings: Settings, random: Random
-) -> Standing:
+) -> PollState:
     probe = timedelta(seconds=settings.breaker.probe_after_seconds)
     is_board = source.kind is Kind.JOB_BOARD
-    return Standing(
+    return PollState(
         tier=source.tier if source.tier_pinned else Tier.COLD,
         status=SourceStatus.DISABLED if is_board else SourceStatus.OPEN,
         status_reason=(

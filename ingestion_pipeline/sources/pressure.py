@@ -15,7 +15,7 @@ INGESTING = ("extract_page", "job")
 
 
 @dataclass(frozen=True, slots=True)
-class Backlog:
+class IngestionBacklog:
     """More waits to be ingested than the settings allow."""
 
     waiting: int
@@ -30,7 +30,7 @@ class Backlog:
 
 def backlog(
     connection: Connection, *, now: datetime, limit: int, kinds: Sequence[str] = INGESTING
-) -> Backlog | None:
+) -> IngestionBacklog | None:
     """What holds polling up; None if nothing does. It counts no further than it must.
 
     What waits for something else, a model or a budget, is not counted: it would wait for ever.
@@ -43,4 +43,4 @@ def backlog(
         some = select(tasks.c.id).where(FRONTIER, tasks.c.kind == kind, tasks.c.not_before <= now)
         rest = some.limit(limit + 1 - waiting).subquery()
         waiting += connection.execute(select(func.count()).select_from(rest)).scalar_one()
-    return Backlog(waiting, limit) if waiting > limit else None
+    return IngestionBacklog(waiting, limit) if waiting > limit else None

@@ -25,7 +25,7 @@ ENOUGH = 20  # estimates of a platform that make a prior for the others
 
 
 @dataclass(frozen=True, slots=True)
-class Market:
+class PollingBudget:
     """The prices of requests and the usual rates of change, as they are at this moment."""
 
     values: Mapping[str, float]
@@ -41,9 +41,9 @@ class Market:
         return per_day / DAY if per_day else prior_rate(kind, self.settings)
 
 
-def market(connection: Connection, settings: Settings) -> Market:
+def market(connection: Connection, settings: Settings) -> PollingBudget:
     """What is known at this moment."""
-    return Market(tuned(connection) if settings.polling.adaptive else {}, settings)
+    return PollingBudget(tuned(connection) if settings.polling.adaptive else {}, settings)
 
 
 def prior_rate(kind: Kind, settings: Settings) -> float:

@@ -26,7 +26,7 @@ from ingestion_pipeline.sources.polls import (
     restart_polls,
 )
 from ingestion_pipeline.sources.robots_override import audit_overrides
-from ingestion_pipeline.sources.settled import settled_ids
+from ingestion_pipeline.sources.settled import unchanged_ids
 from ingestion_pipeline.sources.source import Definition, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.rows import one_of
@@ -58,7 +58,7 @@ def register(
     For those that have them already nothing is written, and nothing locked.
     """
     added = updated = 0
-    unsettled = _unsettled(connection, sorted(definitions, key=lambda one: one.id))
+    unsettled = _changed(connection, sorted(definitions, key=lambda one: one.id))
     lock_polls(connection, [one.id for one in unsettled])
     for batch in _batches(unsettled, REGISTER_BATCH):
         known = _known(connection, [one.id for one in batch])
@@ -72,10 +72,10 @@ def register(
     return Registered(added=added, updated=updated, unchanged=len(definitions) - added - updated)
 
 
-def _unsettled(connection: Connection, definitions: Sequence[Definition]) -> Sequence[Definition]:
+def _changed(connection: Connection, definitions: Sequence[Definition]) -> Sequence[Definition]:
     left: list[Definition] = []
     for batch in _batches(definitions, LOOK_BATCH):
-        settled = settled_ids(connection, batch)
+        settled = unchanged_ids(connection, batch)
         left += [one for one in batch if one.id not in settled]
     return left
 

@@ -25,7 +25,7 @@ _DISABLED, _PENDING = SourceStatus.DISABLED.value, TaskStatus.PENDING.value
 _REVIVED = (TaskStatus.SKIPPED.value, TaskStatus.FAILED.value)
 
 
-class Standing(NamedTuple):
+class StoredSource(NamedTuple):
     """What is stored of a source, of its last version and of its poll."""
 
     id: str
@@ -50,27 +50,27 @@ class Standing(NamedTuple):
     poll_url: str | None
 
 
-def settled_ids(connection: Connection, definitions: Sequence[Definition]) -> set[str]:
+def unchanged_ids(connection: Connection, definitions: Sequence[Definition]) -> set[str]:
     """Those for which nothing would be written; in doubt a source is none of them."""
     declared = {one.id: one for one in definitions}
     query = _QUERY.where(one_of(connection, sources.c.id, list(declared)))
     with making_rows():
-        found = [Standing(*row) for row in connection.execute(query)]
+        found = [StoredSource(*row) for row in connection.execute(query)]
     known = {one.id for one in found}
-    return known - {one.id for one in found if not is_settled(declared[one.id], one)}
+    return known - {one.id for one in found if not is_unchanged(declared[one.id], one)}
 
 
-def is_settled(declared: Definition, standing: Standing) -> bool:
+def is_unchanged(declared: Definition, standing: StoredSource) -> bool:
     """The row is as it is declared, its version is kept, and its poll follows it."""
     return (
         _is_declared(declared, standing)
         and not _is_switched(declared, standing)
         and standing.version is not None
-        and _is_poll_settled(standing)
+        and _is_poll_unchanged(standing)
     )
 
 
-def _is_declared(declared: Definition, standing: Standing) -> bool:
+def _is_declared(declared: Definition, standing: StoredSource) -> bool:
     host = host_of(declared.url)
     given = (declared.url, declared.name, declared.platform, declared.series, declared.company)
     return (
@@ -90,13 +90,13 @@ def _json(config: Mapping[str, Any]) -> str:
     return json.dumps(config, sort_keys=True, default=repr)
 
 
-def _is_switched(declared: Definition, standing: Standing) -> bool:
+def _is_switched(declared: Definition, standing: StoredSource) -> bool:
     if declared.enabled:
         return standing.status_reason == BY_FILE
     return standing.status != _DISABLED
 
 
-def _is_poll_settled(standing: Standing) -> bool:
+def _is_poll_unchanged(standing: StoredSource) -> bool:
     if standing.status in UNPOLLED:
         return standing.poll_status is None or standing.poll_ended_at is not None
     if standing.poll_status is None or standing.poll_status in _REVIVED:
@@ -108,7 +108,7 @@ def _is_poll_settled(standing: Standing) -> bool:
 
 _QUERY = (
     select(
-        *(sources.c[name] for name in Standing._fields[:14]),
+        *(sources.c[name] for name in StoredSource._fields[:14]),
         source_versions.c.version,
         *(tasks.c[name] for name in ("status", "ended_at", "shard", "priority", "url")),
     )

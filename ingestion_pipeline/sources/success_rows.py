@@ -22,7 +22,7 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.sources import polling
-from ingestion_pipeline.sources.change_rate import Rhythm, learned, rhythm_of
+from ingestion_pipeline.sources.change_rate import ChangeModel, learned, rhythm_of
 from ingestion_pipeline.sources.evidence import changes_found
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.rows import row_source
@@ -78,7 +78,7 @@ _SUCCESS_COLUMNS = {
 }
 
 
-def rhythm_after(one: PollSuccess, *, now: datetime) -> Rhythm:
+def rhythm_after(one: PollSuccess, *, now: datetime) -> ChangeModel:
     """What was known of the source's changes, and what this poll found."""
     found = changes_found(
         one.source, published=one.published, has_news=one.newest_at is not None, now=now
@@ -87,7 +87,7 @@ def rhythm_after(one: PollSuccess, *, now: datetime) -> Rhythm:
 
 
 def success_row(
-    one: PollSuccess, standing: polling.Standing, newest: datetime | None, rhythm: Rhythm
+    one: PollSuccess, standing: polling.PollState, newest: datetime | None, rhythm: ChangeModel
 ) -> tuple[Any, ...]:
     """The row of `write_successes` for one poll."""
     kept = one.source

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, distinct, func, select
 
 from ingestion_pipeline.sources.expectation import expectation
 from ingestion_pipeline.sources.polling import ADAPTIVE
-from ingestion_pipeline.sources.price import Market
+from ingestion_pipeline.sources.price import PollingBudget
 from ingestion_pipeline.sources.source import Source
 from ingestion_pipeline.store.tables import (
     OPEN,
@@ -142,7 +142,7 @@ def _read(connection: Connection, query: Any, of: str) -> dict[str, Coverage]:  
     return {source_id: Coverage(int(had), int(all_), of) for source_id, had, all_ in rows}
 
 
-def change_rate(source: Source, prices: Market, *, now: datetime) -> ChangeRate | None:
+def change_rate(source: Source, prices: PollingBudget, *, now: datetime) -> ChangeRate | None:
     """What its next check is decided by; None for a kind of which nothing is estimated.
 
     Of a source nobody knows yet it is what is usual for its platform, with a confidence of 0.

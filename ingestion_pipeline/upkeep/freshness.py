@@ -14,7 +14,7 @@ from io import BytesIO
 from typing import Any
 
 from ingestion_pipeline.sources.health import UNWELL, Health
-from ingestion_pipeline.upkeep.standing import Standing
+from ingestion_pipeline.upkeep.standing import SourceFacts
 
 MOST_ROWS = 25  # sources that are named; more are gathered
 LIMITS = (1.0, 2.0, 3.0, 5.0, 10.0)  # intervals since the last success; the fourth is stale
@@ -34,7 +34,7 @@ class Grid:
     is_gathered: bool
 
 
-def freshness(found: Sequence[Standing], *, now: datetime) -> Grid:
+def freshness(found: Sequence[SourceFacts], *, now: datetime) -> Grid:
     """The grid of all that is to be polled; what somebody switched off is not looked at."""
     polled = [one for one in found if one.health is not Health.OFF]
     is_gathered = len(polled) > MOST_ROWS
@@ -49,11 +49,11 @@ def freshness(found: Sequence[Standing], *, now: datetime) -> Grid:
     return Grid(names=names, counts=counts, is_gathered=is_gathered)
 
 
-def _group(one: Standing) -> str:
+def _group(one: SourceFacts) -> str:
     return f"{one.facts.kind.value} {one.facts.tier.value}"
 
 
-def column_of(one: Standing, now: datetime) -> int:
+def column_of(one: SourceFacts, now: datetime) -> int:
     """The column by how many of its intervals the last success is ago."""
     if one.facts.last_success_at is None:
         is_in_vain = one.facts.failure_count > 0 or one.health in UNWELL

@@ -128,7 +128,7 @@ def beat(connection: Connection, settings: Settings, *, now: datetime) -> bool:
             index_elements=["name"], set_={"at": newer}, where=pulses.c.at < newer
         )
     )
-    if before is None or not is_silent(before, settings, now=now):
+    if before is None or not is_missing(before, settings, now=now):
         return False
     payload = {
         "title": f"the daemon was silent for {_span(now - before)}",
@@ -140,7 +140,7 @@ def beat(connection: Connection, settings: Settings, *, now: datetime) -> bool:
     return write_notice(connection, DAEMON_SILENT, before.isoformat(), payload, now=now)
 
 
-def is_silent(pulse: datetime | None, settings: Settings, *, now: datetime) -> bool:
+def is_missing(pulse: datetime | None, settings: Settings, *, now: datetime) -> bool:
     """Whether the daemon should have ticked since; one that never ticked is none."""
     limit = timedelta(seconds=settings.health.daemon_silent_seconds)
     return pulse is not None and now - pulse > limit

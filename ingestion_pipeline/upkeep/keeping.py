@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.operating import retention
 from ingestion_pipeline.catalogs.recipes.stored import DETECT
 from ingestion_pipeline.notices.expansion import expand
 from ingestion_pipeline.pages.snapshots import objects_of_snapshots
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.due import age_polls
 from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls, make_due
@@ -85,7 +85,7 @@ class Swept:
     errors: Sequence[str]
 
 
-def maintain(shop: Workshop, *, dry_run: bool = False) -> Swept:
+def maintain(shop: RunContext, *, dry_run: bool = False) -> Swept:
     """Run every sweep once; a dry run counts what each would do, and undoes it."""
     counts: dict[str, int] = {}
     errors: list[str] = []
@@ -103,7 +103,7 @@ def maintain(shop: Workshop, *, dry_run: bool = False) -> Swept:
     return Swept(counts=counts, errors=errors)
 
 
-def _swept(shop: Workshop, sweep: Sweep, *, dry_run: bool = False) -> int:
+def _swept(shop: RunContext, sweep: Sweep, *, dry_run: bool = False) -> int:
     with shop.store.begin() as connection:
         count = sweep(connection, shop.settings, shop.store.clock.now(connection))
         if dry_run:
@@ -111,7 +111,7 @@ def _swept(shop: Workshop, sweep: Sweep, *, dry_run: bool = False) -> int:
     return count
 
 
-def _prune_content(shop: Workshop, *, dry_run: bool) -> int:
+def _prune_content(shop: RunContext, *, dry_run: bool) -> int:
     """Bodies and readings that no snapshot and no batch points at, once they are old enough."""
     with shop.store.read() as connection:
         kept = objects_of_snapshots(connection)
@@ -176,7 +176,7 @@ def _old_tasks(
     return len(deleted)
 
 
-def _dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
+def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
     """Those that were replayed or discarded; what is open waits for somebody however long."""
     before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
     is_decided = or_(
@@ -326,7 +326,7 @@ def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
 SWEEPS: dict[str, Sweep] = {
     "finished_tasks": _finished_tasks,
     "failed_tasks": _failed_tasks,
-    "dead_letters": _dead_letters,
+    "dead_letters": _sweep_dead_letters,
     "datasets": retention.old_datasets,
     "extractions": retention.old_extractions,
     "model_calls": retention.old_model_calls,

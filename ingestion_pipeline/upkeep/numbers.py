@@ -33,7 +33,7 @@ from ingestion_pipeline.upkeep.backlog import Backlog, backlog
 from ingestion_pipeline.upkeep.coverage import MONTH
 from ingestion_pipeline.upkeep.house import Budget, last_pulse, month_budget
 from ingestion_pipeline.upkeep.queues import Queue, queues
-from ingestion_pipeline.upkeep.standing import Standing
+from ingestion_pipeline.upkeep.standing import SourceFacts
 from ingestion_pipeline.websites.metrics import PhaseMetrics, phase_metrics
 from ingestion_pipeline.work.totals import ended_totals
 
@@ -97,7 +97,7 @@ class Numbers:
 
 
 def numbers(
-    connection: Connection, settings: Settings, found: Iterable[Standing], *, now: datetime
+    connection: Connection, settings: Settings, found: Iterable[SourceFacts], *, now: datetime
 ) -> Numbers:
     """All of it; `found` are the standings of every source."""
     found = list(found)
@@ -110,7 +110,7 @@ def numbers(
         health={word: words.get(word, 0) for word in Health},
         queues=waiting_tasks,
         ended=_ended(connection),
-        letters=_letters(connection),
+        letters=_dead_letter_counts(connection),
         runs=_runs(connection, now),
         polls=_polls(connection),
         models=_models(connection, now),
@@ -134,7 +134,7 @@ def _ended(connection: Connection) -> dict[tuple[str, str, str], int]:
     return {ended: total.tasks for ended, total in ended_totals(connection).items()}
 
 
-def _letters(connection: Connection) -> dict[str, int]:
+def _dead_letter_counts(connection: Connection) -> dict[str, int]:
     query = (
         select(dead_letters.c.error_class, func.count())
         .where(OPEN)

@@ -17,7 +17,7 @@ from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.sources.status import Watched, reason, watched_by_id
 from ingestion_pipeline.upkeep import coverage as known
 from ingestion_pipeline.upkeep.coverage import IDS_AT_ONCE, ChangeRate, Coverage
-from ingestion_pipeline.upkeep.standing import Standing
+from ingestion_pipeline.upkeep.standing import SourceFacts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +46,19 @@ class Reported:
 
 
 def reported(
-    connection: Connection, shown: Sequence[Standing], settings: Settings, *, now: datetime
+    connection: Connection, shown: Sequence[SourceFacts], settings: Settings, *, now: datetime
 ) -> list[Reported]:
     """These sources with all that is known, in their order; a few statements for thousands."""
     return [row for some in _batches(shown) for row in _reported(connection, some, settings, now)]
 
 
-def _batches(shown: Sequence[Standing]) -> Iterator[Sequence[Standing]]:
+def _batches(shown: Sequence[SourceFacts]) -> Iterator[Sequence[SourceFacts]]:
     for start in range(0, len(shown), IDS_AT_ONCE):
         yield shown[start : start + IDS_AT_ONCE]
 
 
 def _reported(
-    connection: Connection, shown: Sequence[Standing], settings: Settings, now: datetime
+    connection: Connection, shown: Sequence[SourceFacts], settings: Settings, now: datetime
 ) -> Iterator[Reported]:
     ids = [one.facts.id for one in shown]
     watched = watched_by_id(connection, ids)

@@ -22,9 +22,9 @@ from ingestion_pipeline.sources.health import (
     PLACES,
     Facts,
     Health,
-    State,
-    Told,
-    Verdict,
+    HealthState,
+    HealthStatus,
+    ReportedHealth,
     health_of,
 )
 from ingestion_pipeline.sources.polling import interval
@@ -39,12 +39,12 @@ ROWS_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SourceFacts:
     """A source, what was told of it, and how well it is now."""
 
     facts: Facts
-    told: Told
-    verdict: Verdict
+    told: ReportedHealth
+    verdict: HealthStatus
 
     @property
     def health(self) -> Health:
@@ -54,14 +54,14 @@ class Standing:
 
 def standings(
     connection: Connection, settings: Settings, *, now: datetime, ids: Collection[str] | None = None
-) -> list[Standing]:
+) -> list[SourceFacts]:
     """Every source, or these, the worst first."""
     those = [] if ids is None else [sources.c.id.in_(list(ids))]
     with making_rows():
         return sorted(_standings(connection, settings, now, those), key=badness)
 
 
-def notable(connection: Connection, settings: Settings, *, now: datetime) -> list[Standing]:
+def notable(connection: Connection, settings: Settings, *, now: datetime) -> list[SourceFacts]:
     """Those whose state may have to change: who fails, is left alone, held back, or was unwell."""
     is_notable = or_(
         sources.c.failure_count > 0,
@@ -70,12 +70,12 @@ def notable(connection: Connection, settings: Settings, *, now: datetime) -> lis
         sources.c.id.in_(select(with_missing_pages().subquery("incomplete").c.source_id)),
         sources.c.status != SourceStatus.ACTIVE.value,
         tasks.c.error_class == ErrorClass.RESOURCE.value,
-        source_health.c.state != State.WELL.value,
+        source_health.c.state != HealthState.WELL.value,
     )
     return list(_standings(connection, settings, now, [is_notable]))
 
 
-def badness(one: Standing) -> tuple[int, int, datetime, str]:
+def badness(one: SourceFacts) -> tuple[int, int, datetime, str]:
     """The order of those who are looked at: by word, by failures, then who waits longest."""
     facts = one.facts
     since = facts.last_success_at or facts.created_at
@@ -84,7 +84,7 @@ def badness(one: Standing) -> tuple[int, int, datetime, str]:
 
 def _standings(
     connection: Connection, settings: Settings, now: datetime, those: Sequence[ColumnElement[bool]]
-) -> Iterator[Standing]:
+) -> Iterator[SourceFacts]:
     waits = {
         (kind.value, tier.value): interval(kind, tier, settings) for kind in Kind for tier in Tier
     }
@@ -92,9 +92,9 @@ def _standings(
     query = _query(those).execution_options(yield_per=ROWS_AT_ONCE)
     for row in connection.execute(query):
         facts = _facts(row, waits[row.kind, row.tier], factor)
-        told = NEVER if row.state is None else _told(row)
+        told = NEVER if row.state is None else _reported(row)
         verdict = health_of(facts, told=told, now=now, limits=settings.health)
-        yield Standing(facts=facts, told=told, verdict=verdict)
+        yield SourceFacts(facts=facts, told=told, verdict=verdict)
 
 
 _OF_A_SOURCE = (
@@ -107,7 +107,7 @@ def _query(those: Sequence[ColumnElement[bool]]) -> Select[Any]:
     poll, told = tasks.c, source_health.c
     held = held_back("source_id", "version", "extraction_id", "findings").subquery("held")
     incomplete = with_missing_pages().subquery("incomplete")
-    shown_at = case((told.state != State.WELL.value, last_shown_at(sources.c.id)))
+    shown_at = case((told.state != HealthState.WELL.value, last_shown_at(sources.c.id)))
     return (
         select(
             *(sources.c[name] for name in _OF_A_SOURCE),
@@ -159,9 +159,9 @@ def _facts(row: Any, wait: timedelta, factor: float) -> Facts:  # noqa: ANN401 -
     )
 
 
-def _told(row: Any) -> Told:  # noqa: ANN401 - a row
-    return Told(
-        state=State(row.state),
+def _reported(row: Any) -> ReportedHealth:  # noqa: ANN401 - a row
+    return ReportedHealth(
+        state=HealthState(row.state),
         since=row.since,
         changes=row.changes,
         success_before=row.success_before,

@@ -11,20 +11,20 @@ from sqlalchemy import Connection, Integer, String, Text, select, true
 
 from ingestion_pipeline.notices.subjects import write_notices
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.health import Alert, State, next_state
+from ingestion_pipeline.sources.health import Alert, HealthState, next_state
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import source_health
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.upkeep.standing import Standing, notable
+from ingestion_pipeline.upkeep.standing import SourceFacts, notable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
     """A source whose state is another one from now on, and what is told of it, if anything."""
 
-    standing: Standing
-    state: State
+    standing: SourceFacts
+    state: HealthState
     alert: Alert | None
 
     @property
@@ -45,7 +45,7 @@ def note_health(connection: Connection, settings: Settings, now: datetime) -> in
     return len(written)
 
 
-def change_of(one: Standing) -> Change | None:
+def change_of(one: SourceFacts) -> Change | None:
     """What becomes of the state, if anything."""
     state, alert = next_state(one.told.state, one.health)
     if state is one.told.state:

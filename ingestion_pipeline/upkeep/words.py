@@ -11,7 +11,7 @@ from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
 from ingestion_pipeline.store.tables import source_words
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.upkeep.standing import Standing
+from ingestion_pipeline.upkeep.standing import SourceFacts
 
 AT_ONCE = 5_000  # a statement of SQLite takes 32,766 parameters
 _GIVEN = {"source_id": String(120), "word": String(12), "since": UtcDateTime()}
@@ -20,7 +20,7 @@ _GIVEN = {"source_id": String(120), "word": String(12), "since": UtcDateTime()}
 Word = tuple[str, str, datetime]  # source, word, since
 
 
-def new_words(connection: Connection, found: Iterable[Standing], *, now: datetime) -> list[Word]:
+def new_words(connection: Connection, found: Iterable[SourceFacts], *, now: datetime) -> list[Word]:
     """The words that are others than those that are kept."""
     query = select(source_words.c.source_id, source_words.c.word)
     known: dict[str, str] = {id_: word for id_, word in connection.execute(query)}  # noqa: C416

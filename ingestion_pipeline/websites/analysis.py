@@ -62,7 +62,7 @@ class ProviderAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Analysed:
+class WebsiteAnalysed:
     """The analysis is complete; `failures` are the providers that did not answer, with reasons."""
 
     ranking: Ranking
@@ -71,7 +71,7 @@ class Analysed:
     failures: Mapping[str, str]
 
 
-AnalysisOutcome = Analysed | PhaseFailed
+AnalysisOutcome = WebsiteAnalysed | PhaseFailed
 
 # Stores an answer in this transaction; raises if the work is no longer ours.
 Keep = Callable[[Connection, ProviderAnswer], None]
@@ -262,7 +262,9 @@ def _unanswered(failed: ProviderAnswer, reply: NoReply) -> ProviderAnswer:
     )
 
 
-def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: Website) -> Analysed:
+def _analysed(
+    business: Business, answers: Sequence[ProviderAnswer], settings: Website
+) -> WebsiteAnalysed:
     rows = sorted(answers, key=lambda one: one.pair)
     answered = [one for one in rows if one.status is AnswerStatus.ANSWERED]
     given = [
@@ -283,7 +285,7 @@ def _analysed(business: Business, answers: Sequence[ProviderAnswer], settings: W
         language=business.language,
         threshold=settings.fuzzy_threshold,
     )
-    return Analysed(
+    return WebsiteAnalysed(
         ranking=ranking_of(given, found, own.name, cost_usd=_cost(rows)),
         answers=tuple(rows),
         mentions={

@@ -29,7 +29,7 @@ def unanswered(connection: Connection) -> list[Finding]:
         if row.status == AnalysisStatus.FAILED.value and (row.failure or "").startswith(ASKING)
     ] + [
         Finding(subject=source_id, message=f"{provider} answered none of {asked} prompts")
-        for source_id, provider, asked in _silent(connection, ids)
+        for source_id, provider, asked in _without_answers(connection, ids)
     ]
 
 
@@ -49,7 +49,7 @@ def giving_away(connection: Connection) -> list[Finding]:
     ]
 
 
-def _silent(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any, Any, int]]:
+def _without_answers(connection: Connection, ids: Sequence[int]) -> Sequence[Row[Any, Any, int]]:
     is_answered = website_answers.c.status == AnswerStatus.ANSWERED.value
     query = (
         select(website_analyses.c.source_id, website_answers.c.provider, func.count())

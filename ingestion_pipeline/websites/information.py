@@ -21,11 +21,11 @@ from ingestion_pipeline.websites.business import (
 from ingestion_pipeline.websites.given import Given
 from ingestion_pipeline.websites.model_facts import read_with_model
 from ingestion_pipeline.websites.outcomes import (
+    FetchedPage,
     InformationOutcome,
     Informed,
     PhaseFailed,
     Visit,
-    VisitedPage,
 )
 from ingestion_pipeline.websites.site_reading import SitePage, SiteReading, read_site
 from ingestion_pipeline.websites.telling_pages import telling_links
@@ -76,7 +76,7 @@ async def information(
 
 async def _visited(
     home: str, visit: Visit, most: int, problems: list[Problem]
-) -> Sequence[VisitedPage]:
+) -> Sequence[FetchedPage]:
     """The home page, and those of the telling ones that could be had."""
     first = await visit(home)
     pages = [first]
@@ -90,7 +90,7 @@ async def _visited(
     return pages
 
 
-def _read(home: str, pages: Sequence[VisitedPage]) -> tuple[SiteReading, Sequence[SitePage]]:
+def _read(home: str, pages: Sequence[FetchedPage]) -> tuple[SiteReading, Sequence[SitePage]]:
     read = [
         SitePage(url=page.url, links=page.links, facts=organization_facts(page.html))
         for page in pages

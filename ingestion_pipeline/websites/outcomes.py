@@ -14,7 +14,7 @@ from ingestion_pipeline.work.errors import WorkError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisitedPage:
+class FetchedPage:
     """A page as a phase needs it: where it was found, its markup, and where it leads."""
 
     url: str
@@ -22,14 +22,14 @@ class VisitedPage:
     links: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, page: NewPage) -> VisitedPage:
+    def of(cls, page: NewPage) -> FetchedPage:
         """The page that a visitor brought."""
         html = decode(page.body, page.content_type)
         return cls(url=page.final_url, html=html, links=page.links)
 
 
 # Brings a page politely, in a browser where it needs one; raises a `WorkError` if it cannot.
-Visit = Callable[[str], Awaitable[VisitedPage]]
+Visit = Callable[[str], Awaitable[FetchedPage]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ from ingestion_pipeline.reading.models.ledger import CheckClaim, Ledger, NewCall
 from ingestion_pipeline.reading.models.outcomes import OverBudget, Usage
 from ingestion_pipeline.reading.models.prices import cost_usd, estimated_usage
 from ingestion_pipeline.reading.models.server import Deadline, Patience
-from ingestion_pipeline.reading.models.wire import Bad, Busy, Denied, Said, Unsupported
+from ingestion_pipeline.reading.models.wire import Bad, Denied, Said, ServerBusy, Unsupported
 from ingestion_pipeline.settings import Provider, Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.urls import without_credentials
@@ -39,7 +39,7 @@ from ingestion_pipeline.work.errors import Resource
 if TYPE_CHECKING:
     import openai
 
-_NotSaid = Busy | Bad | Denied | Unsupported
+_NotSaid = ServerBusy | Bad | Denied | Unsupported
 
 CALL_SITE = "website_answer"
 PROMPT_VERSION = "website_answer@1"
@@ -207,7 +207,7 @@ class _Member:
             match came:
                 case Replied() | NoReply():
                     return came
-                case Busy():
+                case ServerBusy():
                     if await patience.wait(came):
                         continue
                     wait = came.wait if came.is_shared else None
@@ -235,7 +235,7 @@ class _Member:
             )
         latency_ms = round((time.monotonic() - began) * 1000)
         if not isinstance(came, Said):
-            is_charged = isinstance(came, Busy | Bad) and came.may_be_charged
+            is_charged = isinstance(came, ServerBusy | Bad) and came.may_be_charged
             fail = partial(self._ledger.fail, may_be_charged=is_charged, latency_ms=latency_ms)
             asking.pay(await asyncio.to_thread(fail, reserved, came.code))
             return came

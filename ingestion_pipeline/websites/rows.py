@@ -16,7 +16,7 @@ from sqlalchemy import Connection, bindparam, null, select, update
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.tables import businesses, website_answers, website_rankings
 from ingestion_pipeline.store.types import Json, Moment
-from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
+from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions
 from ingestion_pipeline.websites.states import AnswerStatus
@@ -66,7 +66,7 @@ def keep_answers(
     )
 
 
-def keep_mentions(connection: Connection, analysis_id: int, analysed: Analysed) -> None:
+def keep_mentions(connection: Connection, analysis_id: int, analysed: WebsiteAnalysed) -> None:
     """Each answer says whom it names, and where."""
     felt = {one.pair: one.sentiment for one in analysed.answers}
     rows = [
@@ -147,7 +147,7 @@ class RankedAnalysis:
 
 
 def upsert_ranking(
-    connection: Connection, ranked: RankedAnalysis, analysed: Analysed, *, now: datetime
+    connection: Connection, ranked: RankedAnalysis, analysed: WebsiteAnalysed, *, now: datetime
 ) -> None:
     """One row per business and day (UTC): a later analysis of the day replaces the earlier."""
     ranking = analysed.ranking

@@ -8,10 +8,10 @@ from ingestion_pipeline.reading.models import (
     AnswerSchema,
     Billing,
     ModelClient,
+    ModelTier,
     PageText,
     Prompt,
     Question,
-    Rung,
 )
 from ingestion_pipeline.websites.naming import Names, find_mentions
 from ingestion_pipeline.work.errors import Fatal, WorkError
@@ -60,7 +60,7 @@ async def sentiment_of(
     )
     billing = Billing(call_site=CALL_SITE, source_id=source_id)
     try:
-        said = await client.ask(question, billing, rungs=(Rung.CHEAP,))
+        said = await client.ask(question, billing, rungs=(ModelTier.CHEAP,))
     except Fatal:
         raise
     except WorkError:

@@ -4,7 +4,7 @@ New tasks enter from sources and from other tasks; finished ones leave with the 
 to, in one transaction. What a task means is not known here: each system brings its own work.
 """
 
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import (
     ErrorClass,
     Fatal,
@@ -28,7 +28,7 @@ __all__ = [
     "Task",
     "TaskStatus",
     "Transient",
-    "Wanted",
+    "ClaimFilter",
     "WorkError",
     "Worker",
     "classify",

@@ -46,7 +46,7 @@ class LostClaim(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class ClaimFilter:
     """Which tasks a worker asks for; with `source_ids` by hand, whether they are due or not.
 
     `frontier_of` asks for one source's due tasks, of which there may be very many; `due_of` for
@@ -72,7 +72,7 @@ _TOLD_FIELDS = tuple(
 
 def claim(
     connection: Connection,
-    wanted: Wanted,
+    wanted: ClaimFilter,
     *,
     owner: str,
     now: datetime,
@@ -103,7 +103,7 @@ def claim(
     )
 
 
-def _narrowed(wanted: Wanted) -> dict[str, Any]:
+def _narrowed(wanted: ClaimFilter) -> dict[str, Any]:
     """What is asked for beyond the kind, by the names of `_NARROWING`."""
     asked: dict[str, Any] = {}
     if wanted.source_ids is not None:

@@ -23,7 +23,7 @@ DECIDED_AT_ONCE = 10_000  # SQLite takes 32,766 parameters; the next command tak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Burial:
+class DeadLetterEntry:
     """One task that is given up, with what it died of, and what is to be looked at."""
 
     task: Task
@@ -32,7 +32,9 @@ class Burial:
     evidence: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
-def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) -> None:
+def add_dead_letters(
+    connection: Connection, burials: Sequence[DeadLetterEntry], *, now: datetime
+) -> None:
     """One dead letter each, in the transaction that gives the tasks up.
 
     A task that dies of the same error again, as a broken source does at every poll, adds to its
@@ -42,7 +44,7 @@ def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) ->
         return
     statement = insert_into(connection, dead_letters).values(
         # In one order, as whoever discards them has them.
-        [_letter(one, now=now) for one in sorted(burials, key=lambda one: one.task.id)]
+        [_dead_letter_row(one, now=now) for one in sorted(burials, key=lambda one: one.task.id)]
     )
     renewed = ("payload", "stage", "error_class", "error", "stack", "attempts", "failed_at")
     connection.execute(
@@ -55,7 +57,7 @@ def bury(connection: Connection, burials: Sequence[Burial], *, now: datetime) ->
     )
 
 
-def _letter(one: Burial, *, now: datetime) -> dict[str, object]:
+def _dead_letter_row(one: DeadLetterEntry, *, now: datetime) -> dict[str, object]:
     return {
         "task_id": one.task.id,
         "task_kind": one.task.kind,
@@ -91,7 +93,7 @@ class Chosen:
 ALL = Chosen()
 
 
-def list_letters(
+def list_dead_letters(
     connection: Connection, chosen: Chosen = ALL, *, decided: bool = False, limit: int = 1_000
 ) -> list[RowMapping]:
     """Newest first; by default those about which nobody has decided yet."""
@@ -108,7 +110,7 @@ def open_ids(connection: Connection, chosen: Chosen) -> list[int]:
     return list(connection.execute(query.limit(DECIDED_AT_ONCE)).scalars())
 
 
-def letter_groups(connection: Connection, chosen: Chosen = ALL) -> list[RowMapping]:
+def dead_letter_groups(connection: Connection, chosen: Chosen = ALL) -> list[RowMapping]:
     """Open letters that have class, source and error in common, the most numerous first."""
     by = (dead_letters.c.error_class, dead_letters.c.source_id, dead_letters.c.error_code)
     letters = func.count().label("letters")
@@ -126,7 +128,7 @@ def letter_groups(connection: Connection, chosen: Chosen = ALL) -> list[RowMappi
     return list(connection.execute(query.order_by(letters.desc(), *by)).mappings())
 
 
-def letter(connection: Connection, letter_id: int) -> RowMapping | None:
+def find_dead_letter(connection: Connection, letter_id: int) -> RowMapping | None:
     """The dead letter with this id."""
     query = select(dead_letters).where(dead_letters.c.id == letter_id)
     return connection.execute(query).mappings().one_or_none()
@@ -139,7 +141,7 @@ def state_of(letter: RowMapping | Mapping[str, Any]) -> str:
     return "open" if letter["replayed_at"] is None else "replayed"
 
 
-class UnknownLetter(LookupError):
+class UnknownDeadLetter(LookupError):
     """An id that no dead letter has."""
 
     def __init__(self, letter_ids: Sequence[int]) -> None:
@@ -147,7 +149,7 @@ class UnknownLetter(LookupError):
         super().__init__(f"there is no dead letter {said}; `ingest dead-letters list` shows all")
 
 
-def check_letters(connection: Connection, letter_ids: Sequence[int]) -> None:
+def check_dead_letters(connection: Connection, letter_ids: Sequence[int]) -> None:
     """Nothing is done to any of them unless each exists.
 
     Raises:
@@ -156,7 +158,7 @@ def check_letters(connection: Connection, letter_ids: Sequence[int]) -> None:
     query = select(dead_letters.c.id).where(dead_letters.c.id.in_(letter_ids))
     known = set(connection.execute(query).scalars())
     if unknown := [one for one in letter_ids if one not in known]:
-        raise UnknownLetter(unknown)
+        raise UnknownDeadLetter(unknown)
 
 
 Revive = Callable[[Connection, RowMapping, datetime], str]
@@ -188,10 +190,10 @@ def replay(
     Work that is more than its task brings its own `revive`. It is claimed like any other: leases,
     the manners of its host and budgets hold for it.
     """
-    found = letter(connection, letter_id)
+    found = find_dead_letter(connection, letter_id)
     if found is None:
-        raise UnknownLetter([letter_id])
-    outcome = (revive or revive_task)(connection, found, now)
+        raise UnknownDeadLetter([letter_id])
+    outcome = (revive or requeue_task)(connection, found, now)
     if outcome in _RUNS_AGAIN:
         connection.execute(
             update(dead_letters)
@@ -216,8 +218,8 @@ def discard(
     """
     if not reason.strip():
         raise ValueError("a letter is discarded with a reason: say why nobody has to look at it")
-    check_letters(connection, letter_ids)
-    lock_letters(connection, dead_letters.c.id.in_(letter_ids))
+    check_dead_letters(connection, letter_ids)
+    lock_dead_letters(connection, dead_letters.c.id.in_(letter_ids))
     statement = (
         update(dead_letters)
         .where(OPEN, dead_letters.c.id.in_(letter_ids))
@@ -231,7 +233,7 @@ def discard(
     return closed
 
 
-def lock_letters(connection: Connection, *chosen: ColumnElement[bool]) -> None:
+def lock_dead_letters(connection: Connection, *chosen: ColumnElement[bool]) -> None:
     """The open letters that were chosen are ours, by their tasks: in the order of burials."""
     query = select(dead_letters.c.id).where(OPEN, *chosen)
     in_order = query.order_by(dead_letters.c.task_id, dead_letters.c.id)
@@ -260,7 +262,7 @@ def _audit(
 _RUNS_AGAIN = {"queued", "already queued", "already running"}
 
 
-def revive_task(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def requeue_task(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """A failed task waits again; a permanent one (a poll) that waits already becomes due."""
     task_id: int = letter["task_id"]
     query = select(tasks).where(tasks.c.id == task_id).with_for_update()  # nobody claims it now

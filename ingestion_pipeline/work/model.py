@@ -13,9 +13,9 @@ from itertools import pairwise
 from random import Random
 
 from ingestion_pipeline.settings import Work
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import Permanent, WorkError
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import Move, NewTask, Task, TaskStatus, failed, released, retried
 
 EXHAUSTED = Permanent("claimed oftener than allowed: its worker died each time", code="exhausted")
@@ -68,7 +68,7 @@ def enqueue(model: Model, new: NewTask, *, now: datetime) -> int | None:
 
 
 def claim(
-    model: Model, wanted: Wanted, *, owner: str, now: datetime, lease: timedelta, limit: int
+    model: Model, wanted: ClaimFilter, *, owner: str, now: datetime, lease: timedelta, limit: int
 ) -> list[Task]:
     """The first `limit` claimable tasks, leased to `owner` under the next fence."""
     due = sorted((t for t in model.tasks.values() if _claimable(t, wanted, now=now)), key=_order)
@@ -152,9 +152,9 @@ def move_after_failure(
     match after_failure(task, error, now=now, policy=policy, random=random):
         case Retry(not_before):
             return retried(task, error, not_before=not_before)
-        case GiveBack(not_before):
+        case ReleaseTask(not_before):
             return released(task, error, not_before=not_before)
-        case GiveUp():
+        case DeadLetterTask():
             return failed(task, error)
 
 
@@ -187,7 +187,7 @@ def invariants(model: Model, *, policy: Work) -> list[str]:
     return broken
 
 
-def _claimable(task: Task, wanted: Wanted, *, now: datetime) -> bool:
+def _claimable(task: Task, wanted: ClaimFilter, *, now: datetime) -> bool:
     is_free, is_due = task.lease_until is None or task.lease_until < now, task.not_before <= now
     return (
         (task.status.is_active and is_free and task.kind == wanted.kind)

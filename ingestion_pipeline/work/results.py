@@ -9,7 +9,7 @@ from ingestion_pipeline.work.errors import WorkError
 from ingestion_pipeline.work.task import Task
 
 
-class Claimed(Protocol):
+class ClaimedTask(Protocol):
     """Work that is ours to do."""
 
     @property
@@ -18,7 +18,7 @@ class Claimed(Protocol):
         ...
 
 
-Work_co = TypeVar("Work_co", bound=Claimed, covariant=True)
+Work_co = TypeVar("Work_co", bound=ClaimedTask, covariant=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

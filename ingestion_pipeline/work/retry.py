@@ -20,18 +20,18 @@ class Retry:
 
 
 @dataclass(frozen=True, slots=True)
-class GiveBack:
+class ReleaseTask:
     """Not the work's fault: wait until then; the attempt does not count."""
 
     not_before: datetime
 
 
 @dataclass(frozen=True, slots=True)
-class GiveUp:
+class DeadLetterTask:
     """A dead letter, now."""
 
 
-Decision = Retry | GiveBack | GiveUp
+Decision = Retry | ReleaseTask | DeadLetterTask
 
 
 def after_failure(
@@ -40,14 +40,14 @@ def after_failure(
     """Retry, give back or give up; the last allowed attempt that fails is given up at once."""
     match error.error_class:
         case ErrorClass.FATAL:
-            return GiveBack(now)
+            return ReleaseTask(now)
         case ErrorClass.RESOURCE:
-            return GiveBack(error.until if isinstance(error, Resource) else now)
+            return ReleaseTask(error.until if isinstance(error, Resource) else now)
         case ErrorClass.PERMANENT:
-            return GiveUp()
+            return DeadLetterTask()
         case ErrorClass.TRANSIENT:
             if task.attempts >= policy.max_attempts:
-                return GiveUp()
+                return DeadLetterTask()
             wished = error.retry_after if isinstance(error, Transient) else None
             return Retry(now + max(backoff(task.attempts, policy, random), wished or timedelta(0)))
         case _:

@@ -16,7 +16,7 @@ from ingestion_pipeline.store.tables import runs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SilentRun:
+class LostRun:
     """A run whose heartbeat stopped, and the owner of its claims."""
 
     run_id: str
@@ -49,7 +49,7 @@ def end_run(connection: Connection, *, run_id: str, now: datetime) -> str | None
     ).scalar_one_or_none()
 
 
-def silent_runs(connection: Connection, *, now: datetime, limit: int = 100) -> list[SilentRun]:
+def lost_runs(connection: Connection, *, now: datetime, limit: int = 100) -> list[LostRun]:
     """Runs that neither ended nor gave a sign of life within their lease."""
     query = (
         select(runs.c.run_id, runs.c.lease_owner, runs.c.job, runs.c.lease_until)
@@ -58,6 +58,6 @@ def silent_runs(connection: Connection, *, now: datetime, limit: int = 100) -> l
         .limit(limit)
     )
     return [
-        SilentRun(run_id=run_id, owner=owner, job=job, lease_until=lease_until)
+        LostRun(run_id=run_id, owner=owner, job=job, lease_until=lease_until)
         for run_id, owner, job, lease_until in connection.execute(query)
     ]

@@ -15,7 +15,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.task import Task
 
 log = logging.getLogger(__name__)
@@ -45,11 +45,11 @@ class Worker:
         self._monotonic = monotonic
         self._renewed_at = monotonic()
 
-    def claim(self, wanted: Wanted, *, limit: int) -> list[Task]:
+    def claim(self, wanted: ClaimFilter, *, limit: int) -> list[Task]:
         """At most `limit` tasks, now leased to this worker."""
         return self.claim_all([(wanted, limit)])
 
-    def claim_all(self, wishes: Sequence[tuple[Wanted, int]]) -> list[Task]:
+    def claim_all(self, wishes: Sequence[tuple[ClaimFilter, int]]) -> list[Task]:
         """Of each wish at most so many tasks, now leased to this worker, in one transaction."""
 
         def act(connection: Connection) -> tuple[list[Task], float]:

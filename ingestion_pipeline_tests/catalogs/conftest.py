@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock, a_shop, settings_of
@@ -27,5 +27,5 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+def shop(store: Store, database_url: str, tmp_path: Path) -> RunContext:
     return a_shop(store, settings_of(tmp_path / "home", database_url))

@@ -9,16 +9,16 @@ from typing import Any
 
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig, declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.readings.reader import LadderReader
+from ingestion_pipeline.catalogs.readings.reader import PipelineReader
 from ingestion_pipeline.catalogs.readings.work import ReadDone, ReadWork, open_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import Billing, OverBudget
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, fetch_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -67,13 +67,13 @@ def dataset_rows(store: Store) -> list[Mapping[str, Any]]:
 class ScriptedReader:
     """Reads as the rules do, after what a test has to say to each page."""
 
-    shop: Workshop
+    shop: RunContext
     says: dict[str, list[Exception | OverBudget]] = field(default_factory=dict)
     explored: dict[str, tuple[str, ...]] = field(default_factory=dict)
     read_paths: list[str] = field(default_factory=list)
 
     async def read(
-        self, wanted: Declared, page: PageContent, billing: Billing
+        self, wanted: EntityConfig, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
         path = page.url.removeprefix("http://a.test")
         self.read_paths.append(path)
@@ -82,7 +82,7 @@ class ScriptedReader:
             if isinstance(said, OverBudget):
                 return said
             raise said
-        rules = LadderReader(self.shop.settings, self.shop.store.now)
+        rules = PipelineReader(self.shop.settings, self.shop.store.now)
         reading = await rules.read(wanted, page, billing)
         assert isinstance(reading, PageReading)
         return PageReading(
@@ -90,7 +90,7 @@ class ScriptedReader:
         )
 
 
-def downloaded(shop: Workshop, web: FakeWeb, *numbers: int) -> None:
+def downloaded(shop: RunContext, web: FakeWeb, *numbers: int) -> None:
     """A catalogue of these courses is fetched, and nothing is read."""
     given_courses(web, *numbers)
     given_sources(shop.store, a_catalog())
@@ -98,14 +98,14 @@ def downloaded(shop: Workshop, web: FakeWeb, *numbers: int) -> None:
     fetch_pages(shop, web)
 
 
-def claimed_works(shop: Workshop, worker: Worker) -> list[ReadWork]:
-    found = worker.claim(Wanted(kind=EXTRACT_PAGE, frontier_of=SHOP), limit=10)
+def claimed_works(shop: RunContext, worker: Worker) -> list[ReadWork]:
+    found = worker.claim(ClaimFilter(kind=EXTRACT_PAGE, frontier_of=SHOP), limit=10)
     with shop.store.begin() as connection:
         opened = open_readings(connection, found, now=shop.store.clock.now(connection))
     return [one for one in opened if isinstance(one, ReadWork)]
 
 
-def read_by_rules(shop: Workshop, work: ReadWork) -> ReadDone:
+def read_by_rules(shop: RunContext, work: ReadWork) -> ReadDone:
     reader = ScriptedReader(shop)
     billing = Billing(call_site="test")
     wanted = declared({}, shop.settings)

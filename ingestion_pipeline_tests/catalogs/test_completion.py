@@ -9,8 +9,8 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.catalogs.completing.completion import Standing, decide
-from ingestion_pipeline.catalogs.completing.ending import budget_ending
+from ingestion_pipeline.catalogs.completing.completion import ExtractionProgress, decide
+from ingestion_pipeline.catalogs.completing.ending import budget_finish
 from ingestion_pipeline.catalogs.operating import control
 from ingestion_pipeline.catalogs.states import ExtractionKind
 from ingestion_pipeline.settings.catalogs import Extraction
@@ -56,7 +56,7 @@ def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
     failed: bool,
     comes_to: str | None,
 ) -> None:
-    standing = Standing(
+    standing = ExtractionProgress(
         kind=ExtractionKind(kind),
         unfinished=unfinished,
         total=3,
@@ -82,7 +82,7 @@ def test_what_is_left_what_waits_and_how_long_it_was_quiet_decide(
 def test_what_is_left_is_stale_only_after_the_last_retry_was_due(
     quiet: timedelta, since_retry: timedelta, comes_to: str | None
 ) -> None:
-    standing = Standing(
+    standing = ExtractionProgress(
         kind=ExtractionKind.CRAWL,
         unfinished=1,
         total=3,
@@ -239,7 +239,7 @@ def test_a_budget_that_is_used_up_cancels_and_whoever_works_on_it_sees_so(some: 
     id_ = some.begin({"/c/1": "DOWNLOADED", "/c/2": "DOWNLOADED"})
     some.task(id_, "/c/1", "extract_page")
 
-    some.end(id_, budget_ending("50 of 50 dollars are spent"))
+    some.end(id_, budget_finish("50 of 50 dollars are spent"))
 
     assert some.status(id_) == "CANCELLED"
     [line] = some.rows(audit_log, action="extraction.cancelled")

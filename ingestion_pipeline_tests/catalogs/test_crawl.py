@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -46,7 +46,7 @@ ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
 
 
 def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     recipe = {"page_type": "CATEGORY_LINKS", "link_selector": "ul a", "links": LINKS}
     web.routes |= {
@@ -79,7 +79,7 @@ def test_a_catalogue_is_walked_through_from_its_root_to_its_details(
 
 
 def test_a_page_is_in_progress_while_it_is_fetched(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     observed: dict[str, tuple[str, str]] = {}
 
@@ -106,7 +106,7 @@ def test_a_page_is_in_progress_while_it_is_fetched(
 
 
 def test_the_pages_of_a_crawl_are_synced_to_the_disk(
-    shop: Workshop, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+    shop: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = recorded_syncs(monkeypatch)
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
@@ -119,7 +119,7 @@ def test_the_pages_of_a_crawl_are_synced_to_the_disk(
 
 
 def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "/": Reply(a_page("/c/1", "/c/2").encode(), headers={"ETag": '"root"'}),
@@ -139,7 +139,7 @@ def test_an_unchanged_catalogue_is_checked_page_by_page_and_leaves_no_snapshot(
     assert [row.snapshot_id for row in second] == first
 
 
-def test_only_what_has_changed_is_new(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_only_what_has_changed_is_new(shop: RunContext, store: Store, web: FakeWeb) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page(), "/c/2": a_page()}
     given_sources(store, a_catalog())
     crawl_all(shop, web.port)
@@ -151,7 +151,7 @@ def test_only_what_has_changed_is_new(shop: Workshop, store: Store, web: FakeWeb
 
 
 def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     pagination = {"url_pattern": "/list?page={page_num}", "total_pages": 3}
     web.routes |= {"/": a_page("/c/9")}
@@ -167,7 +167,7 @@ def test_a_list_is_followed_by_numbers_and_each_page_of_it_once(
 
 
 def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goes_on(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "/": a_page("/c/1", "/c/2", "/c/3"),
@@ -194,7 +194,7 @@ def test_a_failed_page_is_retried_then_given_up_with_its_reason_and_the_rest_goe
 
 
 def test_a_catalogue_whose_root_fails_is_never_complete_and_has_a_strike(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": 404}
     given_sources(store, a_catalog())
@@ -209,7 +209,7 @@ def test_a_catalogue_whose_root_fails_is_never_complete_and_has_a_strike(
 
 
 def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/elsewhere")}
     given_sources(store, a_catalog())
@@ -222,7 +222,7 @@ def test_a_root_that_leads_nowhere_is_an_error_with_the_rule(
 
 
 def test_what_robots_txt_forbids_is_not_asked_for_and_holds_nothing_up(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /c/secret"}
     web.routes |= {"/": a_page("/c/1", "/c/secret"), "/c/1": a_page()}
@@ -237,7 +237,7 @@ def test_what_robots_txt_forbids_is_not_asked_for_and_holds_nothing_up(
 
 
 def test_a_root_that_robots_txt_forbids_is_nobodys_fault(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/robots.txt": b"User-agent: *\nDisallow: /", "/": a_page("/c/1")}
     given_sources(store, a_catalog())
@@ -253,7 +253,7 @@ def test_a_root_that_robots_txt_forbids_is_nobodys_fault(
 
 @ON_SQLITE
 def test_a_page_of_a_host_that_another_run_has_goes_back_with_no_attempt(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog())
@@ -274,7 +274,7 @@ def test_a_page_of_a_host_that_another_run_has_goes_back_with_no_attempt(
 
 @ON_SQLITE
 def test_no_second_extraction_begins_while_one_goes_on(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     given_sources(store, a_catalog())
     begin(shop, web)
@@ -289,7 +289,7 @@ def test_no_second_extraction_begins_while_one_goes_on(
 
 @ON_SQLITE
 def test_a_poll_waits_as_its_like_would_and_the_next_one_begins_again(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())
@@ -306,7 +306,7 @@ def test_a_poll_waits_as_its_like_would_and_the_next_one_begins_again(
 
 
 @ON_SQLITE
-def test_a_disabled_source_is_not_walked_on(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_a_disabled_source_is_not_walked_on(shop: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_catalog())
     begin(shop, web)
     with store.begin() as connection:
@@ -318,7 +318,7 @@ def test_a_disabled_source_is_not_walked_on(shop: Workshop, store: Store, web: F
 
 
 def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     shop = changed(shop, crawl__backoff_base_seconds="600")
     web.routes |= {"/": [503, a_page("/c/1")], "/c/1": a_page()}
@@ -333,7 +333,7 @@ def test_what_is_asked_for_by_hand_does_not_wait_for_its_retry(
 
 @ON_SQLITE
 def test_a_large_catalogue_does_not_starve_a_small_one(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Its two pages were asked for after all of the two hundred that were found before."""
     shop = changed(shop, crawl__per_source="10", crawl__batch_size="40")
@@ -353,7 +353,7 @@ def test_a_large_catalogue_does_not_starve_a_small_one(
 
 @ON_SQLITE
 def test_a_page_that_killed_its_workers_is_given_up(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingestion_pipeline.catalogs.crawl.checks import empty_shells, failed_pages
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.findings import Finding
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, crawl_all
@@ -22,7 +22,9 @@ def shells(store: Store) -> list[Finding]:
         return empty_shells(connection)
 
 
-def test_a_share_of_pages_that_failed_is_found(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_a_share_of_pages_that_failed_is_found(
+    shop: RunContext, store: Store, web: FakeWeb
+) -> None:
     web.routes |= {"/": a_page(*(f"/c/{n}" for n in range(9)))}
     web.routes |= {f"/c/{n}": 410 if n < 3 else a_page(text=str(n)) for n in range(9)}
     given_sources(store, a_catalog())
@@ -34,7 +36,7 @@ def test_a_share_of_pages_that_failed_is_found(shop: Workshop, store: Store, web
 
 
 def test_a_few_pages_that_failed_are_an_accident(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": 410, "/c/2": a_page()}
     given_sources(store, a_catalog())
@@ -45,7 +47,7 @@ def test_a_few_pages_that_failed_are_an_accident(
 
 
 def test_a_page_that_is_nothing_without_a_browser_is_found(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": SHELL, "/c/2": a_page()}
     given_sources(store, a_catalog())
@@ -57,7 +59,7 @@ def test_a_page_that_is_nothing_without_a_browser_is_found(
 
 
 def test_a_crawl_without_mishaps_has_nothing_to_report(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())

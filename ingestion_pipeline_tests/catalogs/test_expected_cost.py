@@ -7,7 +7,7 @@ from pathlib import Path
 from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
 from ingestion_pipeline.catalogs.readings.expected_cost import DetailPage, cost_facts, text_sizes
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
@@ -18,7 +18,7 @@ from ingestion_pipeline_tests.pollers import given_sources
 
 
 def test_the_pages_of_the_last_extraction_tell_what_the_next_may_cost(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page("/x"), "/c/2": a_page("/y")}
     given_sources(store, a_catalog(LINKS))
@@ -38,7 +38,7 @@ def test_the_pages_of_the_last_extraction_tell_what_the_next_may_cost(
 
 
 def test_pages_that_wait_for_a_model_are_counted_though_there_is_none(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_page("/x"), "/c/2": a_page("/y")}
     given_sources(store, a_catalog(LINKS, config={"recipe": dict(LINKS), "entity": "credential"}))
@@ -72,7 +72,7 @@ def test_the_size_of_a_text_is_measured_where_it_can_be_and_else_taken_by_its_sh
 
 
 def test_a_rerun_is_predicted_by_what_rules_leave_open_of_the_stored_pages(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": a_course_page(101), "/c/2": a_page("/y")}
     given_sources(store, a_catalog(LINKS))

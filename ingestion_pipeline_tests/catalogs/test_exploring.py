@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.crawl.crawling import ask_for
 from ingestion_pipeline.catalogs.crawl.worth_following import links_on
-from ingestion_pipeline.catalogs.entities.declared import Declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.entities.record import Found, Rung, record_of
+from ingestion_pipeline.catalogs.entities.record import ExtractionMethod, RecordField, record_of
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import Billing
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -51,11 +51,11 @@ class ExploringReader:
 
     explored: Mapping[str, tuple[str, ...]]
 
-    async def read(self, wanted: Declared, page: PageContent, billing: Billing) -> PageReading:
+    async def read(self, wanted: EntityConfig, page: PageContent, billing: Billing) -> PageReading:
         path = page.url.removeprefix("http://a.test")
-        found = Found(fields=dict.fromkeys(wanted.kind.required, f"can do {path}"))
+        found = RecordField(fields=dict.fromkeys(wanted.kind.required, f"can do {path}"))
         has_list = "<li>" in page.body
-        record = record_of(wanted.kind, found, rung=Rung.CHEAP_MODEL, model="m")
+        record = record_of(wanted.kind, found, rung=ExtractionMethod.CHEAP_MODEL, model="m")
         records = (record,) if has_list else ()
         return PageReading(records=records, explored=self.explored.get(path, ()), model="m")
 
@@ -69,7 +69,7 @@ ROOT = '<html><body><h1>Catalogue</h1><a href="/c/1">1</a></body></html>'
 
 
 def walk(
-    shop: Workshop,
+    shop: RunContext,
     web: FakeWeb,
     turns: int,
     entity: str = "competency",
@@ -87,7 +87,7 @@ def walk(
 
 
 def test_a_page_with_records_leads_to_others_once_and_loops_end(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "/": ROOT,
@@ -116,7 +116,7 @@ def test_a_page_with_records_leads_to_others_once_and_loops_end(
     assert [row.model for row in rows(store, data_items)] == ["m", "m"]
 
 
-def test_exploring_ends_at_its_depth(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_exploring_ends_at_its_depth(shop: RunContext, store: Store, web: FakeWeb) -> None:
     """Trap 12: the root is no ancestor too many, the ninth step is."""
     shop = changed(shop, extraction__explore_depth="3")
     web.routes |= {"/": ROOT, **{f"/c/{n}": a_list(f"/c/{n + 1}") for n in range(1, 6)}}
@@ -126,7 +126,7 @@ def test_exploring_ends_at_its_depth(shop: Workshop, store: Store, web: FakeWeb)
     assert [one.path for one in found_pages(store)] == ["/", "/c/1", "/c/2", "/c/3"]
 
 
-def test_a_page_without_records_leads_nowhere(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_a_page_without_records_leads_nowhere(shop: RunContext, store: Store, web: FakeWeb) -> None:
     page = '<html><body><h1>Page</h1><a href="/c/1">1</a><a href="/d/2">2</a></body></html>'
     web.routes |= {"/": page, "/c/1": page}
 
@@ -135,7 +135,7 @@ def test_a_page_without_records_leads_nowhere(shop: Workshop, store: Store, web:
     assert len(rows(store, pages)) == 2
 
 
-def test_only_a_type_that_says_so_explores(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_only_a_type_that_says_so_explores(shop: RunContext, store: Store, web: FakeWeb) -> None:
     """A15: a model that names links on a page of courses is not followed."""
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
 
@@ -146,7 +146,7 @@ def test_only_a_type_that_says_so_explores(shop: Workshop, store: Store, web: Fa
 
 
 def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_again(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     shop = changed(shop, extraction__quiet_seconds="0")
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list("/d/3"), "/d/3": a_list()}
@@ -166,7 +166,7 @@ def test_an_unchanged_page_leads_where_it_led_before_though_nobody_reads_it_agai
 
 
 def test_a_rerun_explores_nothing_since_it_asks_nobody(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     shop = changed(shop, extraction__quiet_seconds="0")
     web.routes |= {"/": ROOT, "/c/1": a_list("/d/2"), "/d/2": a_list()}
@@ -195,7 +195,7 @@ def test_only_what_the_page_links_to_counts() -> None:
 
 
 def test_an_exploratory_crawl_reads_the_records_of_the_pages_it_walks(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Lists, a course on a page of its own and courses beside links; a second crawl reads none."""
     web.routes |= {

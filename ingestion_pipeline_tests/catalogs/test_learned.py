@@ -15,9 +15,9 @@ from ingestion_pipeline.catalogs.entities import Selectors, entity_type
 from ingestion_pipeline.catalogs.readings import learned
 from ingestion_pipeline.catalogs.readings.expected_cost import catalog_facts
 from ingestion_pipeline.catalogs.readings.learned import Learned, Subject, Uses, is_worn
-from ingestion_pipeline.catalogs.readings.reader import LadderReader
+from ingestion_pipeline.catalogs.readings.reader import PipelineReader
 from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
@@ -71,7 +71,7 @@ def knows(asked: Asked) -> Reply:
 class School:
     """The garden school, its web, and a model that may be asked about it."""
 
-    def __init__(self, store: Store, shop: Workshop, web: FakeWeb, model: ScriptedModel) -> None:
+    def __init__(self, store: Store, shop: RunContext, web: FakeWeb, model: ScriptedModel) -> None:
         fast = {f"INGESTION_{name.upper().replace('.', '__')}": one for name, one in FAST.items()}
         self.store, self.web, self.model = store, web, model
         self.shop = a_shop(store, leading_to(model.base_url, shop.settings, **fast))
@@ -93,7 +93,7 @@ class School:
             ModelClient(self.store, self.shop.settings) as client,
             a_fetcher(self.shop.settings, self.web.port) as fetcher,
         ):
-            reader = LadderReader(self.shop.settings, self.store.now, client)
+            reader = PipelineReader(self.shop.settings, self.store.now, client)
             await crawl_until_done(self.shop, [SHOP], fetcher, reader=reader)
 
     @property
@@ -109,7 +109,7 @@ class School:
 
 
 @pytest.fixture
-def school(store: Store, shop: Workshop, web: FakeWeb) -> Iterator[School]:
+def school(store: Store, shop: RunContext, web: FakeWeb) -> Iterator[School]:
     given_sources(store, a_catalog())
     with ScriptedModel(knows) as model:
         yield School(store, shop, web, model)
@@ -181,7 +181,7 @@ def test_a_single_page_of_another_layout_is_left_to_the_model(school: School) ->
 
 
 def test_given_selectors_are_never_replaced_by_learned_ones(
-    store: Store, shop: Workshop, web: FakeWeb
+    store: Store, shop: RunContext, web: FakeWeb
 ) -> None:
     selectors = dict.fromkeys(COURSE.required, "h6")
     config = {"recipe": a_catalog().config["recipe"], "selectors": selectors}

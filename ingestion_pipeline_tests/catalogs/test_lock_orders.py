@@ -7,10 +7,10 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
-from ingestion_pipeline.catalogs.completing.ending import Ending, finalise
+from ingestion_pipeline.catalogs.completing.ending import FinishReason, finish_extractions
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
-from ingestion_pipeline.catalogs.detection.outcomes import Found, write_results
+from ingestion_pipeline.catalogs.detection.outcomes import RecipeDetected, write_results
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.operating.retention import old_extractions
 from ingestion_pipeline.catalogs.recipes.stored import DETECT
@@ -27,7 +27,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
 from ingestion_pipeline.systems import declared
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import BOT_WALL, Permanent
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
@@ -46,7 +46,7 @@ __all__ = ["some"]
 pytestmark = ON_POSTGRES
 A, B = "catalog:a", "catalog:b"
 POLLS = select(tasks.c.source_id).where(tasks.c.kind == "poll").order_by(tasks.c.id)
-WALL = Ending(status=ExtractionStatus.CANCELLED, failure=FAILURE)
+WALL = FinishReason(status=ExtractionStatus.CANCELLED, failure=FAILURE)
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def opened(some: Extracting, *ids: int) -> list[PageWork]:
 def claimed(some: Extracting, *ids: int) -> list[Task]:
     for id_ in ids:
         some.task(id_, "/")
-    return Worker(some.shop.store, lease_seconds=60).claim(Wanted(kind=FETCH_PAGE), limit=9)
+    return Worker(some.shop.store, lease_seconds=60).claim(ClaimFilter(kind=FETCH_PAGE), limit=9)
 
 
 def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: Extracting) -> None:
@@ -78,7 +78,7 @@ def test_extractions_that_end_together_lock_tasks_and_sources_in_one_order(two: 
 
     def end(connection: Connection) -> None:
         endings = {first: WALL, second: WALL}
-        finalise(
+        finish_extractions(
             connection,
             endings,
             now=two.clock.at,
@@ -160,10 +160,10 @@ def test_detections_lock_polls_then_recipes_each_in_one_order(some: Extracting) 
     with store.begin() as connection:
         declared(connection, [A, B], now=now)
         known = sources_by_id(connection, [A, B])
-    claimed = Worker(store, lease_seconds=60).claim(Wanted(kind=DETECT), limit=2)
+    claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=DETECT), limit=2)
     recipe = FoundRecipe(recipe={"page_type": "DETAIL"}, message="a list")
     found = [
-        Found(task=task, source=known[task.source_id or ""], found=recipe)
+        RecipeDetected(task=task, source=known[task.source_id or ""], found=recipe)
         for task in sorted(claimed, key=lambda one: one.id, reverse=True)
     ]
 

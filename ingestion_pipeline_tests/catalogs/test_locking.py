@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Select, select
 
-from ingestion_pipeline.catalogs.completing.ending import Ending
+from ingestion_pipeline.catalogs.completing.ending import FinishReason
 from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
 from ingestion_pipeline.catalogs.operating import control
 from ingestion_pipeline.catalogs.readings.results import write_readings
@@ -20,10 +20,10 @@ from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.crawl_results import write_pages
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageFailed, PageWork
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, outbox, tasks
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.catalogs.courses import claimed_works, downloaded, read_by_rules
@@ -35,7 +35,7 @@ from ingestion_pipeline_tests.postgres import wait_until_blocked
 
 __all__ = ["some"]
 ROUNDS = 10
-WALL = Ending(status=ExtractionStatus.CANCELLED, failure=FAILURE)
+WALL = FinishReason(status=ExtractionStatus.CANCELLED, failure=FAILURE)
 
 pytestmark = pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]
@@ -69,7 +69,7 @@ def test_a_cancel_waits_for_an_extraction_without_holding_its_tasks(some: Extrac
 
 
 def test_readings_that_are_written_wait_for_an_extraction_without_holding_tasks(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 1, 2)
     works = claimed_works(shop, Worker(store, lease_seconds=60))
@@ -80,14 +80,14 @@ def test_readings_that_are_written_wait_for_an_extraction_without_holding_tasks(
 
 
 def test_visits_that_are_written_wait_for_an_extraction_without_holding_tasks(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes["/"] = a_page()
     given_sources(store, a_catalog())
     begin(shop, web)
     archive = SnapshotArchive(store, shop.content)
     found = Worker(store, lease_seconds=60).claim(
-        Wanted(kind=FETCH_PAGE, frontier_of=SHOP), limit=1
+        ClaimFilter(kind=FETCH_PAGE, frontier_of=SHOP), limit=1
     )
     with store.begin() as connection:
         [work] = CatalogSystem().open_pages(connection, found, archive=archive)

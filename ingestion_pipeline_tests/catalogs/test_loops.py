@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, datasets, extractions
 from ingestion_pipeline_tests.catalogs.detection.sites import course
@@ -25,7 +25,7 @@ def refused(store: Store) -> list[tuple[str, str]]:
 
 
 def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
-    shop: Workshop, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
+    shop: RunContext, store: Store, web: FakeWeb, caplog: pytest.LogCaptureFixture
 ) -> None:
     web.routes |= {"/": a_page("/day/0", "/", "/#top", "/?utm_source=x", "http://A.test/")}
     web.routes |= {
@@ -45,7 +45,7 @@ def test_an_endless_calendar_ends_at_the_depth_and_is_told_once(
 
 
 def test_pages_beyond_the_budget_are_counted_and_told_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page(*(f"/x{n}" for n in range(6)))}
     web.routes |= {f"/x{n}": a_page(f"/y{n}", "/x0") for n in range(6)}
@@ -62,7 +62,7 @@ def test_pages_beyond_the_budget_are_counted_and_told_once(
 
 
 def test_two_pages_that_lead_to_each_other_are_each_visited_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/a", "/b"), "/a": a_page("/b", "/"), "/b": a_page("/a/", "/A")}
     web.routes |= {"/A": a_page("/a")}
@@ -93,7 +93,7 @@ ENDLESS: dict[str, Callable[[int], list[str]]] = {
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
-    shop: Workshop, store: Store, web: FakeWeb, name: str
+    shop: RunContext, store: Store, web: FakeWeb, name: str
 ) -> None:
     def answer(path: str) -> str:
         found = re.fullmatch(r"/(?:list\?page=(\d+))?", path)
@@ -114,7 +114,7 @@ def test_an_endless_next_ends_after_a_few_pages_without_anything_new(
 
 @pytest.mark.parametrize("saying", ["one of many", "{}"], ids=["always the same", "changing"])
 def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
-    shop: Workshop, store: Store, web: FakeWeb, saying: str
+    shop: RunContext, store: Store, web: FakeWeb, saying: str
 ) -> None:
     def answer(path: str) -> str:
         number = int(path.partition("=")[2] or 1)
@@ -133,7 +133,7 @@ def test_an_endless_list_of_records_ends_after_a_few_pages_without_anything_new(
 
 
 def test_a_list_of_what_other_lists_had_goes_on_to_what_it_alone_has(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Nothing new to the catalogue is not nothing new to the list."""
     web.routes |= {"/": a_page("/l/science", "/l/stem")}

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.pages.hosts import lease_hosts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     datasets,
@@ -63,7 +63,7 @@ def page_tasks(store: Store) -> Counter[tuple[str, int]]:
 
 
 def test_a_bot_wall_in_the_middle_cancels_the_crawl_and_disables_its_source(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     courses = [f"/c/{number}" for number in range(30)]
     web.routes |= {"/": a_page(*courses), **dict.fromkeys(courses, a_page())}
@@ -86,7 +86,7 @@ def test_a_bot_wall_in_the_middle_cancels_the_crawl_and_disables_its_source(
 
 @pytest.mark.parametrize("wall", [BOT_WALL, LOGIN], ids=["a bot wall", "a login"])
 def test_a_wall_at_the_root_disables_the_source(
-    shop: Workshop, store: Store, web: FakeWeb, wall: bytes
+    shop: RunContext, store: Store, web: FakeWeb, wall: bytes
 ) -> None:
     web.routes |= {"/": wall}
     given_sources(store, a_catalog())
@@ -101,7 +101,7 @@ def test_a_wall_at_the_root_disables_the_source(
 
 
 def test_a_login_in_front_of_one_course_is_that_pages_error_alone(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
     web.routes["/c/2"] = LOGIN
@@ -133,7 +133,7 @@ def breaking(folder: Path, body: bytes) -> Raw:
 
 
 def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_on_later(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     content = shop.settings.home / "content"
     web.routes |= {"/": a_page("/c/1", "/c/2", "/c/3"), "/c/1": a_page(), "/c/3": a_page()}
@@ -160,7 +160,7 @@ def test_a_disk_that_fails_in_the_middle_puts_the_pages_back_and_the_crawl_goes_
 
 
 def test_a_course_that_moved_to_another_host_is_got_by_that_hosts_rules_and_lease(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"a.test/": a_page("/c/1", "/c/2"), "b.test/there": a_page()}
     web.routes |= {"a.test/c/1": redirect("http://b.test/there")}
@@ -179,7 +179,7 @@ def test_a_course_that_moved_to_another_host_is_got_by_that_hosts_rules_and_leas
 
 
 def test_a_course_that_moved_to_a_host_that_another_run_has_waits_for_it(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"a.test/": a_page("/c/1", "/c/2"), "a.test/c/2": a_page()}
     web.routes |= {"a.test/c/1": redirect("http://b.test/there"), "b.test/there": a_page()}
@@ -207,7 +207,7 @@ def closed_next_door(store: Store, web: FakeWeb) -> None:
 
 
 def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     closed_next_door(store, web)
 
@@ -227,7 +227,7 @@ def test_a_host_that_never_recovers_does_not_keep_a_crawl_open(
 
 
 def test_a_page_that_is_forbidden_for_ever_does_not_keep_the_others_from_being_shown(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     """A 403 is asked again after four hours, twice; that is as long as nothing may change."""
     given_courses(web, *range(101, 125))
@@ -251,7 +251,7 @@ def test_a_page_that_is_forbidden_for_ever_does_not_keep_the_others_from_being_s
 
 
 def test_a_page_waits_on_while_its_host_gives_others(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     """As on a slow host, whose large catalogue takes weeks."""
     web.routes |= {"/": a_page("/c/1"), "/c/1": LATER}
@@ -268,7 +268,7 @@ def test_a_page_waits_on_while_its_host_gives_others(
 
 
 def test_a_page_that_nobody_came_for_in_days_has_all_patience_left(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": LATER}
     given_sources(store, a_catalog())

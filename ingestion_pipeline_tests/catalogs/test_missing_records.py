@@ -7,10 +7,10 @@ from collections.abc import Iterable
 import pytest
 
 from ingestion_pipeline.catalogs.operating import control, held_back
-from ingestion_pipeline.pages.letter_snapshots import letter_snapshots
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.letter_snapshots import dead_letter_snapshots
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.failure_notice import failure_notice
-from ingestion_pipeline.sources.health import Verdict
+from ingestion_pipeline.sources.health import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     data_items,
@@ -19,7 +19,7 @@ from ingestion_pipeline.store.tables import (
     pages,
 )
 from ingestion_pipeline.upkeep.standing import notable, standings
-from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline.work.dead_letters import list_dead_letters
 from ingestion_pipeline_tests.catalogs.courses import a_course
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, crawl_all
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -64,7 +64,7 @@ def failed_pages(store: Store) -> dict[int, str]:
     }
 
 
-def health(shop: Workshop) -> Verdict:
+def health(shop: RunContext) -> HealthStatus:
     with shop.store.read() as connection:
         now = shop.store.clock.now(connection)
         [found] = standings(connection, shop.settings, now=now, ids=[SHOP])
@@ -73,10 +73,10 @@ def health(shop: Workshop) -> Verdict:
     return found.verdict
 
 
-def served_bodies(shop: Workshop) -> list[bytes]:
+def served_bodies(shop: RunContext) -> list[bytes]:
     """What the open dead letters show of what was served."""
     with shop.store.read() as connection:
-        found = [letter_snapshots(connection, one) for one in list_letters(connection)]
+        found = [dead_letter_snapshots(connection, one) for one in list_dead_letters(connection)]
     return [shop.content.get(one["body_hash"]) for [one] in found]
 
 
@@ -92,7 +92,7 @@ def served_bodies(shop: Workshop) -> list[bytes]:
     ids=["bare", "in the site's frame", "in words nobody knows", "another site", "data"],
 )
 def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
-    shop: Workshop, store: Store, web: FakeWeb, error_page: str
+    shop: RunContext, store: Store, web: FakeWeb, error_page: str
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -118,7 +118,7 @@ def test_a_page_that_serves_an_error_page_keeps_its_records_however_often(
     ids=["500", "nothing", "not found with status 200"],
 )
 def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
-    shop: Workshop, store: Store, web: FakeWeb, answer: int | str
+    shop: RunContext, store: Store, web: FakeWeb, answer: int | str
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -134,7 +134,7 @@ def test_a_page_that_fails_in_any_way_keeps_its_records_and_degrades_its_source(
 
 
 def test_records_come_back_and_the_source_is_well_when_the_page_does(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -163,7 +163,7 @@ def test_records_come_back_and_the_source_is_well_when_the_page_does(
     ids=["names its course", "says nothing of it", "an empty form"],
 )
 def test_a_page_that_still_looks_like_its_siblings_loses_its_records_the_second_time(
-    shop: Workshop, store: Store, web: FakeWeb, emptied: str
+    shop: RunContext, store: Store, web: FakeWeb, emptied: str
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -179,7 +179,7 @@ def test_a_page_that_still_looks_like_its_siblings_loses_its_records_the_second_
 
 
 def test_a_failure_between_two_readings_without_records_begins_the_count_anew(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -218,7 +218,7 @@ def given_paged_catalogue(web: FakeWeb, store: Store) -> None:
     ids=["500", "bare", "in the site's frame"],
 )
 def test_a_page_of_a_list_that_serves_an_error_hides_its_records_and_takes_none_away(
-    shop: Workshop, store: Store, web: FakeWeb, answer: int | str
+    shop: RunContext, store: Store, web: FakeWeb, answer: int | str
 ) -> None:
     given_paged_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -231,7 +231,7 @@ def test_a_page_of_a_list_that_serves_an_error_hides_its_records_and_takes_none_
 
 
 def test_a_page_of_a_list_that_led_to_pages_and_leads_to_none_is_believed_the_second_time(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_paged_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -264,7 +264,7 @@ def given_categories(web: FakeWeb, store: Store) -> None:
 @pytest.mark.parametrize("answer", [500, "", BARE], ids=["500", "nothing", "an error page"])
 @pytest.mark.parametrize(("broken", "status"), [(1, "published"), (2, "quarantined")])
 def test_a_first_dataset_without_failed_categories_is_not_healthy_and_held_back_without_most(
-    shop: Workshop, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
+    shop: RunContext, store: Store, web: FakeWeb, answer: int | str, broken: int, status: str
 ) -> None:
     given_categories(web, store)
     web.routes |= {f"/d/{page}": answer for page in list(LIST_PAGES)[:broken]}
@@ -276,7 +276,7 @@ def test_a_first_dataset_without_failed_categories_is_not_healthy_and_held_back_
 
 
 def test_a_page_of_the_menu_that_leads_to_no_record_leaves_its_source_healthy(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_categories(web, store)
 
@@ -307,7 +307,7 @@ def given_explored_catalogue(web: FakeWeb, store: Store) -> None:
     ids=["bare", "in the site's frame", "another site"],
 )
 def test_an_explored_page_that_serves_an_error_page_hides_no_records_however_often(
-    shop: Workshop, store: Store, web: FakeWeb, error_page: str
+    shop: RunContext, store: Store, web: FakeWeb, error_page: str
 ) -> None:
     given_explored_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -322,7 +322,7 @@ def test_an_explored_page_that_serves_an_error_page_hides_no_records_however_oft
 
 
 def test_an_explored_page_that_lost_its_links_is_believed_the_second_time(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_explored_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -340,7 +340,7 @@ def test_an_explored_page_that_lost_its_links_is_believed_the_second_time(
 
 @pytest.mark.parametrize("answer", [404, 410])
 def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
-    shop: Workshop, store: Store, web: FakeWeb, answer: int
+    shop: RunContext, store: Store, web: FakeWeb, answer: int
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)
@@ -352,7 +352,7 @@ def test_a_page_that_is_gone_takes_its_records_with_it_at_once(
 
 
 def test_a_page_that_lost_its_records_is_fetched_again_by_a_retry(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_catalogue(web, store)
     crawl_all(shop, web.port)

@@ -8,7 +8,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
 from ingestion_pipeline.demo.model_server import ScriptedModel
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline_tests.catalogs.courses import a_course
@@ -20,7 +20,7 @@ from ingestion_pipeline_tests.reading.models.asking import leading_to
 
 
 @pytest.fixture
-def school(store: Store, shop: Workshop, web: FakeWeb) -> Iterator[School]:
+def school(store: Store, shop: RunContext, web: FakeWeb) -> Iterator[School]:
     """Two pages that only a model can read: too few to learn selectors from."""
     given_sources(store, a_catalog())
     with ScriptedModel(knows) as model:
@@ -37,7 +37,7 @@ def shown(store: Store) -> list[str]:
 
 
 def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configured(
-    school: School, shop: Workshop, store: Store
+    school: School, shop: RunContext, store: Store
 ) -> None:
     school.crawl()
     school.web.routes |= {"/c/101": f"<html><body><h1>Courses</h1>{a_course(101)}</body></html>"}
@@ -55,7 +55,7 @@ def test_what_a_model_read_of_an_unchanged_page_stays_when_no_model_is_configure
 
 
 def test_what_a_model_read_by_another_configuration_is_not_carried_over(
-    school: School, shop: Workshop, store: Store
+    school: School, shop: RunContext, store: Store
 ) -> None:
     school.crawl()
     given_sources(store, a_catalog(config={"recipe": dict(LINKS), "entity": "course"}))
@@ -68,7 +68,7 @@ def test_what_a_model_read_by_another_configuration_is_not_carried_over(
 
 
 def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(
-    school: School, shop: Workshop, store: Store
+    school: School, shop: RunContext, store: Store
 ) -> None:
     school.crawl()
     school.teaches(in_spring, 1, 3)
@@ -87,7 +87,7 @@ def test_a_changed_page_that_a_model_read_waits_until_there_is_a_model(
 
 
 def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
-    school: School, shop: Workshop, store: Store
+    school: School, shop: RunContext, store: Store
 ) -> None:
     both = f'<p>2 courses</p>{a_course(101)}<div class="lead">{story(7)}</div><h4>{title(7)}</h4>'
     school.web.routes["/c/2"] = f"<html><body><h1>Courses</h1>{both}<p>GRD/7</p></body></html>"
@@ -103,7 +103,7 @@ def test_rules_that_find_a_part_of_what_a_model_read_do_not_replace_it(
 
 
 def test_a_rerun_without_a_model_waits_and_shows_nothing_less(
-    school: School, shop: Workshop, store: Store
+    school: School, shop: RunContext, store: Store
 ) -> None:
     school.crawl()
     with store.begin() as connection:
@@ -122,7 +122,7 @@ def test_a_rerun_without_a_model_waits_and_shows_nothing_less(
     ids=["the same models", "another cheap model", "another strong model"],
 )
 def test_an_unchanged_page_is_read_again_by_other_models_and_only_by_them(
-    school: School, store: Store, shop: Workshop, variable: str, asked_again: int
+    school: School, store: Store, shop: RunContext, variable: str, asked_again: int
 ) -> None:
     assert school.crawl() == 2
     fast = {f"INGESTION_{name.upper().replace('.', '__')}": text for name, text in FAST.items()}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.completing.ending import Ending
+from ingestion_pipeline.catalogs.completing.ending import FinishReason
 from ingestion_pipeline.catalogs.operating import accepting, control, retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.store.tables import (
@@ -132,7 +132,7 @@ def test_of_equal_keys_the_first_page_counts_and_a_proved_item_before_an_unprove
     assert (ended.dataset.items, ended.dataset.flagged) == (7, 1)
 
 
-STALE = Ending(
+STALE = FinishReason(
     status=ExtractionStatus.STALE,
     failure={"class": "resource", "code": "stale", "message": "1 of 4 pages was left"},
 )
@@ -259,7 +259,7 @@ def test_what_a_stale_extraction_read_is_counted_and_shown_to_nobody(some: Extra
     id_ = some.begin({**DONE, "/c/4": "WAITING"})
     some.read(id_, {"/c/1": ["a"]})
 
-    some.end(id_, Ending(status=ExtractionStatus.STALE, failure=FAILURE))
+    some.end(id_, FinishReason(status=ExtractionStatus.STALE, failure=FAILURE))
 
     [row] = some.rows(datasets)
     assert (row.status, row.item_count) == ("incomplete", 1)

@@ -10,7 +10,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.readings.results import write_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, pages, tasks
 from ingestion_pipeline.work.worker import Worker
@@ -37,7 +37,7 @@ from ingestion_pipeline_tests.pollers import GoingClock, given_sources, rows
 
 
 def test_each_downloaded_page_has_one_task_of_its_lineage(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 101, 102)
 
@@ -55,7 +55,7 @@ def test_each_downloaded_page_has_one_task_of_its_lineage(
 
 
 def test_pages_become_items_with_evidence_and_the_extraction_ends(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102)
     web.routes |= {"/c/102": a_course_page(102, 103), "/": a_course_links(101, 102, 104)}
@@ -85,7 +85,7 @@ def a_course_links(*numbers: int) -> str:
 
 
 def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102)
     web.routes["/c/102"] = "<html><body><p>Nothing is taught here.</p></body></html>"
@@ -109,7 +109,7 @@ def test_an_unchanged_catalogue_reads_nothing_and_adds_no_row(
 
 
 def test_only_a_changed_page_is_read_and_the_others_are_carried(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102, 103)
     given_sources(store, a_catalog())
@@ -129,7 +129,7 @@ def test_only_a_changed_page_is_read_and_the_others_are_carried(
 
 @pytest.mark.parametrize("status", ["building", "quarantined"])
 def test_nothing_is_carried_from_what_was_not_published(
-    shop: Workshop, store: Store, web: FakeWeb, status: str
+    shop: RunContext, store: Store, web: FakeWeb, status: str
 ) -> None:
     given_courses(web, 101)
     given_sources(store, a_catalog())
@@ -143,7 +143,7 @@ def test_nothing_is_carried_from_what_was_not_published(
 
 
 def test_a_page_read_under_another_schema_is_read_again(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101)
     given_sources(store, a_catalog())
@@ -159,7 +159,7 @@ def test_a_page_read_under_another_schema_is_read_again(
 
 
 def test_a_reading_that_was_overtaken_leaves_nothing(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     downloaded(shop, web, 101)
     zombie = Worker(store, lease_seconds=60)
@@ -177,7 +177,7 @@ def test_a_reading_that_was_overtaken_leaves_nothing(
 
 
 def test_a_page_that_was_read_meanwhile_is_not_written_again(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 101)
     [work] = claimed_works(shop, Worker(store, lease_seconds=60))
@@ -194,7 +194,7 @@ def test_a_page_that_was_read_meanwhile_is_not_written_again(
 
 
 def test_what_was_read_before_the_fetch_was_written_down_stays_read(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """Trap 8: the origin's fetch worker wrote its own status over a quick extraction's."""
     given_courses(web, 101)
@@ -224,7 +224,7 @@ def overtake_detail_pages(store: Store, web: FakeWeb) -> None:
 
 
 def test_a_page_that_is_read_twice_has_its_items_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 101)
     read_pages(shop)

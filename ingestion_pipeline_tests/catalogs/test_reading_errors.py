@@ -12,7 +12,7 @@ from sqlalchemy import update
 from ingestion_pipeline.catalogs.readings.results import write_readings
 from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import OverBudget
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
@@ -24,7 +24,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline.systems import check_definition, replay
-from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline.work.dead_letters import list_dead_letters
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
 from ingestion_pipeline.work.retry import backoff
 from ingestion_pipeline.work.worker import Worker
@@ -48,7 +48,7 @@ from ingestion_pipeline_tests.pollers import changed, given_sources, rows
 
 
 def test_errors_go_by_their_class(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     downloaded(shop, web, 101, 102, 103, 104)
     later = now.replace(year=2027)
@@ -82,7 +82,7 @@ def test_errors_go_by_their_class(
 
 
 def test_a_reading_is_tried_again_after_one_second_then_after_two(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A23 and A-10, by the defaults: of the settings of tests only the first delay is shorter."""
     policy = load_settings({}).catalog_work
@@ -98,7 +98,7 @@ def test_a_reading_is_tried_again_after_one_second_then_after_two(
 
 
 def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     downloaded(shop, web, 101, 102)
     later = now.replace(year=2027)
@@ -117,7 +117,7 @@ def test_what_waits_for_a_model_is_due_as_soon_as_there_is_one(
 
 
 def test_a_dead_letter_of_a_reading_is_replayed(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     downloaded(shop, web, 101, 102)
     later = Resource("no model configured", until=now.replace(year=2027), code="no_model")
@@ -125,7 +125,7 @@ def test_a_dead_letter_of_a_reading_is_replayed(
     read_pages(shop, reader=ScriptedReader(shop, says=says))
 
     with store.begin() as connection:
-        [letter] = list_letters(connection)
+        [letter] = list_dead_letters(connection)
         said = replay(connection, letter["id"], actor="me", now=store.clock.now(connection))
     read_pages(shop)
 
@@ -134,7 +134,7 @@ def test_a_dead_letter_of_a_reading_is_replayed(
 
 
 def test_content_that_is_gone_is_an_error_with_its_cure(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 101)
     for file in (shop.settings.home / "content").rglob("*"):
@@ -150,7 +150,7 @@ def test_content_that_is_gone_is_an_error_with_its_cure(
 
 
 def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 101, 102, 103)
     [extraction] = rows(store, extractions)
@@ -174,7 +174,7 @@ def test_over_budget_cancels_the_extraction_at_once_and_is_audited(
 
 
 def test_a_cancelled_extraction_takes_no_late_result(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     downloaded(shop, web, 101)
     [work] = claimed_works(shop, Worker(store, lease_seconds=60))
@@ -198,7 +198,9 @@ def test_an_unknown_entity_is_refused_at_registration() -> None:
     assert "no entity is called 'spaceship'; there are: competency, course" in problem.message
 
 
-def test_what_only_a_model_reads_waits_for_one(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_what_only_a_model_reads_waits_for_one(
+    shop: RunContext, store: Store, web: FakeWeb
+) -> None:
     given_courses(web, 101)
     source = a_catalog()
     given_sources(store, a_catalog(config={**source.config, "entity": "credential"}))

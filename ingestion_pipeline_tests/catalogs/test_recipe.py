@@ -16,7 +16,7 @@ from ingestion_pipeline.catalogs.recipes.recipe import (
     Recipe,
     recipe_of,
 )
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, Rendering, Wait
+from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
 
 WHOLE = {
     "page_type": "CATEGORY_LINKS",
@@ -51,7 +51,7 @@ def test_a_recipe_is_read_level_by_level() -> None:
     assert departments.link_pattern is not None
     assert departments.link_pattern.is_exact
     assert (courses.page_type, courses.render) == (PageType.DETAIL, True)
-    assert courses.rendering == Rendering(load_wait_seconds=2, content_selector="#main")
+    assert courses.rendering == RenderingOptions(load_wait_seconds=2, content_selector="#main")
 
 
 def test_what_follows_from_detail_links_is_detail_unless_told_otherwise() -> None:
@@ -67,7 +67,7 @@ def test_a_page_is_set_up_in_the_order_that_is_written() -> None:
 
     rendering = recipe_of({"recipe": recipe}).rendering
 
-    clicks = Click(selector="#accept"), Wait(seconds=1.5), Click(selector=".more")
+    clicks = Click(selector="#accept"), RenderWait(seconds=1.5), Click(selector=".more")
     assert rendering.setup == clicks
     assert rendering.discovery == ClickDiscovery(selector="#tree", limit=50, wait_seconds=5)
 

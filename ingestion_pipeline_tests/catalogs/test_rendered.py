@@ -10,7 +10,7 @@ from sqlalchemy import select
 from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.crawled import CrawlCounts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import pages, snapshots
 from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, a_page, found_pages
@@ -27,7 +27,7 @@ document.getElementById("root").innerHTML = ("<p>" + words.join(" ") + ".</p>").
 </script>"""
 
 
-def crawl_with_chromium(shop: Workshop, web: FakeWeb) -> tuple[CrawlCounts, int, int]:
+def crawl_with_chromium(shop: RunContext, web: FakeWeb) -> tuple[CrawlCounts, int, int]:
     """What the crawl came to, how many browsers were started, and how many pages they showed."""
 
     async def run() -> tuple[CrawlCounts, int, int]:
@@ -43,7 +43,7 @@ def crawl_with_chromium(shop: Workshop, web: FakeWeb) -> tuple[CrawlCounts, int,
 
 
 def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browser(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/plain", "/c/ships"), "/c/plain": a_page(), "/c/ships": SHELL}
     given_sources(store, a_catalog())
@@ -67,7 +67,7 @@ def test_a_page_that_only_javascript_fills_is_kept_and_unchanged_opens_no_browse
 
 
 def test_a_source_that_asks_for_it_has_every_page_shown_by_the_browser(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog(config={"recipe": dict(LINKS), "render": True}))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions
 from ingestion_pipeline.systems import replay
-from ingestion_pipeline.work.dead_letters import list_letters
+from ingestion_pipeline.work.dead_letters import list_dead_letters
 from ingestion_pipeline_tests.catalogs.courses import a_course_page, given_courses
 from ingestion_pipeline_tests.crawlers import (
     a_catalog,
@@ -26,17 +26,18 @@ def replay_all(store: Store) -> list[str]:
     with store.begin() as connection:
         now = store.clock.now(connection)
         return [
-            replay(connection, one["id"], actor="me", now=now) for one in list_letters(connection)
+            replay(connection, one["id"], actor="me", now=now)
+            for one in list_dead_letters(connection)
         ]
 
 
 def open_letters(store: Store) -> int:
     with store.read() as connection:
-        return len(list_letters(connection))
+        return len(list_dead_letters(connection))
 
 
 def test_a_replayed_page_is_fetched_while_its_extraction_goes_on(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"a.test/": a_page("/c/1", "http://b.test/c/2"), "a.test/c/1": 404}
     web.routes["b.test/c/2"] = LATER
@@ -53,7 +54,7 @@ def test_a_replayed_page_is_fetched_while_its_extraction_goes_on(
 
 
 def test_an_extraction_that_ended_goes_on_for_a_replayed_page_and_for_no_other(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", "/c/2"), "/c/1": 404, "/c/2": 404}
     given_sources(store, a_catalog())
@@ -63,7 +64,7 @@ def test_an_extraction_that_ended_goes_on_for_a_replayed_page_and_for_no_other(
     web.requests.clear()
 
     with store.begin() as connection:
-        first = min(one["id"] for one in list_letters(connection))
+        first = min(one["id"] for one in list_dead_letters(connection))
         assert replay(connection, first, actor="me", now=store.clock.now(connection)) == "queued"
     crawl(shop, web)
     conclude(shop)
@@ -75,7 +76,7 @@ def test_an_extraction_that_ended_goes_on_for_a_replayed_page_and_for_no_other(
 
 
 def test_a_page_that_a_later_extraction_has_is_not_replayed_and_its_letter_stays(
-    shop: Workshop, store: Store, web: FakeWeb, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": 404}
     given_sources(store, a_catalog())
@@ -92,7 +93,7 @@ def test_a_page_that_a_later_extraction_has_is_not_replayed_and_its_letter_stays
 
 
 def test_a_page_that_lost_its_records_is_fetched_again_and_not_read_again_by_a_replay(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_courses(web, 101, 102, 103)
     given_sources(store, a_catalog())

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import select, update
 
 from ingestion_pipeline.catalogs.readings.restricting import content_selectors
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, snapshots, sources
 from ingestion_pipeline_tests.catalogs.courses import a_course, names
@@ -31,7 +31,7 @@ def given_page(store: Store, web: FakeWeb, selector: str) -> None:
 
 
 def test_only_the_content_is_read_and_its_spans_are_those_of_the_stored_text(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_page(store, web, "main")
 
@@ -48,7 +48,7 @@ def test_only_the_content_is_read_and_its_spans_are_those_of_the_stored_text(
 
 
 def test_a_selector_that_matches_nothing_is_an_error_also_of_an_unchanged_page(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_page(store, web, "main")
     crawl_all(shop, web.port)

@@ -10,8 +10,8 @@ import pytest
 from sqlalchemy import event
 
 from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
-from ingestion_pipeline.pages.rendering import Rendered, Rendering
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import registry
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions
@@ -31,7 +31,7 @@ LONG = "/c/" + "漢" * 700  # 2,100 bytes, and three times as many characters on
 
 
 def test_a_link_that_is_too_long_once_escaped_is_left_out_and_harms_nobody(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1", LONG), "/c/1": a_page()}
     given_sources(store, a_catalog())
@@ -43,7 +43,7 @@ def test_a_link_that_is_too_long_once_escaped_is_left_out_and_harms_nobody(
 
 
 def test_a_page_that_cannot_be_written_fails_alone(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     links = [f"/c/{number}" for number in range(1, 5)]
     web.routes |= {"/": a_page(*links), **dict.fromkeys(links, a_page())}
@@ -80,7 +80,9 @@ class Elsewhere:
 
     rendered = 0
 
-    async def render(self, url: str, rendering: Rendering, *, check_url: Any = None) -> Rendered:
+    async def render(
+        self, url: str, rendering: RenderingOptions, *, check_url: Any = None
+    ) -> Rendered:
         self.rendered += 1
         check_url(url)
         check_url("http://sso.test/login")
@@ -88,7 +90,7 @@ class Elsewhere:
 
 
 def test_a_page_that_leads_a_browser_to_another_host_fails_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page("/c/1")}
     given_sources(store, a_catalog({**LINKS, "render": True}))
@@ -106,7 +108,7 @@ def test_a_page_that_leads_a_browser_to_another_host_fails_once(
 
 
 def test_exploring_stays_on_its_host_wherever_a_redirect_leads(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"a.test/": a_page("/about", "/out"), "a.test/about": a_page()}
     web.routes |= {"a.test/out": redirect("http://evil.test/"), "evil.test/": a_page("/1", "/2")}
@@ -118,7 +120,7 @@ def test_exploring_stays_on_its_host_wherever_a_redirect_leads(
 
 
 def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     shop = changed(shop, crawl__delay_seconds="0.3", hosts__delay_seconds="0")
     web.routes |= {"a.test/": redirect("http://b.test/x")}
@@ -135,7 +137,7 @@ def test_a_redirect_that_comes_back_waits_for_the_hosts_turn(
 
 @pytest.mark.parametrize("when", ["before", "while its pages wait"])
 def test_a_crawl_of_a_disabled_source_ends_and_asks_for_nothing(
-    shop: Workshop, store: Store, web: FakeWeb, when: str
+    shop: RunContext, store: Store, web: FakeWeb, when: str
 ) -> None:
     web.routes |= {"/": a_page("/c/1"), "/c/1": a_page()}
     given_sources(store, a_catalog())

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl_all, found_pages
@@ -38,7 +38,7 @@ def got(store: Store) -> dict[str, str | None]:
 
 
 def test_an_index_leads_to_sitemaps_and_these_to_pages(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     packed = gzip.compress(listed("/c/2", "/c/3").encode())
     web.routes |= {
@@ -59,7 +59,7 @@ def test_an_index_leads_to_sitemaps_and_these_to_pages(
 
 
 def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
 ) -> None:
     old = f"{now - timedelta(days=9):%Y-%m-%d}"
     web.routes |= {"/sitemap.xml": listed("/c/1", "/c/2", changed=old)}
@@ -81,7 +81,7 @@ def test_what_was_not_changed_since_it_was_got_is_not_asked_for(
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_page_that_was_got_on_the_day_of_its_change_is_asked_for_again(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime, clock: GoingClock
 ) -> None:
     """Most sitemaps say the day alone: the change may have come in the evening."""
     web.routes |= {"/sitemap.xml": listed("/c/1", changed=f"{now:%Y-%m-%d}")}
@@ -95,7 +95,9 @@ def test_a_page_that_was_got_on_the_day_of_its_change_is_asked_for_again(
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_pages_of_other_hosts_are_not_followed(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_pages_of_other_hosts_are_not_followed(
+    shop: RunContext, store: Store, web: FakeWeb
+) -> None:
     web.routes |= {"/sitemap.xml": listed("/c/1").replace("a.test", "evil.test", 1)}
     given_sources(store, a_site({"page_type": "SITEMAP"}))
 
@@ -116,7 +118,7 @@ def test_pages_of_other_hosts_are_not_followed(shop: Workshop, store: Store, web
     ],
 )
 def test_what_is_no_sitemap_has_a_reason(
-    shop: Workshop, store: Store, web: FakeWeb, body: str, code: str
+    shop: RunContext, store: Store, web: FakeWeb, body: str, code: str
 ) -> None:
     web.routes |= {"/sitemap.xml": body}
     given_sources(store, a_site())

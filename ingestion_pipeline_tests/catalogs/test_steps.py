@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
+from ingestion_pipeline.catalogs.recipes.seen import PageSource, identity
 from ingestion_pipeline.catalogs.recipes.steps import Followed, Step, steps_of, what_follows
 from ingestion_pipeline.work.errors import Permanent, WorkError
 
@@ -22,9 +22,9 @@ def step(key: str, **recipe: Any) -> Step:
     return steps[key]
 
 
-def page(*hrefs: str, url: str = HOME, html: str = "", position: int | None = None) -> SeenPage:
+def page(*hrefs: str, url: str = HOME, html: str = "", position: int | None = None) -> PageSource:
     links = "".join(f"<a href='{href}'>x</a>" for href in hrefs)
-    return SeenPage(url=url, body=f"<body>{links}{html}".encode(), position=position)
+    return PageSource(url=url, body=f"<body>{links}{html}".encode(), position=position)
 
 
 def found(followed: Followed) -> list[tuple[str, str]]:
@@ -246,7 +246,7 @@ HREFS = st.lists(
 @given(hrefs=HREFS)
 def test_whatever_a_page_links_to_each_page_follows_once_and_not_itself(hrefs: list[str]) -> None:
     body = "".join(f'<a href="{href}">x</a>' for href in hrefs if '"' not in href)
-    seen = SeenPage(url=HOME, body=body.encode(errors="replace"))
+    seen = PageSource(url=HOME, body=body.encode(errors="replace"))
 
     followed = what_follows(step("root", page_type="EXPLORATORY", pagination=NUMBERED), seen)
 
@@ -275,10 +275,10 @@ def test_a_list_that_says_how_long_it_is_is_believed() -> None:
 API = {"provider": "coursedog", "school_id": "s", "catalog_ids": ["a", "b"]}
 
 
-def api_page(text: str, catalog: str = "a", skip: int = 0) -> SeenPage:
+def api_page(text: str, catalog: str = "a", skip: int = 0) -> PageSource:
     api = recipe_of({"recipe": {"page_type": "API_REQUEST", "api": API}}).api
     assert api is not None
-    return SeenPage(url=api.page_url(catalog, skip), body=text.encode())
+    return PageSource(url=api.page_url(catalog, skip), body=text.encode())
 
 
 def follow_api(text: str, catalog: str = "a", skip: int = 0) -> Followed:

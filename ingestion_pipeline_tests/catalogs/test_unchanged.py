@@ -15,8 +15,8 @@ import pytest
 from ingestion_pipeline.catalogs.crawl.crawling import ask_for, crawl_until_done
 from ingestion_pipeline.pages import Fetched
 from ingestion_pipeline.pages.crawled import CrawlCounts
-from ingestion_pipeline.pages.rendering import Rendered, Rendering
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, snapshots
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, conclude, crawl_all
@@ -43,12 +43,12 @@ class Browser:
 
     def __init__(self, *links: str) -> None:
         self.links = links
-        self.asked: list[Rendering] = []
+        self.asked: list[RenderingOptions] = []
 
     async def render(
         self,
         url: str,
-        rendering: Rendering,
+        rendering: RenderingOptions,
         *,
         check_url: Callable[[str], None] | None = None,
     ) -> Rendered:
@@ -66,7 +66,7 @@ class Browser:
         return Rendered(page=page, discovered=self.links if is_right else ())
 
 
-def crawl_shown(shop: Workshop, web: FakeWeb, browser: Browser) -> CrawlCounts:
+def crawl_shown(shop: RunContext, web: FakeWeb, browser: Browser) -> CrawlCounts:
     async def run() -> CrawlCounts:
         async with a_fetcher(shop.settings, web.port) as fetcher:
             return await crawl_until_done(shop, [SHOP], fetcher, renderer=browser)
@@ -82,7 +82,7 @@ def ends(store: Store) -> list[tuple[str, int]]:
 
 
 def test_a_list_that_leads_elsewhere_under_the_same_words_is_followed_now_and_later(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {f"/c/{number}": a_page(text=str(number)) for number in (1, 2, 7)}
     web.routes["/"] = a_list("/c/1", "/c/2")
@@ -99,7 +99,7 @@ def test_a_list_that_leads_elsewhere_under_the_same_words_is_followed_now_and_la
 
 
 def test_an_extraction_on_demand_counts_as_the_poll(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_list("/c/1"), "/c/1": a_page(text="1")}
     given_sources(store, a_catalog())
@@ -112,7 +112,7 @@ def test_an_extraction_on_demand_counts_as_the_poll(
 
 
 def test_what_only_clicks_found_is_followed_again_where_the_page_is_unchanged(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page(), "/c/1": a_page(text="1"), "/c/2": a_page(text="2")}
     given_sources(store, a_catalog({**CLICKS, "links": {"page_type": "DETAIL"}}))
@@ -126,7 +126,7 @@ def test_what_only_clicks_found_is_followed_again_where_the_page_is_unchanged(
 
 
 def test_a_mended_recipe_is_shown_to_the_browser_though_the_page_is_unchanged(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {"/": a_page(), "/c/1": a_page(text="1")}
     recipe = {**CLICKS, "page_type": "EXPLORATORY"}
@@ -152,7 +152,7 @@ def damaged(content: Path) -> None:
 
 @pytest.mark.parametrize("mishap", [gone, damaged])
 def test_a_list_whose_stored_body_is_gone_or_damaged_is_got_again_and_followed(
-    shop: Workshop, store: Store, web: FakeWeb, mishap: Callable[[Path], None]
+    shop: RunContext, store: Store, web: FakeWeb, mishap: Callable[[Path], None]
 ) -> None:
     web.routes |= {"/": a_list("/c/1"), "/c/1": a_page(text="1")}
     given_sources(store, a_catalog())
@@ -167,7 +167,7 @@ def test_a_list_whose_stored_body_is_gone_or_damaged_is_got_again_and_followed(
 
 
 def test_an_unchanged_course_whose_stored_content_is_gone_is_kept_again(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     course = Reply(a_page(text="1").encode(), headers={"ETag": '"1"'})
     web.routes |= {"/": a_list("/c/1"), "/c/1": course}

@@ -6,7 +6,7 @@ import pytest
 
 from ingestion_pipeline.catalogs.operating import accepting, control
 from ingestion_pipeline.catalogs.operating.rerunning import rerun
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, outbox
 from ingestion_pipeline_tests.catalogs.courses import given_courses
@@ -72,7 +72,7 @@ def test_a_retry_that_is_cancelled_leaves_what_is_published(some: Extracting) ->
 
 
 def test_pages_that_a_retry_reads_go_into_a_version_of_their_own(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """On a real web, by the real readers: what is shown does not change under whoever reads it."""
     given_courses(web, 101, 102)

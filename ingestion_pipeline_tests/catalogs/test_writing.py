@@ -12,7 +12,7 @@ import pytest
 
 from ingestion_pipeline.pages import ContentStore
 from ingestion_pipeline.pages import crawl as crawl_loop
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl_all, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -38,7 +38,7 @@ class SlowDisk(ContentStore):
         return super().put_together(groups, **how)
 
 
-def crawled(shop: Workshop, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
+def crawled(shop: RunContext, store: Store, web: FakeWeb, disk: SlowDisk) -> list[float]:
     """How long after the beginning of a write each request came that came during one."""
     web.routes |= {"/": a_page(*LINKS), **dict.fromkeys(LINKS, a_page())}
     given_sources(store, a_catalog())
@@ -54,7 +54,7 @@ def small_flushes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_no_page_is_begun_while_others_are_written(
-    shop: Workshop, store: Store, web: FakeWeb, tmp_path: Path
+    shop: RunContext, store: Store, web: FakeWeb, tmp_path: Path
 ) -> None:
     disk = SlowDisk(tmp_path / "slow", seconds=0.25)
 
@@ -65,7 +65,7 @@ def test_no_page_is_begun_while_others_are_written(
 
 
 def test_a_disk_that_is_slow_does_not_hold_up_every_visit(
-    shop: Workshop, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shop: RunContext, store: Store, web: FakeWeb, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(crawl_loop, "PAUSE_SECONDS", 0.05)
 

@@ -18,7 +18,7 @@ from sqlalchemy import insert
 
 from ingestion_pipeline.cli.demo import follower_secrets, program
 from ingestion_pipeline.cli.demo_declared import demo_file
-from ingestion_pipeline.cli.demo_followers import received, say_followers, silence
+from ingestion_pipeline.cli.demo_followers import explain_no_notices, received, say_followers
 from ingestion_pipeline.cli.demo_summary import Polled, came_to, hint, sums
 from ingestion_pipeline.demo.expected import (
     DRIFTWOOD_BOARD,
@@ -180,12 +180,12 @@ def test_the_table_counts_this_runs_notices_and_all_that_wait(
         told(3, "ben", NOON),
     ]
     with store.begin() as connection:
-        assert silence(connection, since=NOON) == "nobody is told: there is no news"
+        assert explain_no_notices(connection, since=NOON) == "nobody is told: there is no news"
         connection.execute(insert(notices), rows)
         task = NewTask(kind="deliver", dedupe_key="ben", payload={}, not_before=due)
         insert_tasks(connection, [task], now=NOON)
         say_followers(connection, demo_file().recipients, since=NOON, now=NOON)
-        assert silence(connection, since=NOON) == "no message went out yet"
+        assert explain_no_notices(connection, since=NOON) == "no message went out yet"
 
     ann, ben, cleo, ops = [line.split() for line in capsys.readouterr().out.splitlines()[2:]]
     assert ann == ["ann", "at", "once", "2", "2", "1", "0", "0", "-"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.cli.demo_catalogs import SeenPage, browser_word, state, why_disabled
+from ingestion_pipeline.cli.demo_catalogs import DemoPage, browser_word, state, why_disabled
 from ingestion_pipeline.sources import SourceStatus
 from ingestion_pipeline_tests.sources.test_status import a_source
 
@@ -14,8 +14,8 @@ SHIPS = "http://catalog.demo.test/courses/art-204"
 WALL = "disabled, behind a login wall: it asks for a password; `ingest sources enable` ends it"
 
 
-def seen(**values: Any) -> SeenPage:
-    return SeenPage(source_id="catalog:a", url=SHIPS, came_to="new", **values)
+def seen(**values: Any) -> DemoPage:
+    return DemoPage(source_id="catalog:a", url=SHIPS, came_to="new", **values)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from ingestion_pipeline.cli.doctor_checks import Check
+from ingestion_pipeline.cli.doctor_checks import DoctorCheck
 from ingestion_pipeline.cli.doctor_reach import allow_list, model_server, versions
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.cli.conftest import Ingest
@@ -42,7 +42,7 @@ def answering(status: int, body: object) -> Generator[str]:
         server.shutdown()
 
 
-def asked(base_url: str) -> Check:
+def asked(base_url: str) -> DoctorCheck:
     return model_server(load_settings({"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": base_url}))
 
 

@@ -7,7 +7,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.catalogs.completing.ending import COMPLETE
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import extractions, pages
@@ -19,7 +19,7 @@ from ingestion_pipeline_tests.extracting import Extracting
 def some(database: Store, ingest: Ingest) -> Extracting:
     settings = load_settings(ingest.environment)
     content = ContentStore(settings.home / "content")
-    shop = Workshop(store=database, settings=settings, content=content, systems={})
+    shop = RunContext(store=database, settings=settings, content=content, systems={})
     made = Extracting(shop=shop, clock=FixedClock(database.now()))
     made.source()
     return made

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.companies.matching.profile import example_profile
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings
@@ -28,7 +28,7 @@ def profile(tmp_path: Path, ingest: Ingest) -> Path:
 def judged(database: Store, home: Path, profile: Path) -> Listings:
     """A listing that fits and one that does not."""
     settings = settings_of(home, "", match__profile=str(profile))
-    shop: Workshop = a_shop(database, settings)
+    shop: RunContext = a_shop(database, settings)
     some = Listings(shop=shop, profile=profile)
     some.board()
     posted_at = database.now() - timedelta(hours=1)

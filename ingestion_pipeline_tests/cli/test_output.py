@@ -9,7 +9,7 @@ import pytest
 
 from ingestion_pipeline.cli.output import (
     Column,
-    Refused,
+    CommandRefused,
     cell,
     distance,
     harmless,
@@ -91,7 +91,7 @@ def test_no_character_that_reorders_hides_or_commands_reaches_the_terminal(
     say_table([Column("title")], [[text]])
     say_facts({"title": text})
     say_json({"title": text})
-    Refused(text).show()
+    CommandRefused(text).show()
 
     printed = capsys.readouterr()
     assert character not in printed.out + printed.err

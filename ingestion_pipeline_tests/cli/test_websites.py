@@ -10,7 +10,7 @@ from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.engine.beginning import begin
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.runs import begin_run
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.cli.conftest import Ingest
@@ -72,7 +72,7 @@ def test_the_phases_are_not_shown_without_one(ingest: Ingest) -> None:
 def test_workers_are_shown_as_idle_busy_or_lost(ingest: Ingest, database: Store) -> None:
     assert "nobody works" in ingest.done("status", "--workers")
     busy = Worker(database, lease_seconds=60)
-    assert busy.claim(Wanted(kind="website_info"), limit=1)
+    assert busy.claim(ClaimFilter(kind="website_info"), limit=1)
     with database.begin() as connection:
         now = database.clock.now(connection)
         for run_id, ago in (("idle", 0), ("lost", 90)):
@@ -115,5 +115,5 @@ def test_an_analysis_that_waits_says_what_for(ingest: Ingest, database: Store) -
     assert (new["status"], new["analysis"], new["visibility"]) == ("never-analysed", None, None)
     assert ingest.json("websites", "list", "--status", "never-analysed") == [new]
     worker = Worker(database, lease_seconds=60)
-    assert worker.claim(Wanted(kind="website_info"), limit=1)
+    assert worker.claim(ClaimFilter(kind="website_info"), limit=1)
     assert "at work since" in ingest.done("websites", "show", "website:acme.test")

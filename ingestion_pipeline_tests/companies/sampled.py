@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ingestion_pipeline.companies import Listing
-from ingestion_pipeline.companies.platforms import Board, platform
+from ingestion_pipeline.companies.platforms import JobBoard, platform
 from ingestion_pipeline.reading.reading import Reading
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "jobs"
@@ -55,7 +55,7 @@ CONFIGS: dict[str, dict[str, object]] = {
 }
 
 
-def board(name: str, **config: object) -> Board:
+def board(name: str, **config: object) -> JobBoard:
     return platform(name).configure(URLS[name], {**CONFIGS.get(name, {}), **config})
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ingestion_pipeline.companies.working import company_slice
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, tasks
@@ -102,13 +102,13 @@ def serve(web: FakeWeb, site: Mapping[str, Any], host: str = "acme.test") -> Non
     web.routes |= {f"{host}{path}": answer for path, answer in site.items()}
 
 
-def begin(shop: Workshop, web: FakeWeb) -> None:
+def begin(shop: RunContext, web: FakeWeb) -> None:
     """The polls that are due begin their analyses."""
     asyncio.run(fetch_async(shop, web.port))
 
 
 def work(
-    shop: Workshop,
+    shop: RunContext,
     port: int,
     *,
     ranks: Mapping[str, int] | None = None,

@@ -10,7 +10,7 @@ import pytest
 from ingestion_pipeline.companies.records import analysis_task
 from ingestion_pipeline.companies.reporting import company_report
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, sources
@@ -37,11 +37,11 @@ JOB_URL = "https://boards.greenhouse.io/acme/jobs/1"
 POLICY = Work()
 
 
-def a_job(shop: Workshop, url: str = JOB_URL) -> NewTask:
+def a_job(shop: RunContext, url: str = JOB_URL) -> NewTask:
     return NewTask(kind=JOB, dedupe_key=url, url=url, not_before=shop.store.now())
 
 
-def spawned(shop: Workshop, parent: Task, child: NewTask) -> int | Refusal:
+def spawned(shop: RunContext, parent: Task, child: NewTask) -> int | Refusal:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         return spawn(connection, parent, child, now=now, policy=POLICY)
@@ -53,7 +53,7 @@ def task(store: Store, task_id: int) -> Task:
 
 
 @pytest.fixture
-def poll(shop: Workshop, web: FakeWeb) -> Task:
+def poll(shop: RunContext, web: FakeWeb) -> Task:
     """The poll of a board that an analysis found: company, discovery, poll."""
     serve(web, a_site())
     serve(web, {API: a_board("Sorter")}, host="api.test")
@@ -69,7 +69,7 @@ def refusals(store: Store) -> list[Any]:
 
 
 def test_a_job_does_not_begin_the_company_that_led_to_it(
-    shop: Workshop, poll: Task, caplog: pytest.LogCaptureFixture
+    shop: RunContext, poll: Task, caplog: pytest.LogCaptureFixture
 ) -> None:
     job = spawned(shop, poll, a_job(shop))
     assert isinstance(job, int)
@@ -94,7 +94,7 @@ def test_a_job_does_not_begin_the_company_that_led_to_it(
     assert (told["kind"], told["reason"], told["parent"]) == ("company", "in_ancestry", job)
 
 
-def test_a_job_a_company_a_board_and_the_same_job_end_there(shop: Workshop, web: FakeWeb) -> None:
+def test_a_job_a_company_a_board_and_the_same_job_end_there(shop: RunContext, web: FakeWeb) -> None:
     """JOB -> COMPANY -> SOURCE_DISCOVERY -> poll -> JOB of the same URL: the last is refused."""
     serve(web, a_site())
     serve(web, {API: a_board("Sorter")}, host="api.test")
@@ -119,7 +119,7 @@ def test_a_job_a_company_a_board_and_the_same_job_end_there(shop: Workshop, web:
     assert {row.tracking_id for row in spawned_ones} == {job.tracking_id}
 
 
-def test_a_company_page_may_be_a_board(shop: Workshop, poll: Task) -> None:
+def test_a_company_page_may_be_a_board(shop: RunContext, poll: Task) -> None:
     """The same URL of another kind is no loop (ruling C-7)."""
     home = spawned(
         shop,
@@ -135,7 +135,7 @@ def test_a_company_page_may_be_a_board(shop: Workshop, poll: Task) -> None:
     assert isinstance(home, int)
 
 
-def test_a_lineage_that_is_too_deep_gets_no_source(shop: Workshop, web: FakeWeb) -> None:
+def test_a_lineage_that_is_too_deep_gets_no_source(shop: RunContext, web: FakeWeb) -> None:
     serve(web, a_site())
     serve(web, {API: a_board("Sorter")}, host="api.test")
     given_sources(shop.store, a_company())
@@ -156,7 +156,7 @@ def test_a_lineage_that_is_too_deep_gets_no_source(shop: Workshop, web: FakeWeb)
 
 
 def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     """Polls never end: counted as waiting, they would refuse every board after a thousand."""
     parent = insert_company_task(shop)
@@ -173,7 +173,7 @@ def test_more_sources_than_a_queue_may_hold_do_not_refuse_a_poll(
     assert isinstance(made, int)
 
 
-def insert_company_task(shop: Workshop) -> Task:
+def insert_company_task(shop: RunContext) -> Task:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         [made] = insert_tasks(connection, [analysis_task("a", "http://a.test", now=now)], now=now)

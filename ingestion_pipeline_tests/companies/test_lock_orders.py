@@ -22,7 +22,7 @@ from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, job_listings, sources, tasks
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask
@@ -55,7 +55,7 @@ def test_who_gives_a_company_up_has_its_poll_before_its_record(
     with store.begin() as connection:
         source = sources_by_id(connection, [ACME])[ACME]
         insert_tasks(connection, [analysis_task("acme", source.url, now=now)], now=now)
-    [task] = Worker(store, lease_seconds=60).claim(Wanted(kind=COMPANY), limit=1)
+    [task] = Worker(store, lease_seconds=60).claim(ClaimFilter(kind=COMPANY), limit=1)
     gone = Permanent("it answered 404", code="http_404")
     outcome = NotDone(task=task, error=gone, company_id="acme", source=source)
 
@@ -94,7 +94,7 @@ def test_verdicts_wait_for_a_board_that_writes_listings_without_holding_any(
         payload = {"listing_id": connection.execute(listing).scalar_one()}
         new = NewTask(kind="JOB", dedupe_key="1", not_before=now, payload=payload)
         insert_tasks(connection, [new], now=now)
-    [task] = Worker(store, lease_seconds=60).claim(Wanted(kind="JOB"), limit=1)
+    [task] = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="JOB"), limit=1)
     gone = ListingGone(task=task, why="404", is_page_gone=True)
     rules = Rules(profile=a_profile(), settings=settings)
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from ingestion_pipeline.companies.records import analysis_task, ensure_company, ensure_source
 from ingestion_pipeline.companies.system import begin as begin_analysis
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polls import make_due
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import companies, dead_letters, sources
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.companies.sites import (
@@ -42,7 +42,7 @@ from ingestion_pipeline_tests.pollers import (
 )
 
 
-def given_acme(shop: Workshop, web: FakeWeb) -> None:
+def given_acme(shop: RunContext, web: FakeWeb) -> None:
     serve(web, a_site())
     serve(web, {API: a_board("Engineer", "Sorter")}, host="api.test")
     given_sources(shop.store, a_company())
@@ -50,7 +50,7 @@ def given_acme(shop: Workshop, web: FakeWeb) -> None:
 
 
 def test_a_poll_makes_the_record_at_once_and_the_analysis_fills_it(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
     before = company_row(shop.store)
@@ -76,7 +76,7 @@ def test_a_poll_makes_the_record_at_once_and_the_analysis_fills_it(
 
 
 def test_the_pages_that_the_menu_names_are_asked_for_and_no_others(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
 
@@ -86,7 +86,7 @@ def test_the_pages_that_the_menu_names_are_asked_for_and_no_others(
     assert sorted(asked) == ["/", "/company/about-acme", "/team/careers"]
 
 
-def test_where_the_menu_names_none_the_sitemap_does(shop: Workshop, web: FakeWeb) -> None:
+def test_where_the_menu_names_none_the_sitemap_does(shop: RunContext, web: FakeWeb) -> None:
     bare = "<html><body><h1>Acme</h1><p>" + "Parcels, sorted quietly. " * 20 + "</p></body></html>"
     careers = "http://acme.test/en/our-team/jobs"
     sitemap = f"<urlset><url><loc>{careers}</loc></url></urlset>"
@@ -106,7 +106,7 @@ def test_where_the_menu_names_none_the_sitemap_does(shop: Workshop, web: FakeWeb
 
 
 def test_a_board_that_is_recognised_and_read_is_a_source_that_is_polled_at_once(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
 
@@ -128,7 +128,7 @@ def test_a_board_that_is_recognised_and_read_is_a_source_that_is_polled_at_once(
 
 
 def test_a_company_that_is_known_well_is_not_asked_again_for_a_month(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     given_acme(shop, web)
     work(shop, web.port)
@@ -146,14 +146,14 @@ def test_a_company_that_is_known_well_is_not_asked_again_for_a_month(
     assert len(tasks_of(shop.store, "source_discovery")) == 1
 
 
-def poll_again(shop: Workshop, web: FakeWeb) -> None:
+def poll_again(shop: RunContext, web: FakeWeb) -> None:
     with shop.store.begin() as connection:
         make_due(connection, [ACME], now=shop.store.clock.now(connection))
-    asyncio.run(fetch_async(shop, web.port, Wanted(kind="poll", source_ids=[ACME])))
+    asyncio.run(fetch_async(shop, web.port, ClaimFilter(kind="poll", source_ids=[ACME])))
 
 
 def test_a_person_who_asks_gets_an_analysis_however_well_it_is_known(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
     work(shop, web.port)
@@ -167,7 +167,7 @@ def test_a_person_who_asks_gets_an_analysis_however_well_it_is_known(
 
 
 def test_a_person_who_asks_makes_an_analysis_that_waits_anyway_one_that_is_asked_for(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
     work(shop, web.port)
@@ -183,7 +183,7 @@ def test_a_person_who_asks_makes_an_analysis_that_waits_anyway_one_that_is_asked
 
 
 def test_thin_data_is_kept_with_its_flag_and_the_task_is_skipped(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, {"/": "<html><body><h1>Acme</h1><p>" + "Parcels. " * 40 + "</p></body></html>"})
     given_sources(shop.store, a_company(name="acme"))
@@ -201,7 +201,7 @@ def test_thin_data_is_kept_with_its_flag_and_the_task_is_skipped(
 
 
 def test_a_thin_company_that_cannot_be_reached_later_is_not_taken_for_a_known_one(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, {"/": "<html><body><h1>Acme</h1><p>" + "Parcels. " * 40 + "</p></body></html>"})
     given_sources(shop.store, a_company(name="acme"))
@@ -218,7 +218,7 @@ def test_a_thin_company_that_cannot_be_reached_later_is_not_taken_for_a_known_on
 
 
 def test_a_home_page_that_fails_is_tried_three_times_and_is_a_strike(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, {"/": 500})
     given_sources(shop.store, a_company())
@@ -234,7 +234,9 @@ def test_a_home_page_that_fails_is_tried_three_times_and_is_a_strike(
     assert [one.task_kind for one in rows(shop.store, dead_letters)] == ["company"]
 
 
-def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(shop: Workshop, web: FakeWeb) -> None:
+def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(
+    shop: RunContext, web: FakeWeb
+) -> None:
     web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /team")
     given_acme(shop, web)
 
@@ -247,7 +249,7 @@ def test_a_page_that_robots_forbid_is_not_asked_for_and_noted(shop: Workshop, we
 
 
 def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
     given_acme(shop, web)
@@ -261,7 +263,7 @@ def test_a_company_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
 
 
 def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
     web.routes["acme.test/team/careers"] = [503, a_site()["/team/careers"]]
@@ -274,7 +276,7 @@ def test_a_page_that_fails_is_fetched_again_and_the_others_are_not(
 
 
 def test_a_company_that_a_job_names_gets_a_source_and_is_not_polled_now(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, a_site(board=None))
     with shop.store.begin() as connection:
@@ -293,7 +295,7 @@ def test_a_company_that_a_job_names_gets_a_source_and_is_not_polled_now(
     assert (poll.not_before - shop.store.now()).days >= 29
 
 
-def test_one_website_is_one_company_whoever_names_it(shop: Workshop, web: FakeWeb) -> None:
+def test_one_website_is_one_company_whoever_names_it(shop: RunContext, web: FakeWeb) -> None:
     given_acme(shop, web)
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
@@ -314,7 +316,7 @@ def test_one_website_is_one_company_whoever_names_it(shop: Workshop, web: FakeWe
 
 
 def test_nothing_is_asked_for_a_company_whose_source_is_disabled(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
     with shop.store.begin() as connection:
@@ -326,7 +328,7 @@ def test_nothing_is_asked_for_a_company_whose_source_is_disabled(
 
 
 def test_a_task_that_makes_no_sense_is_a_dead_letter_and_spoils_no_other(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_acme(shop, web)
     with shop.store.begin() as connection:

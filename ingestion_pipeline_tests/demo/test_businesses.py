@@ -27,7 +27,7 @@ from ingestion_pipeline.reading.page import read_page
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.outcomes import Informed, VisitedPage
+from ingestion_pipeline.websites.outcomes import FetchedPage, Informed
 from ingestion_pipeline.websites.prompts import chosen
 from ingestion_pipeline_tests.demo.asking import get
 
@@ -37,9 +37,9 @@ SHIPPED, MUTATED = DemoState(), mutate(DemoState())
 def read(site: DemoSite, business: Business) -> Business:
     """As the first phase reads it, without what says how sure that is."""
 
-    async def visit(url: str) -> VisitedPage:
+    async def visit(url: str) -> FetchedPage:
         html = get(site, url).body.decode()
-        return VisitedPage(url=url, html=html, links=read_page(html, url=url).links)
+        return FetchedPage(url=url, html=html, links=read_page(html, url=url).links)
 
     settings = Settings().website
     found = asyncio.run(information(business.url, visit=visit, settings=settings))

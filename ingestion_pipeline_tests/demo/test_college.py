@@ -8,7 +8,7 @@ from ingestion_pipeline.demo.courses import COURSES
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, mutate, write_state
 from ingestion_pipeline.pages import robots_allows
-from ingestion_pipeline.pages.appearance import EmptyShell, LoginWall, appearance_of
+from ingestion_pipeline.pages.appearance import EmptyShell, LoginPage, appearance_of
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.asking import get
 
@@ -71,7 +71,7 @@ def test_the_members_pages_are_behind_a_wall(site: DemoSite) -> None:
     reply = get(site, url)
 
     seen = appearance_of(url, 200, {"content-type": "text/html"}, reply.body)
-    assert isinstance(seen, LoginWall)
+    assert isinstance(seen, LoginPage)
 
 
 def test_the_annex_has_a_delay_and_a_bomb(site: DemoSite) -> None:

@@ -11,7 +11,7 @@ import pytest
 from ingestion_pipeline.cli.demo_settings import demo_profile
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.matching.filtering import filter_listing, stopped
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, load_profile
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
 from ingestion_pipeline.companies.names import fingerprint
@@ -59,7 +59,7 @@ def judged(listing: Listing) -> str:
     profile, settings = load_profile(demo_profile()), Settings()
     assert isinstance(profile, Profile)
     salary = listing.salary
-    it = JudgedListing(
+    it = ListedJob(
         title=listing.title,
         url=listing.url,
         company=listing.company,
@@ -103,7 +103,7 @@ def test_four_strikes_pass_and_five_filter(site: DemoSite) -> None:
 
     def strikes(key: str) -> tuple[int, bool]:
         one = found[key]
-        it = JudgedListing(title=one.title, description=one.description)
+        it = ListedJob(title=one.title, description=one.description)
         result = filter_listing(it, profile, limits, at=NOON)
         return result.strikes, result.passed
 

@@ -14,7 +14,7 @@ from sqlalchemy import Connection, func, insert, select, update
 from ingestion_pipeline.exports.changes import Changes, export_changes, watermark
 from ingestion_pipeline.exports.columns import Holds
 from ingestion_pipeline.exports.formats import Format
-from ingestion_pipeline.exports.names import Wanted
+from ingestion_pipeline.exports.names import ExportRequest
 from ingestion_pipeline.exports.tables import TABLES, table_columns
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, series
@@ -22,7 +22,7 @@ from ingestion_pipeline.store.types import Moment
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
 
-CHAPTERS = Wanted(name="chapters")
+CHAPTERS = ExportRequest(name="chapters")
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def numbers_in(done: Changes) -> list[int]:
     return [int(json.loads(line)["number"]) for line in lines]
 
 
-def changes(store: Store, folder: Path, wanted: Wanted = CHAPTERS) -> Changes:
+def changes(store: Store, folder: Path, wanted: ExportRequest = CHAPTERS) -> Changes:
     return export_changes(store, wanted, Format.JSONL, folder)
 
 
@@ -118,7 +118,7 @@ def test_on_sqlite_the_cursor_waits_for_whoever_writes(store: Store, database_ur
 def test_a_moment_of_ones_own_moves_no_cursor(store: Store, tmp_path: Path) -> None:
     add(store, 1)
     since = watermark(store) + timedelta(days=1)
-    wanted = Wanted(name="chapters", since=since)
+    wanted = ExportRequest(name="chapters", since=since)
 
     done = export_changes(store, wanted, Format.JSONL, tmp_path, since_last=False)
 
@@ -130,7 +130,7 @@ def test_a_dataset_is_told_again_when_it_is_published_and_not_when_it_is_confirm
     store: Store, tmp_path: Path
 ) -> None:
     a_dataset(store, [a_course("CS 1")], source_id="catalog:a")
-    courses = Wanted(name="course")
+    courses = ExportRequest(name="course")
     first = changes(store, tmp_path, courses)
 
     assert first.exported is not None
@@ -153,7 +153,7 @@ def test_columns_of_json_are_known_as_such_and_fit_a_parquet_file(
     with store.begin() as connection:
         connection.execute(update(datasets).values(findings=[{"gate": "drop"}]))
 
-    done = export_changes(store, Wanted(name="datasets"), Format.PARQUET, tmp_path)
+    done = export_changes(store, ExportRequest(name="datasets"), Format.PARQUET, tmp_path)
 
     assert {held[name] for name in ("salary", "quality", "snapshot_ids")} == {Holds.JSON}
     assert done.exported is not None
@@ -167,4 +167,4 @@ def test_every_table_can_be_exported_whole_and_by_changes(
 
     assert len(columns) == len(set(columns))
     assert "modified_at" in columns
-    assert changes(store, tmp_path, Wanted(name=name)).since is None
+    assert changes(store, tmp_path, ExportRequest(name=name)).since is None

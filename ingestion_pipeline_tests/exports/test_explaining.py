@@ -14,7 +14,7 @@ from sqlalchemy import delete, insert, update
 import ingestion_pipeline
 from ingestion_pipeline.exports.explaining import BadRow, UnknownRow, explain_row
 from ingestion_pipeline.exports.lineage import BEFORE, CLEARED, DAMAGED, Lineage
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,
@@ -36,7 +36,7 @@ RUN = "11111111-2222-3333-4444-555555555555"
 BOARD = "/v1/boards/acme/jobs?content=true&pay_transparency=true"
 
 
-def the_chain(shop: Workshop, name: str) -> Lineage:
+def the_chain(shop: RunContext, name: str) -> Lineage:
     with shop.store.read() as connection:
         return explain_row(connection, shop.content, name)
 
@@ -52,12 +52,12 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+def shop(store: Store, database_url: str, tmp_path: Path) -> RunContext:
     return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 @pytest.fixture
-def polled(shop: Workshop, web: FakeWeb) -> Workshop:
+def polled(shop: RunContext, web: FakeWeb) -> RunContext:
     """A feed of twelve chapters and a board of twelve jobs, polled by a run."""
     source = a_definition(url="http://a.test/solo")
     given_sources(shop.store, source, a_board())
@@ -68,7 +68,7 @@ def polled(shop: Workshop, web: FakeWeb) -> Workshop:
     return of_run
 
 
-def test_ten_rows_of_each_entity_have_every_hop_and_every_span(polled: Workshop) -> None:
+def test_ten_rows_of_each_entity_have_every_hop_and_every_span(polled: RunContext) -> None:
     with polled.store.read() as connection:
         found = ten_of_each(connection, polled.content)
 
@@ -80,7 +80,7 @@ def test_ten_rows_of_each_entity_have_every_hop_and_every_span(polled: Workshop)
     assert [gap for chains in found.values() for one in chains for gap in gaps(one)] == []
 
 
-def test_a_listing_names_its_place_snapshot_run_and_configuration(polled: Workshop) -> None:
+def test_a_listing_names_its_place_snapshot_run_and_configuration(polled: RunContext) -> None:
     (first, *_) = rows(polled.store, job_listings)
     chain = the_chain(polled, f"job_listings:{first.id}")
 
@@ -94,7 +94,7 @@ def test_a_listing_names_its_place_snapshot_run_and_configuration(polled: Worksh
     assert told["fetch"].facts["run"] == RUN
 
 
-def test_a_text_that_came_from_the_jobs_own_page_is_found_there(polled: Workshop) -> None:
+def test_a_text_that_came_from_the_jobs_own_page_is_found_there(polled: RunContext) -> None:
     (first, *_) = rows(polled.store, job_listings)
     page = f"<h1>{first.title}</h1><p>Bake bread before dawn, all week.</p>".encode()
     body_hash = polled.content.put(page)
@@ -117,7 +117,7 @@ def test_a_text_that_came_from_the_jobs_own_page_is_found_there(polled: Workshop
     assert hops(chain)["snapshot"].facts["id"] == first.snapshot_id
 
 
-def test_a_chapter_s_number_is_found_beside_its_own_id(polled: Workshop) -> None:
+def test_a_chapter_s_number_is_found_beside_its_own_id(polled: RunContext) -> None:
     chapter = next(one for one in rows(polled.store, chapters) if one.key == "2")
     chain = the_chain(polled, f"chapters:{chapter.id}")
     place = next(one.place for one in chain.fields if one.name == "number")
@@ -129,7 +129,7 @@ def test_a_chapter_s_number_is_found_beside_its_own_id(polled: Workshop) -> None
 
 
 def test_what_was_read_by_another_configuration_still_shows_that_one(
-    polled: Workshop, web: FakeWeb, clock: FixedClock
+    polled: RunContext, web: FakeWeb, clock: FixedClock
 ) -> None:
     clock.advance(days=1)
     given_sources(polled.store, a_definition(url="http://a.test/moved"))
@@ -149,7 +149,7 @@ def test_what_was_read_by_another_configuration_still_shows_that_one(
 
 
 def test_an_unchanged_poll_writes_no_ingestion_and_no_row(
-    polled: Workshop, web: FakeWeb, clock: FixedClock
+    polled: RunContext, web: FakeWeb, clock: FixedClock
 ) -> None:
     tables = (ingestions, chapters, chapter_sources, listing_sources, job_listings)
     before = {table.name: rows(polled.store, table) for table in tables}
@@ -160,7 +160,7 @@ def test_an_unchanged_poll_writes_no_ingestion_and_no_row(
 
 
 def test_a_row_from_before_lineage_says_so_and_shows_what_the_source_says_now(
-    polled: Workshop,
+    polled: RunContext,
 ) -> None:
     with polled.store.begin() as connection:
         connection.execute(update(chapter_sources).values(ingestion_id=None))
@@ -173,7 +173,7 @@ def test_a_row_from_before_lineage_says_so_and_shows_what_the_source_says_now(
     assert all(one.place for one in chain.fields)
 
 
-def test_a_snapshot_that_was_cleared_away_is_called_that(polled: Workshop) -> None:
+def test_a_snapshot_that_was_cleared_away_is_called_that(polled: RunContext) -> None:
     with polled.store.begin() as connection:
         connection.execute(delete(snapshots))
     (first, *_) = rows(polled.store, chapters)
@@ -183,7 +183,7 @@ def test_a_snapshot_that_was_cleared_away_is_called_that(polled: Workshop) -> No
     assert {one.why for one in chain.fields} == {"no stored body of it can be read"}
 
 
-def test_no_token_of_an_address_is_stored(shop: Workshop, web: FakeWeb) -> None:
+def test_no_token_of_an_address_is_stored(shop: RunContext, web: FakeWeb) -> None:
     canary = "canary-token-4711"
     given_sources(shop.store, a_definition(url="http://a.test/solo"), a_board())
     web.routes["/solo"] = redirect(f"/moved?token={canary}")
@@ -201,7 +201,7 @@ def test_no_token_of_an_address_is_stored(shop: Workshop, web: FakeWeb) -> None:
         assert canary not in repr(rows(shop.store, table)), table.name
 
 
-def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: Workshop) -> None:
+def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: RunContext) -> None:
     for path in (polled.settings.home / "content").glob("??/*"):
         path.write_bytes(path.read_bytes()[:-7])
 
@@ -215,7 +215,7 @@ def test_a_damaged_body_is_called_that_and_the_rest_is_explained(polled: Worksho
 
 
 @pytest.mark.parametrize("name", ["", "chapters", "chapters:x", "series:solo", "x" * 10_000])
-def test_what_names_no_row_is_refused_with_what_does(shop: Workshop, name: str) -> None:
+def test_what_names_no_row_is_refused_with_what_does(shop: RunContext, name: str) -> None:
     with pytest.raises(BadRow, match="there are: chapters:ID, chapter_sources:ID") as refused:
         the_chain(shop, name)
     assert len(str(refused.value)) < 300
@@ -224,7 +224,7 @@ def test_what_names_no_row_is_refused_with_what_does(shop: Workshop, name: str) 
 @pytest.mark.parametrize(
     "table", ["chapters", "chapter_sources", "job_listings", "job_matches", "data_items"]
 )
-def test_an_id_that_is_not_there_is_told_with_where_ids_are(shop: Workshop, table: str) -> None:
+def test_an_id_that_is_not_there_is_told_with_where_ids_are(shop: RunContext, table: str) -> None:
     with pytest.raises(UnknownRow, match=f"there is no row {table}:999; `ingest "):
         the_chain(shop, f"{table}:999")
 

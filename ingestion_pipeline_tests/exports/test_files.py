@@ -18,17 +18,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import update
 
-from ingestion_pipeline.exports.columns import Column, Row
+from ingestion_pipeline.exports.columns import ExportColumn, Row
 from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
 from ingestion_pipeline.exports.formats import Format, harmless, write
-from ingestion_pipeline.exports.names import Wanted
+from ingestion_pipeline.exports.names import ExportRequest
 from ingestion_pipeline.exports.writing import ABANDONED_SECONDS, replacing
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset, an_item
 
-COURSES = Wanted(name="course")
+COURSES = ExportRequest(name="course")
 
 
 def in_csv(file: Path) -> list[dict[str, str]]:
@@ -95,7 +95,7 @@ def test_a_spreadsheet_finds_no_formula_in_a_cell(tmp_path: Path, start: str) ->
     formula = f"{start}cmd|' /C calc'!A0"
     file = tmp_path / "x.csv"
 
-    write(Format.CSV, file, [Column(name="text")], iter([[[formula]]]))
+    write(Format.CSV, file, [ExportColumn(name="text")], iter([[[formula]]]))
 
     assert in_csv(file)[0]["text"] == f"'{formula}"
 
@@ -122,7 +122,7 @@ def test_a_failure_in_the_middle_leaves_the_old_file_and_nothing_else(tmp_path: 
         raise RuntimeError("the database went away")
 
     with pytest.raises(RuntimeError), replacing(target) as part:
-        write(Format.CSV, part, [Column(name="text")], batches())
+        write(Format.CSV, part, [ExportColumn(name="text")], batches())
 
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
@@ -158,7 +158,7 @@ def test_a_process_that_is_killed_leaves_no_half_file(tmp_path: Path) -> None:
 
     os.utime(left, (0, left.stat().st_mtime - ABANDONED_SECONDS - 1))
     with replacing(target) as part:
-        write(Format.CSV, part, [Column(name="text")], iter([[["row"]]]))
+        write(Format.CSV, part, [ExportColumn(name="text")], iter([[["row"]]]))
 
     assert list(tmp_path.iterdir()) == [target]
 
@@ -188,7 +188,7 @@ def test_a_token_in_an_address_of_an_older_row_is_not_exported(
         address = "https://a.test/list?page=1&token=canary-4711"
         connection.execute(update(sources).values(url=address))
 
-    done = export(store, Wanted(name="sources"), Format.JSONL, tmp_path / "x.jsonl")
+    done = export(store, ExportRequest(name="sources"), Format.JSONL, tmp_path / "x.jsonl")
 
     assert [row["url"] for row in in_jsonl(done.path)] == ["https://a.test/list?page=1"]
 
@@ -209,12 +209,12 @@ def test_exports_are_for_their_owner_alone(store: Store, tmp_path: Path, form: F
 
 def test_two_wishes_never_share_a_file() -> None:
     wishes = [
-        Wanted(name="course"),
-        Wanted(name="course", source_id="catalog:a"),
-        Wanted(name="course", source_id="catalog:a", version=2),
-        Wanted(name="course", source_id="catalog:a", evidence=True),
-        Wanted(name="course", dataset_id=2),
-        Wanted(name="course", with_flagged=True),
+        ExportRequest(name="course"),
+        ExportRequest(name="course", source_id="catalog:a"),
+        ExportRequest(name="course", source_id="catalog:a", version=2),
+        ExportRequest(name="course", source_id="catalog:a", evidence=True),
+        ExportRequest(name="course", dataset_id=2),
+        ExportRequest(name="course", with_flagged=True),
     ]
     names = {file_name(one, Format.CSV) for one in wishes}
 
@@ -255,4 +255,4 @@ def test_items_of_a_type_of_ones_own_are_exported_as_all_others(
     assert [one.path.name for one in done] == ["course.catalog~a.jsonl", "bird.catalog~b.jsonl"]
     assert [one["ring"] for one in in_jsonl(done[1].path)] == ["R-1"]
     with pytest.raises(LookupError, match=r"there are: .*bird"):
-        Wanted(name="fish", entities=tmp_path).check()
+        ExportRequest(name="fish", entities=tmp_path).check()

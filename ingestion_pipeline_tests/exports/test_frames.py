@@ -11,7 +11,7 @@ from sqlalchemy import insert, text
 
 from ingestion_pipeline.exports import frame
 from ingestion_pipeline.exports.frames import frame_of
-from ingestion_pipeline.exports.names import UnknownExport, Wanted
+from ingestion_pipeline.exports.names import ExportRequest, UnknownExport
 from ingestion_pipeline.exports.tables import TABLES, NoSourceOfRows
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store, tables
@@ -28,7 +28,7 @@ def test_a_frame_of_items_has_types_that_know_what_is_missing(store: Store) -> N
         ],
     )
 
-    found = frame_of(store, Wanted(name="course"))
+    found = frame_of(store, ExportRequest(name="course"))
 
     assert list(found["course_id"]) == ["CS 1", "CS 2"]
     assert [found["course_credits_min"].sum()] == [Decimal("3.5")]
@@ -61,7 +61,7 @@ def test_an_unknown_name_opens_no_database(monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.parametrize("name", TABLES)
 def test_every_table_is_a_frame_though_it_is_empty(store: Store, name: str) -> None:
-    found = frame_of(store, Wanted(name=name))
+    found = frame_of(store, ExportRequest(name=name))
 
     assert len(found) == 0
     assert found.columns[0] == "id"
@@ -80,7 +80,7 @@ def test_chapter_numbers_are_exact(store: Store) -> None:
             )
         )
 
-    assert list(frame_of(store, Wanted(name="chapters"))["number"]) == [Decimal("10.5")]
+    assert list(frame_of(store, ExportRequest(name="chapters"))["number"]) == [Decimal("10.5")]
 
 
 @pytest.mark.parametrize("name", ["sources", "pages", "extractions", "datasets"])
@@ -88,15 +88,15 @@ def test_rows_of_one_source_alone(store: Store, name: str) -> None:
     a_dataset(store, [a_course()], source_id="catalog:a")
     a_dataset(store, [a_course()], source_id="catalog:b")
 
-    assert len(frame_of(store, Wanted(name=name))) == 2
-    assert len(frame_of(store, Wanted(name=name, source_id="catalog:b"))) == 1
+    assert len(frame_of(store, ExportRequest(name=name))) == 2
+    assert len(frame_of(store, ExportRequest(name=name, source_id="catalog:b"))) == 1
     with pytest.raises(UnknownSource):
-        frame_of(store, Wanted(name=name, source_id="catalog:c"))
+        frame_of(store, ExportRequest(name=name, source_id="catalog:c"))
 
 
 def test_rows_without_a_source_say_so(store: Store) -> None:
     with pytest.raises(NoSourceOfRows, match="rows of series belong to no single source"):
-        frame_of(store, Wanted(name="series", source_id="catalog:a"))
+        frame_of(store, ExportRequest(name="series", source_id="catalog:a"))
 
 
 def test_importing_frame_loads_neither_pandas_nor_pyarrow() -> None:

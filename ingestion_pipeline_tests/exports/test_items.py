@@ -10,7 +10,7 @@ import pytest
 
 from ingestion_pipeline.exports.datasets import NothingPublished, UnknownDataset
 from ingestion_pipeline.exports.exporting import reading
-from ingestion_pipeline.exports.names import BadRequest, UnknownExport, Wanted
+from ingestion_pipeline.exports.names import BadRequest, ExportRequest, UnknownExport
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON
@@ -25,7 +25,7 @@ from ingestion_pipeline_tests.exports.catalogues import (
 
 def rows_of(store: Store, name: str = "course", **wanted: Any) -> list[dict[str, Any]]:
     # Batches of two: what is remembered from one row to the next must outlive a batch.
-    with reading(store, Wanted(name=name, **wanted), batch_rows=2) as (columns, _, batches):
+    with reading(store, ExportRequest(name=name, **wanted), batch_rows=2) as (columns, _, batches):
         names = [column.name for column in columns]
         return [dict(zip(names, row, strict=True)) for batch in batches for row in batch]
 
@@ -220,9 +220,9 @@ def test_where_nothing_is_published_the_error_says_what_there_is(store: Store) -
 )
 def test_what_does_not_fit_together_is_refused(wanted: dict[str, Any], said: str) -> None:
     with pytest.raises(BadRequest, match=said):
-        Wanted(**wanted).check()
+        ExportRequest(**wanted).check()
 
 
 def test_an_unknown_name_is_answered_with_those_there_are() -> None:
     with pytest.raises(UnknownExport, match=r"'curses'.*chapters.*course"):
-        Wanted(name="curses").check()
+        ExportRequest(name="curses").check()

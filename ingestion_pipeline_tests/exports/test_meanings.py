@@ -12,7 +12,7 @@ from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.items import item_columns
 from ingestion_pipeline.exports.meanings import OWN, meaning
 from ingestion_pipeline.exports.meanings.shared import SHARED
-from ingestion_pipeline.exports.names import ITEMS, Wanted
+from ingestion_pipeline.exports.names import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import PUBLISHED, table_columns
 
 PLAIN = {"the", "a", "an", "of", "its", "it", "is", "in", "at", "row", "null", "utc", "which"}
@@ -20,7 +20,7 @@ HEALTH = CONTRACTS["source_health"]
 COLUMNS = {
     **{name: table_columns(name) for name in PUBLISHED},
     HEALTH.export: HEALTH.columns(),
-    ITEMS: item_columns(Wanted(name="competency", with_flagged=True), []),
+    ITEMS: item_columns(ExportRequest(name="competency", with_flagged=True), []),
 }
 
 

@@ -15,8 +15,8 @@ from ingestion_pipeline.notices.planning import (
     Nothing,
     Plan,
     Send,
-    Wait,
     Waiting,
+    WaitUntil,
     Went,
     plan,
 )
@@ -51,21 +51,21 @@ def full(count: int, *, ago: timedelta) -> list[Went]:
     ("waiting", "sent", "planned"),
     [
         pytest.param([], [], Nothing(), id="nothing waits"),
-        pytest.param([waits(1, ago=14 * SECOND)], [], Wait(NOON + SECOND), id="window open"),
+        pytest.param([waits(1, ago=14 * SECOND)], [], WaitUntil(NOON + SECOND), id="window open"),
         pytest.param([waits(1, ago=15 * SECOND)], [], Send((1,)), id="window over"),
         pytest.param(
             [waits(1, ago=15 * SECOND), waits(2, ago=0 * SECOND)], [], Send((1, 2)), id="together"
         ),
         pytest.param([waits(1, "b"), waits(2, "a", ago=DAY)], [], Send((2,)), id="oldest first"),
         pytest.param(
-            [waits(1)], [went("solo", ago=59 * MINUTE)], Wait(NOON + MINUTE), id="named lately"
+            [waits(1)], [went("solo", ago=59 * MINUTE)], WaitUntil(NOON + MINUTE), id="named lately"
         ),
         pytest.param([waits(1)], [went("solo", ago=HOUR)], Send((1,)), id="named an hour ago"),
         pytest.param([waits(1)], [went("other", ago=SECOND)], Send((1,)), id="another was named"),
         pytest.param(
             [waits(1)],
             [*full(49, ago=2 * HOUR), went("x", ago=20 * HOUR)],
-            Wait(NOON + 4 * HOUR),
+            WaitUntil(NOON + 4 * HOUR),
             id="fifty a day",
         ),
         pytest.param(
@@ -76,7 +76,10 @@ def full(count: int, *, ago: timedelta) -> list[Went]:
         ),
         pytest.param([waits(1)], full(49, ago=2 * HOUR), Send((1,)), id="one is left for one"),
         pytest.param(
-            [waits(1, mode="digest")], [], Wait(NOON + 23 * HOUR), id="a digest gathers for a day"
+            [waits(1, mode="digest")],
+            [],
+            WaitUntil(NOON + 23 * HOUR),
+            id="a digest gathers for a day",
         ),
         pytest.param(
             [waits(1, mode="digest", ago=DAY), waits(2, "b", mode="digest")],
@@ -87,7 +90,7 @@ def full(count: int, *, ago: timedelta) -> list[Went]:
         pytest.param(
             [waits(1, mode="digest", ago=HOUR)],
             [went("b", ago=20 * HOUR, digest=True)],
-            Wait(NOON + 4 * HOUR),
+            WaitUntil(NOON + 4 * HOUR),
             id="a day after the last digest",
         ),
         pytest.param(
@@ -99,7 +102,7 @@ def full(count: int, *, ago: timedelta) -> list[Went]:
         pytest.param(
             [waits(1, mode="digest", ago=DAY)],
             [went("solo", ago=MINUTE)],
-            Wait(NOON + 59 * MINUTE),
+            WaitUntil(NOON + 59 * MINUTE),
             id="a digest of that alone waits",
         ),
     ],
@@ -113,7 +116,7 @@ def test_what_waits_and_what_went_decide(
 def test_the_hourly_cap_holds_where_it_is_the_smaller_one() -> None:
     sent = [went("a", ago=30 * MINUTE), went("b", ago=50 * MINUTE)]
 
-    assert at_noon([waits(1)], sent, per_hour=2) == Wait(NOON + 10 * MINUTE)
+    assert at_noon([waits(1)], sent, per_hour=2) == WaitUntil(NOON + 10 * MINUTE)
     assert at_noon([waits(1)], sent, per_hour=3) == Send((1,))
 
 
@@ -169,7 +172,7 @@ def simulated(
                 is_digest = any(one.mode is Mode.DIGEST for one in some)
                 names = frozenset(one.series_id for one in some)
                 sent.append(Went(at=now, series=names, is_digest=is_digest))
-            case Wait(until):
+            case WaitUntil(until):
                 assert until > now, "it would look again at once, for ever"
                 now = min([until, *(one.created_at for one in coming[:1])])
             case Nothing():

@@ -12,7 +12,7 @@ from ingestion_pipeline.notices.tasks import DELIVER
 from ingestion_pipeline.series.merging import merge
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.task import rearmed
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.notices.telling import Telling
@@ -31,7 +31,7 @@ def test_news_that_comes_while_its_recipient_is_put_off_till_tomorrow_wakes_them
     telling.deliver()
     clock.advance(seconds=15)
     worker = Worker(telling.store, lease_seconds=120)
-    [task] = worker.claim(Wanted(kind=DELIVER), limit=1)
+    [task] = worker.claim(ClaimFilter(kind=DELIVER), limit=1)
     telling.publish(2)
 
     with ThreadPoolExecutor(1) as pool:

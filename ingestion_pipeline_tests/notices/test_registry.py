@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.registry import Declared
+from ingestion_pipeline.notices.registry import DeclaredRecipients
 from ingestion_pipeline.series.merging import merge
 from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock
@@ -14,7 +14,7 @@ from ingestion_pipeline_tests.notices.telling import HOOK, Telling
 
 def declare(
     telling: Telling, *follows: Follow, mode: Mode = Mode.IMMEDIATE, hook: str = "ann"
-) -> Declared:
+) -> DeclaredRecipients:
     recipient = Recipient(
         id="ann", address=HOOK.format(hook), mode=mode, follows=follows, origin="who.yaml"
     )
@@ -43,7 +43,7 @@ def test_what_a_file_takes_back_is_told_no_more_and_the_rest_is(
     telling.publish(2, series_id="other")
     telling.deliver()
 
-    assert declare(telling, *follows, mode=mode) == Declared(updated=1)
+    assert declare(telling, *follows, mode=mode) == DeclaredRecipients(updated=1)
     clock.advance(seconds=15)
     telling.deliver()
 
@@ -65,7 +65,7 @@ def test_a_file_that_names_a_merged_series_follows_the_one_it_became_all_the_whi
     telling.publish(3, series_id="other")
     clock.advance(seconds=15)
 
-    assert declare(telling, SOLO) == Declared(unchanged=1)
+    assert declare(telling, SOLO) == DeclaredRecipients(unchanged=1)
     telling.deliver()
 
     assert telling.told() == [["3"]]

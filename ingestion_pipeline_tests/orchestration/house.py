@@ -15,11 +15,11 @@ import yaml
 from dagster import AddDynamicPartitionsRequest
 from sqlalchemy import delete, func, insert, select, update
 
-from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.assembly import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.execute import QUIET
-from ingestion_pipeline.orchestration.resources import WorkshopResource
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.files import read_file
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -68,8 +68,8 @@ class House:
         }
 
     @contextmanager
-    def open(self) -> Generator[Workshop]:
-        with open_workshop(self.environment) as shop:
+    def open(self) -> Generator[RunContext]:
+        with open_run_context(self.environment) as shop:
             yield shop
 
     def add(self, *definitions: Definition) -> None:
@@ -223,7 +223,7 @@ def tick_sensor(
         instance=instance,
         cursor=cursor,
         repository_def=repository,
-        resources={"workshop": WorkshopResource()},
+        resources={"workshop": RunContextResource()},
     )
     if heard is not None:
         context.log.addHandler(_Listener(heard))

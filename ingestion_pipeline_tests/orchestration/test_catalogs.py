@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.assembly import open_run_context
 from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.test_rendered import SHELL
@@ -182,7 +182,7 @@ def test_downloaded_pages_wake_the_sensor_and_are_read_without_a_request(
     given_courses(web, 101)
     tick_sensor("new_sources", instance)
     run_job("poll_warm", instance)
-    with open_workshop() as shop:
+    with open_run_context() as shop:
         fetch_pages(shop, web)
     web.requests.clear()
 

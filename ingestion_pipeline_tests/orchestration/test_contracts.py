@@ -8,7 +8,7 @@ import dagster as dg
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.assembly import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.written import WRITTEN
@@ -20,7 +20,7 @@ from ingestion_pipeline.orchestration.contracts import (
     written_items,
 )
 from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import (
     chapter_sources,
     chapters,
@@ -53,7 +53,7 @@ def test_what_polls_publish_has_a_contract_and_rows_that_name_the_run() -> None:
 def test_a_broken_contract_is_told_once_with_its_severity(
     house: House, instance: dg.DagsterInstance
 ) -> None:
-    with open_workshop(house.environment) as shop:
+    with open_run_context(house.environment) as shop:
         given_sources(shop.store, a_definition())
         with shop.store.begin() as connection:
             connection.execute(update(sources).values(url="ftp://a.test/"))
@@ -66,7 +66,7 @@ def test_a_broken_contract_is_told_once_with_its_severity(
     assert "rows series:solo" in str(told["sources"].metadata["details"].value)
 
 
-def a_chapter(shop: Workshop, number: int, url: str, *, run: str) -> None:
+def a_chapter(shop: RunContext, number: int, url: str, *, run: str) -> None:
     """A chapter as the poll of that run has left it."""
     poll = {"source_id": "series:solo", "config_version": 1, "reader": "rss:1", "snapshots": []}
     poll |= {"outcome": "1 new", "tracking_id": "t", "fetched_at": NOON, "ingested_at": NOON}
@@ -81,7 +81,7 @@ def a_chapter(shop: Workshop, number: int, url: str, *, run: str) -> None:
         connection.execute(insert(chapter_sources).values(link))
 
 
-def told_by_run(instance: dg.DagsterInstance, shop: Workshop, run: str) -> list[bool]:
+def told_by_run(instance: dg.DagsterInstance, shop: RunContext, run: str) -> list[bool]:
     """What the run tells of `chapters`, and Dagster keeps."""
     of_run = replace(shop, run_id=run)
     found = list(written_contracts(instance, of_run, ["chapters"], ["series:solo"]))

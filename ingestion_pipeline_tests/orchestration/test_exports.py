@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.assembly import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset
@@ -17,7 +17,7 @@ from ingestion_pipeline_tests.orchestration.house import House
 
 @pytest.fixture
 def rows(house: House) -> Iterator[Store]:
-    with open_workshop(house.environment) as shop:
+    with open_run_context(house.environment) as shop:
         yield shop.store
 
 

@@ -10,19 +10,19 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.assembly import open_workshop
+from ingestion_pipeline.assembly import open_run_context
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.pages.clock_step import clock_set_back
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import FixedClock
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, House
 
-POLL = Wanted(kind="poll")
+POLL = ClaimFilter(kind="poll")
 HOST = "feeds.demo.test"
 
 
@@ -34,19 +34,19 @@ def short_leases(monkeypatch: pytest.MonkeyPatch, house: House) -> None:
     house.add_demo(LIGHTHOUSE)
 
 
-def opened() -> AbstractContextManager[Workshop]:
+def opened() -> AbstractContextManager[RunContext]:
     """The workshop with this test's leases."""
-    return open_workshop()
+    return open_run_context()
 
 
-def wait_until(shop: Workshop, moment: datetime) -> None:
+def wait_until(shop: RunContext, moment: datetime) -> None:
     """Let real time pass: what is tested is a thread's own clock."""
     pause = threading.Event()
     while shop.store.now() <= moment:
         pause.wait(0.05)
 
 
-def lease_host(shop: Workshop, owner: str) -> hosts.Leased | hosts.Busy:
+def lease_host(shop: RunContext, owner: str) -> hosts.Leased | hosts.HostBusy:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         lease = timedelta(seconds=60)
@@ -101,7 +101,7 @@ def test_a_step_that_raises_gives_everything_back(house: House, error: BaseExcep
         assert isinstance(lease_host(shop, "another"), hosts.Leased)
 
 
-def hold_the_lock(shop: Workshop, held: threading.Event) -> None:
+def hold_the_lock(shop: RunContext, held: threading.Event) -> None:
     """Keep every writer waiting for longer than there is between two heartbeats."""
     with shop.store.begin():
         held.set()
@@ -150,7 +150,7 @@ def test_a_run_that_is_not_known_has_nothing_to_give_back(house: House) -> None:
         assert heartbeat.give_back(shop.store, run_id="run-of-nobody") == 0
 
 
-def with_clock_ahead(shop: Workshop, clock: FixedClock) -> Workshop:
+def with_clock_ahead(shop: RunContext, clock: FixedClock) -> RunContext:
     clock.advance(days=1)
     return replace(shop, store=Store(shop.store.engine, clock))
 

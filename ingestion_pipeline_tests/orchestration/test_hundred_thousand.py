@@ -20,7 +20,7 @@ import time_machine
 from sqlalchemy import bindparam, text
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources.tuning import tune
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.types import UtcDateTime
@@ -234,6 +234,6 @@ def tick(name: str, instance: dg.DagsterInstance, at: datetime) -> dg.ScheduleEx
         instance=instance,
         scheduled_execution_time=at,
         repository_def=repository,
-        resources={"workshop": WorkshopResource()},
+        resources={"workshop": RunContextResource()},
     )
     return repository.get_schedule_def(name).evaluate_tick(context)

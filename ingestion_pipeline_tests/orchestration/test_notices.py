@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -18,7 +18,7 @@ from ingestion_pipeline_tests.notices.telling import Telling
 from ingestion_pipeline_tests.orchestration.house import House, run_job, tick_sensor
 
 
-def telling(shop: Workshop, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> Telling:
+def telling(shop: RunContext, web: FakeWeb, *, ago: timedelta = timedelta(minutes=1)) -> Telling:
     moment: datetime = shop.store.now() - ago
     return Telling(shop.store, FixedClock(moment), shop.settings, web)
 

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import delete
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.source import shard_of
 from ingestion_pipeline.sources.tuning import tune
@@ -27,7 +27,7 @@ def tick(name: str, at: datetime = NOON) -> dg.ScheduleExecutionData:
             instance=instance,
             scheduled_execution_time=at,
             repository_def=defs.get_repository_def(),
-            resources={"workshop": WorkshopResource()},
+            resources={"workshop": RunContextResource()},
         )
         return schedule.evaluate_tick(context)
 
@@ -183,7 +183,7 @@ def test_a_shard_whose_run_still_waits_gets_no_second_one(house: House) -> None:
                 instance=instance,
                 scheduled_execution_time=NOON,
                 repository_def=repository,
-                resources={"workshop": WorkshopResource()},
+                resources={"workshop": RunContextResource()},
             )
             return repository.get_schedule_def("hot_polling").evaluate_tick(context)
 

@@ -13,11 +13,11 @@ import time_machine
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration import heartbeat
-from ingestion_pipeline.orchestration.resources import WorkshopResource
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.sensors import run_failures
 from ingestion_pipeline.pages import hosts
 from ingestion_pipeline.work import runs
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.house import (
@@ -160,7 +160,7 @@ def begin_run(house: House, run_id: str, *, silent: bool) -> None:
     """A run that has claimed a source and leased its host, in our books."""
     with house.open() as shop:
         worker = Worker(shop.store, lease_seconds=300)
-        [_] = worker.claim(Wanted(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
+        [_] = worker.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
             hour = timedelta(hours=1)
@@ -179,7 +179,7 @@ def a_started_run(instance: dg.DagsterInstance) -> dg.DagsterRun:
 def is_free(house: House) -> bool:
     """Whether another worker can have the source and its host at once."""
     with house.open() as shop:
-        claimed = Worker(shop.store, lease_seconds=60).claim(Wanted(kind="poll"), limit=1)
+        claimed = Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
             lease = hosts.lease_hosts(
@@ -266,7 +266,7 @@ def test_a_failed_run_gives_its_claims_back_and_is_in_the_audit_log(
         dagster_event=event,
     ).for_run_failure()
 
-    run_failures(context, workshop=WorkshopResource())
+    run_failures(context, workshop=RunContextResource())
 
     [line] = house.rows("audit_log")
     assert (line["actor"], line["action"]) == ("system", "run.failed")
@@ -281,10 +281,10 @@ def test_what_a_run_gave_back_once_is_not_given_back_again(house: House) -> None
     begin_run(house, "run-1", silent=False)
     with house.open() as shop:
         assert heartbeat.give_back(shop.store, run_id="run-1") == 1
-        [_] = Worker(shop.store, lease_seconds=60).claim(Wanted(kind="poll"), limit=1)
+        [_] = Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1)
 
         assert heartbeat.give_back(shop.store, run_id="run-1") == 0
-        assert Worker(shop.store, lease_seconds=60).claim(Wanted(kind="poll"), limit=1) == []
+        assert Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=1) == []
 
 
 def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
@@ -303,7 +303,7 @@ def test_a_tick_with_five_thousand_sources_takes_less_than_a_second(
                     instance=instance,
                     cursor=cursor,
                     repository_def=repository,
-                    resources={"workshop": WorkshopResource()},
+                    resources={"workshop": RunContextResource()},
                 )
             )
             return time.perf_counter() - began

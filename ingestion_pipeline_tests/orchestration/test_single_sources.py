@@ -144,11 +144,11 @@ def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
     house.add_demo(LIGHTHOUSE)
     run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
     with house.open() as shop:
-        from ingestion_pipeline.work.claims import Wanted
+        from ingestion_pipeline.work.claims import ClaimFilter
         from ingestion_pipeline.work.worker import Worker
 
         other = Worker(shop.store, lease_seconds=60)
-        assert other.claim(Wanted(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
+        assert other.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
 
     said = why_it_failed(run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE}))
 

@@ -20,14 +20,14 @@ from ingestion_pipeline.pages.browser import (
     find_browser,
 )
 from ingestion_pipeline.pages.browser.chromium import Chromium
-from ingestion_pipeline.pages.rendering import Rendered, Rendering
+from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW
 
 T = TypeVar("T")
 QUICK = BrowserLimits(pages=1, patience_seconds=1.5, max_bytes=2_000_000)
-PLAIN = Rendering(screenshot=False)
+PLAIN = RenderingOptions(screenshot=False)
 
 
 def the_browser() -> Path:
@@ -65,7 +65,7 @@ class Desk:
     def render(
         self,
         path: str,
-        rendering: Rendering = PLAIN,
+        rendering: RenderingOptions = PLAIN,
         *,
         check_url: Callable[[str], None] | None = None,
         **limits: Any,
@@ -78,7 +78,7 @@ class Desk:
         finally:
             self.renderer._limits = before
 
-    def html(self, path: str, rendering: Rendering = PLAIN, **limits: Any) -> str:
+    def html(self, path: str, rendering: RenderingOptions = PLAIN, **limits: Any) -> str:
         return self.render(path, rendering, **limits).page.body.decode()
 
 

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.pages.appearance import (
     Appearance,
-    BotWall,
+    BlockedPage,
     Content,
     EmptyShell,
-    LoginWall,
+    LoginPage,
     SoftNotFound,
     WrongType,
     appearance_of,
@@ -118,11 +118,11 @@ def test_a_login_where_the_page_should_be_is_told() -> None:
     by_title = f"<title>Sign in - Acme</title>{PASSWORD}"
     by_address = f"<title>Acme</title>{PASSWORD}"
 
-    assert isinstance(seen(by_title), LoginWall)
-    assert isinstance(seen(by_address, url="https://a.test/cas/login?service=x"), LoginWall)
-    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=401), LoginWall)
-    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=403), LoginWall)
-    assert not isinstance(seen("<title>No</title>", status=401), LoginWall)
+    assert isinstance(seen(by_title), LoginPage)
+    assert isinstance(seen(by_address, url="https://a.test/cas/login?service=x"), LoginPage)
+    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=401), LoginPage)
+    assert isinstance(seen(f"<title>Acme</title>{PASSWORD}", status=403), LoginPage)
+    assert not isinstance(seen("<title>No</title>", status=401), LoginPage)
     assert seen(by_address) == Content()
     assert seen(by_title + LONG) == Content()
     assert seen("<title>Sign in</title><a href=/login>Sign in</a>") == Content()
@@ -147,13 +147,13 @@ CHALLENGE = "<script src=/cdn-cgi/challenge-platform/h/b/orchestrate/chl_page/v1
     ],
 )
 def test_a_bot_wall_is_told(body: str, status: int) -> None:
-    assert isinstance(seen(body, status=status), BotWall)
+    assert isinstance(seen(body, status=status), BlockedPage)
     assert seen(body + LONG, status=status) == Content()
 
 
 def test_a_header_may_tell_a_bot_wall_alone() -> None:
-    assert isinstance(seen(LONG, status=403, cf_mitigated="challenge"), BotWall)
-    assert isinstance(seen(LONG, status=202, x_amzn_waf_action="captcha"), BotWall)
+    assert isinstance(seen(LONG, status=403, cf_mitigated="challenge"), BlockedPage)
+    assert isinstance(seen(LONG, status=202, x_amzn_waf_action="captcha"), BlockedPage)
     assert seen(LONG, server="cloudflare") == Content()
 
 

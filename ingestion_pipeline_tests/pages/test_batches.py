@@ -12,7 +12,7 @@ from sqlalchemy import text, update
 
 from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
 from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.sources.source import Definition
@@ -54,7 +54,9 @@ def numbers(store: Store, *, available: bool = True) -> list[Decimal]:
     return sorted(row.number for row in rows(store, chapters) if row.id in linked)
 
 
-def polled_once(shop: Workshop, web: FakeWeb, clock: FixedClock, *definitions: Definition) -> None:
+def polled_once(
+    shop: RunContext, web: FakeWeb, clock: FixedClock, *definitions: Definition
+) -> None:
     """The sources have chapters 1 to 3, with an etag, and are due again."""
     given_sources(shop.store, *definitions)
     for one in definitions:
@@ -72,7 +74,7 @@ def take_over(store: Store, clock: FixedClock) -> None:
 
 
 def test_a_feed_becomes_chapters_and_its_poll_is_done(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v1"'})
@@ -91,7 +93,7 @@ def test_a_feed_becomes_chapters_and_its_poll_is_done(
 
 
 def test_a_new_chapter_of_a_known_source_is_told_once(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     polled_once(shop, web, clock, a_source())
     web.routes["/solo"] = a_feed(1, 2, 3, 4)
@@ -103,7 +105,7 @@ def test_a_new_chapter_of_a_known_source_is_told_once(
 
 
 def test_links_of_a_page_that_moved_are_relative_to_where_it_is_now(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     page = "<li class=wp-manga-chapter><a href='{0}/'>Chapter {0}</a></li>{1}"
     web.routes |= {
@@ -147,7 +149,7 @@ BOMB = (
     ids=["HTML page", "error page", "nothing", "truncated", "XML bomb", "gzip bomb"],
 )
 def test_a_body_that_is_no_feed_leaves_the_last_good_data(
-    shop: Workshop,
+    shop: RunContext,
     store: Store,
     web: FakeWeb,
     clock: FixedClock,
@@ -180,7 +182,7 @@ def run_sql(store: Store, statement: str) -> None:
 
 
 def test_a_listing_that_the_database_refuses_fails_alone(
-    shop: Workshop,
+    shop: RunContext,
     store: Store,
     web: FakeWeb,
     caplog: pytest.LogCaptureFixture,
@@ -204,7 +206,7 @@ def test_a_listing_that_the_database_refuses_fails_alone(
     assert rows(store, batch_items) == []
 
 
-def test_a_damaged_reading_fails_alone(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_a_damaged_reading_fails_alone(shop: RunContext, store: Store, web: FakeWeb) -> None:
     """Its size was asked for outside of any try: one bad file, and nothing was ingested."""
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
@@ -222,7 +224,7 @@ def test_a_damaged_reading_fails_alone(shop: Workshop, store: Store, web: FakeWe
 
 @pytest.mark.parametrize("stage", ["fetched", "extracted"])
 def test_a_claim_that_was_lost_writes_nothing_and_is_counted(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, stage: str
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, stage: str
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
@@ -253,7 +255,7 @@ class Overtaken(Worker):
 
 
 def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
@@ -267,7 +269,7 @@ def test_a_claim_that_is_lost_at_the_last_moment_writes_nothing(
 
 
 def test_a_claim_lost_by_one_leaves_the_other_of_the_batch(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}
@@ -283,7 +285,7 @@ def test_a_claim_lost_by_one_leaves_the_other_of_the_batch(
 
 
 def test_an_empty_listing_after_a_full_one_is_quarantined_and_asked_for_again(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     polled_once(shop, web, clock, a_source(config={"complete": True}))
     known = source_row(store).content_hash
@@ -302,7 +304,7 @@ def test_an_empty_listing_after_a_full_one_is_quarantined_and_asked_for_again(
 
 
 def test_a_withdrawn_chapter_is_confirmed_by_a_second_listing_of_the_same_bytes(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     polled_once(shop, web, clock, a_source(config={"complete": True}))
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v2"'})
@@ -320,7 +322,7 @@ def test_a_withdrawn_chapter_is_confirmed_by_a_second_listing_of_the_same_bytes(
 
 
 def test_a_listing_that_is_not_believed_does_not_forget_what_must_be_confirmed(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     """After the empty listing the old one came back, was unchanged, and chapter 3 stayed."""
     polled_once(shop, web, clock, a_source(config={"complete": True}))
@@ -333,7 +335,7 @@ def test_a_listing_that_is_not_believed_does_not_forget_what_must_be_confirmed(
 
 
 def test_a_listing_of_many_pages_stores_no_etag_and_is_always_read_to_its_end(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     """A 304 on the first page hid what the second one had new."""
     config = {"api_base": "http://a.test", "manga_id": "one", "limit": 1}
@@ -365,7 +367,7 @@ def a_manga_page(number: int, offset: int) -> bytes:
 
 @pytest.mark.parametrize("part", ["extract", "ingest"])
 def test_a_disk_that_breaks_stops_the_run_and_the_whole_batch_is_given_back(
-    shop: Workshop, store: Store, web: FakeWeb, part: str
+    shop: RunContext, store: Store, web: FakeWeb, part: str
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(2)}

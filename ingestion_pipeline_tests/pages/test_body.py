@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.body import Body
+from ingestion_pipeline.pages.body import LimitedBody
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
 TEXT = b"".join(b"row %d\n" % n for n in range(5000))
@@ -37,7 +37,7 @@ SKIPPED = bytes.fromhex("502a4d18 03000000") + b"abc"  # a frame that carries no
 def inflated(
     data: bytes, encoding: str, *, step: int = 65_536, max_bytes: int = 10_000_000, ratio: int = 100
 ) -> bytes:
-    body = Body(encoding, max_bytes=max_bytes, max_ratio=ratio, shown_url="http://a.test/")
+    body = LimitedBody(encoding, max_bytes=max_bytes, max_ratio=ratio, shown_url="http://a.test/")
     for start in range(0, len(data), step):
         body.feed(data[start : start + step])
     return body.whole()

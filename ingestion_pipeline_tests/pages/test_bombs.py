@@ -14,7 +14,7 @@ import pytest
 import zstandard
 
 from ingestion_pipeline.pages import FetchLimits
-from ingestion_pipeline.pages.body import Body
+from ingestion_pipeline.pages.body import LimitedBody
 from ingestion_pipeline.work.errors import Permanent, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pages.fetching import page
@@ -92,10 +92,14 @@ def inflate_all(
     made: dict[str, tuple[bytes, str]], max_bytes: int, max_ratio: int
 ) -> dict[str, tuple[str, float, float]]:
     """For each bomb how it ended, the seconds it took, and by how many megabytes we had grown."""
-    Body("gzip, br, zstd", max_bytes=1, max_ratio=1, shown_url="")  # the libraries are loaded
+    LimitedBody(
+        "gzip, br, zstd", max_bytes=1, max_ratio=1, shown_url=""
+    )  # the libraries are loaded
     measured: dict[str, tuple[str, float, float]] = {}
     for name, (data, encoding) in made.items():
-        body = Body(encoding, max_bytes=max_bytes, max_ratio=max_ratio, shown_url="http://a.test/")
+        body = LimitedBody(
+            encoding, max_bytes=max_bytes, max_ratio=max_ratio, shown_url="http://a.test/"
+        )
         Path("/proc/self/clear_refs").write_text("5")  # the peak is counted from here
         before, began = megabytes("VmRSS"), time.monotonic()
         end = fed(body, data)
@@ -104,7 +108,7 @@ def inflate_all(
     return measured
 
 
-def fed(body: Body, data: bytes) -> str:
+def fed(body: LimitedBody, data: bytes) -> str:
     try:
         for start in range(0, len(data), 65_536):
             body.feed(data[start : start + 65_536])
@@ -163,7 +167,7 @@ def test_a_bomb_that_a_server_sends_is_stopped_in_little_memory_and_time() -> No
 
 def test_what_the_outer_layer_blows_up_and_the_inner_one_swallows_is_a_bomb() -> None:
     data = gzip.compress(gzip.compress(b"x") + bytes(30 * MEGABYTE))
-    body = Body("gzip, gzip", max_bytes=10**9, max_ratio=100, shown_url="http://a.test/")
+    body = LimitedBody("gzip, gzip", max_bytes=10**9, max_ratio=100, shown_url="http://a.test/")
 
     with pytest.raises(Permanent) as caught:
         body.feed(data)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, Rendering
+from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, RenderingOptions
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.rendering import PLAIN, Desk, a_desk
@@ -50,7 +50,7 @@ def desk() -> Iterator[Desk]:
         yield desk
 
 
-def clicking(selector: str, limit: int = 20) -> Rendering:
+def clicking(selector: str, limit: int = 20) -> RenderingOptions:
     return replace(PLAIN, discovery=ClickDiscovery(selector=selector, limit=limit, wait_seconds=3))
 
 

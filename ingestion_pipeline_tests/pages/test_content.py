@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.pages.workshop import our_own_disk
+from ingestion_pipeline.pages.workshop import storage_errors_fatal
 from ingestion_pipeline.work.errors import Fatal, Permanent, Transient
 from ingestion_pipeline_tests.processes import Child
 
@@ -337,7 +337,7 @@ def test_a_full_disk_in_the_middle_of_many_leaves_no_half_object(
 def put_on_a_full_disk(root: str, bodies: list[bytes], limit_bytes: int) -> str:
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
     try:
-        with our_own_disk():
+        with storage_errors_fatal():
             ContentStore(Path(root)).put_many(bodies)
     except Fatal as error:
         return f"Fatal: {error.code}"

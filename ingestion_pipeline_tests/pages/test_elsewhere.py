@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.pages.hosts import lease_hosts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import hosts
@@ -49,7 +49,7 @@ def host_row(store: Store, host: str) -> Any:
 
 
 def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_move(web, rules=b"User-agent: *\nDisallow: /private")
     given_sources(store, a_source("one"))
@@ -70,7 +70,7 @@ def test_the_other_hosts_rules_are_asked_for_and_kept_and_it_is_free_again(
     [(b"User-agent: *\nDisallow: /there", "blocked_by_robots"), (503, "robots_unavailable")],
 )
 def test_what_the_other_host_forbids_is_not_asked_for(
-    shop: Workshop, store: Store, web: FakeWeb, rules: WebAnswer, code: str
+    shop: RunContext, store: Store, web: FakeWeb, rules: WebAnswer, code: str
 ) -> None:
     given_move(web, rules=rules)
     given_sources(store, a_source("one"))
@@ -84,7 +84,7 @@ def test_what_the_other_host_forbids_is_not_asked_for(
 
 @ON_SQLITE
 def test_who_may_ignore_robots_may_do_so_elsewhere_but_not_the_lease(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_move(web, rules=b"User-agent: *\nDisallow: /")
     given_sources(store, a_source("one", config={"ignore_robots": True}))
@@ -96,7 +96,7 @@ def test_who_may_ignore_robots_may_do_so_elsewhere_but_not_the_lease(
 
 
 def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     given_move(web)
     given_sources(store, a_source("one"))
@@ -114,7 +114,7 @@ def test_a_host_that_another_run_has_is_not_asked_and_the_poll_is_given_back(
 
 @ON_SQLITE
 def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     names = ["one", "two", "three"]
     given_robots(store, *(f"{name}.test" for name in names), "b.test")
@@ -133,7 +133,7 @@ def test_redirects_from_many_hosts_keep_the_pace_of_the_one_they_lead_to(
 
 @ON_SQLITE
 def test_a_pause_that_the_other_host_asks_for_holds_for_everybody(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_move(web, there=Reply(b"", 429, {"Retry-After": "600"}))
     given_sources(store, a_source("one"))
@@ -150,7 +150,7 @@ def test_a_pause_that_the_other_host_asks_for_holds_for_everybody(
 
 @ON_SQLITE
 def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_move(web, rules=b"User-agent: *\nCrawl-delay: 20")
     given_sources(store, a_source("one"))
@@ -165,7 +165,7 @@ def test_a_long_delay_elsewhere_is_not_sat_out_within_the_deadline(
 
 @ON_SQLITE
 def test_every_hop_on_the_same_host_waits_for_its_turn(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """They came within a millisecond: a redirect was taken for a part of the request before it."""
     given_robots(store, "a.test")
@@ -183,7 +183,7 @@ def test_every_hop_on_the_same_host_waits_for_its_turn(
 
 
 def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     web.routes |= {"a.test/robots.txt": redirect("http://b.test/rules"), "/one": a_feed(1)}
     web.routes |= {"b.test/rules": b"User-agent: *\nAllow: /"}
@@ -200,7 +200,7 @@ def test_a_robots_txt_elsewhere_is_not_asked_for_while_another_run_has_that_host
 
 @ON_SQLITE
 def test_a_robots_txt_that_redirects_keeps_the_pace_of_each_host(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     web.routes |= {
         "a.test/robots.txt": redirect("/rules"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import chapters, dead_letters, hosts
 from ingestion_pipeline_tests.builders import a_definition
@@ -39,7 +39,7 @@ CREATE TRIGGER ended_once BEFORE UPDATE ON {table}
     ],
 )
 def test_a_poll_takes_effect_once_though_the_database_ended_a_transaction_of_it(
-    shop: Workshop, store: Store, web: FakeWeb, table: str, when: str
+    shop: RunContext, store: Store, web: FakeWeb, table: str, when: str
 ) -> None:
     web.routes["/feed"] = a_feed(1, 2)
     given_sources(store, a_definition(url="http://a.test/feed"))

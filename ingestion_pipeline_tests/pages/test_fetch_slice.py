@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -21,7 +21,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Fatal
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.worker import Worker
@@ -70,7 +70,7 @@ def set_source(store: Store, **values: Any) -> None:
 
 
 def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"', "Content-Type": "text/xml"})
@@ -90,7 +90,7 @@ def test_a_changed_listing_stays_claimed_and_waits_in_a_batch(
 
 @pytest.mark.parametrize("has_etag", [True, False], ids=["by 304", "by equal hash"])
 def test_an_unchanged_poll_writes_its_source_and_its_task_and_nothing_else(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, has_etag: bool
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, has_etag: bool
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1, 2), headers={"ETag": '"v1"'} if has_etag else {})
@@ -115,7 +115,7 @@ def everything(store: Store) -> dict[str, list[Any]]:
 
 
 def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
-    shop: Workshop, store: Store, web: FakeWeb, going: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, going: GoingClock
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = [drop, a_feed(1)]
@@ -130,7 +130,7 @@ def test_a_transient_failure_is_tried_again_in_the_same_run_after_its_backoff(
 
 @pytest.mark.parametrize(("configured", "most"), [({}, 32), ({"polling__concurrency": "3"}, 3)])
 def test_so_many_hosts_are_asked_at_a_time_and_no_more(
-    shop: Workshop, store: Store, web: FakeWeb, configured: dict[str, str], most: int
+    shop: RunContext, store: Store, web: FakeWeb, configured: dict[str, str], most: int
 ) -> None:
     crowd = Crowd(a_feed(1), most=most)
     web.routes["/feed"] = crowd
@@ -143,7 +143,7 @@ def test_so_many_hosts_are_asked_at_a_time_and_no_more(
 
 
 def test_what_a_poll_has_got_is_synced_to_the_disk(
-    shop: Workshop, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
+    shop: RunContext, store: Store, web: FakeWeb, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced = recorded_syncs(monkeypatch)
     given_sources(store, a_source())
@@ -156,7 +156,7 @@ def test_what_a_poll_has_got_is_synced_to_the_disk(
 
 
 def test_the_third_failure_is_a_dead_letter_and_one_strike(
-    shop: Workshop, store: Store, web: FakeWeb, going: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, going: GoingClock
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = 500
@@ -173,7 +173,7 @@ def test_the_third_failure_is_a_dead_letter_and_one_strike(
 
 
 def test_a_permanent_failure_is_a_dead_letter_at_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = 410
@@ -185,7 +185,7 @@ def test_a_permanent_failure_is_a_dead_letter_at_once(
 
 
 def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = redirect(web.url("/secret"))
@@ -206,7 +206,7 @@ def test_a_redirect_to_a_refused_address_is_blocked_and_not_followed(
     ids=["platform", "config", "kind"],
 )
 def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
-    shop: Workshop, store: Store, web: FakeWeb, changes: dict[str, Any], said: str
+    shop: RunContext, store: Store, web: FakeWeb, changes: dict[str, Any], said: str
 ) -> None:
     given_sources(store, a_source(**changes))
 
@@ -217,7 +217,9 @@ def test_a_source_that_cannot_work_is_a_dead_letter_without_a_request(
     assert said in letter(store).error
 
 
-def test_a_poll_whose_source_is_gone_is_skipped(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_a_poll_whose_source_is_gone_is_skipped(
+    shop: RunContext, store: Store, web: FakeWeb
+) -> None:
     with store.begin() as connection:
         insert_tasks(connection, [a_new_task()], now=store.clock.now(connection))
 
@@ -227,7 +229,7 @@ def test_a_poll_whose_source_is_gone_is_skipped(shop: Workshop, store: Store, we
 
 
 def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source("poison"))
     for _ in range(3):
@@ -248,7 +250,7 @@ def test_a_poll_that_killed_three_workers_is_given_up_without_a_request(
 
 
 def test_every_due_source_is_polled_however_small_the_batches_are(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A run ended as soon as all its visits had, whatever else was due."""
     names = ["one", "two", "three", "four", "five"]
@@ -267,7 +269,7 @@ def test_every_due_source_is_polled_however_small_the_batches_are(
     ids=["needs a full read", "was read by another reader"],
 )
 def test_a_source_that_must_be_read_again_is_asked_unconditionally(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, known: dict[str, Any]
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, known: dict[str, Any]
 ) -> None:
     given_sources(store, a_source())
     web.routes["/solo"] = Reply(a_feed(1), headers={"ETag": '"v1"'})
@@ -282,21 +284,21 @@ def test_a_source_that_must_be_read_again_is_asked_unconditionally(
 
 
 def test_who_is_asked_for_by_hand_is_polled_although_not_due_and_nobody_else(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": a_feed(1)}
     poll(shop, web)
     given_sources(store, a_source("due"))
 
-    polled = poll(shop, web, Wanted(kind="poll", source_ids=["series:two"]))
+    polled = poll(shop, web, ClaimFilter(kind="poll", source_ids=["series:two"]))
 
     assert web.paths[2:] == ["/two"]
     assert polled.counts.unchanged == 1
 
 
 def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """The first claim took a batch of them, and nobody asked for the rest."""
     names = ["one", "two", "three", "four", "five"]
@@ -305,7 +307,7 @@ def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
     poll(shop, web)
     web.requests.clear()
 
-    by_hand = Wanted(kind="poll", source_ids=[f"series:{name}" for name in names])
+    by_hand = ClaimFilter(kind="poll", source_ids=[f"series:{name}" for name in names])
     polled = poll(changed(shop, polling__batch_size="2"), web, by_hand)
 
     assert polled.counts.unchanged == 5
@@ -313,11 +315,11 @@ def test_by_hand_more_sources_than_a_batch_are_each_polled_once(
 
 
 def test_by_hand_only_what_failed_is_tried_again(
-    shop: Workshop, store: Store, web: FakeWeb, going: GoingClock
+    shop: RunContext, store: Store, web: FakeWeb, going: GoingClock
 ) -> None:
     given_sources(store, a_source("one"), a_source("two"))
     web.routes |= {"/one": a_feed(1), "/two": [500, a_feed(1)]}
-    wanted = Wanted(kind="poll", source_ids=["series:one", "series:two"])
+    wanted = ClaimFilter(kind="poll", source_ids=["series:one", "series:two"])
 
     fetch(shop, web, wanted)
 
@@ -325,7 +327,7 @@ def test_by_hand_only_what_failed_is_tried_again(
 
 
 def test_a_run_that_is_stopped_gives_back_what_it_had(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source("one"), a_source("two"), a_source("three"))
     web.routes |= {"/one": pollers.slowly(b"", 30)}
@@ -344,7 +346,7 @@ def test_a_run_that_is_stopped_gives_back_what_it_had(
 
 
 def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everything_back(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """It is our own disk: no attempt counts, no source gets a strike."""
     given_sources(store, a_source("one"), a_source("two", url="http://b.test/two"))
@@ -362,7 +364,7 @@ def test_a_content_store_that_cannot_be_written_stops_the_run_and_gives_everythi
 
 @pytest.mark.slow
 def test_on_a_full_disk_even_what_was_fetched_before_is_given_back(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A real limit on the size of files, in a process of its own."""
     given_sources(store, a_source("1-small"), a_source("2-large"), a_source("3-never"))

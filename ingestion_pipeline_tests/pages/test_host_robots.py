@@ -6,10 +6,10 @@ from datetime import datetime
 
 import pytest
 
-from ingestion_pipeline.pages.elsewhere import Elsewhere
+from ingestion_pipeline.pages.elsewhere import RedirectLeases
 from ingestion_pipeline.pages.host_robots import HostRobots
-from ingestion_pipeline.pages.hosts import Pace, Pacer
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.hosts import Pace, RateLimiter
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.robots_policy import as_stored, rules_of_answer
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
@@ -18,7 +18,7 @@ from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline_tests.pollers import a_fetcher
 
 
-async def nowhere(host: str) -> Visited:
+async def nowhere(host: str) -> HostLease:
     raise AssertionError(f"nothing leads to {host}")
 
 
@@ -28,8 +28,8 @@ def robots_saying(said: bytes, *, now: datetime) -> HostRobots:
     return HostRobots(
         {"http://a.test": as_stored(rules, fetcher.user_agent)},
         fetcher=fetcher,
-        pacer=Pacer(Pace(delay_seconds=0), next_allowed_at=None, now=now),
-        elsewhere=Elsewhere(borrow=nowhere, give_back=print, clock=SteadyClock(now)),
+        pacer=RateLimiter(Pace(delay_seconds=0), next_allowed_at=None, now=now),
+        elsewhere=RedirectLeases(borrow=nowhere, give_back=print, clock=SteadyClock(now)),
         clock=SteadyClock(now),
         longest_delay_seconds=60,
     )

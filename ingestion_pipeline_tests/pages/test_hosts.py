@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.pages.hosts import (
-    Busy,
+    HostBusy,
     Leased,
     Pace,
-    Pacer,
+    RateLimiter,
     lease_hosts,
     lost_hosts,
     release_hosts,
@@ -36,7 +36,7 @@ ON_POSTGRES = pytest.mark.parametrize(
 
 def lease(
     store: Store, *wanted: str, owner: str = "one", now: datetime = NOON
-) -> dict[str, Leased | Busy]:
+) -> dict[str, Leased | HostBusy]:
     with store.begin() as connection:
         return lease_hosts(connection, wanted, owner=owner, now=now, lease=MINUTE)
 
@@ -84,7 +84,10 @@ def test_a_host_that_another_has_is_busy_until_its_lease_ends(store: Store) -> N
 
     found = lease(store, "a.test", "b.test", owner="two", now=NOON + SECOND)
 
-    assert found == {"a.test": Busy(until=NOON + MINUTE), "b.test": Leased(next_allowed_at=None)}
+    assert found == {
+        "a.test": HostBusy(until=NOON + MINUTE),
+        "b.test": Leased(next_allowed_at=None),
+    }
     assert row(store).lease_owner == "one"
 
 
@@ -137,7 +140,7 @@ def test_renewing_keeps_the_hosts_and_tells_which_are_wanted(store: Store) -> No
     assert row(store, "b.test").lease_until == later + MINUTE
     assert row(store, "b.test").next_allowed_at == later + SECOND
     assert lease(store, "b.test", owner="two", now=NOON + MINUTE + SECOND) == {
-        "b.test": Busy(until=later + MINUTE)
+        "b.test": HostBusy(until=later + MINUTE)
     }
 
 
@@ -184,7 +187,7 @@ def test_the_hosts_of_the_dead_are_free_at_once_and_their_spacing_stays(store: S
     found = lease(store, "a.test", "c.test", owner="three")
     assert found == {
         "a.test": Leased(next_allowed_at=NOON + 3 * SECOND),
-        "c.test": Busy(until=NOON + MINUTE),
+        "c.test": HostBusy(until=NOON + MINUTE),
     }
 
 
@@ -231,8 +234,8 @@ class Hours:
         self.slept.append(seconds)
         self.seconds += seconds
 
-    def pacer(self, pace: Pace, next_allowed_at: datetime | None = None) -> Pacer:
-        return Pacer(
+    def pacer(self, pace: Pace, next_allowed_at: datetime | None = None) -> RateLimiter:
+        return RateLimiter(
             pace, next_allowed_at=next_allowed_at, now=NOON, monotonic=self, sleep=self.sleep
         )
 
@@ -241,7 +244,7 @@ PLAIN = Pace(delay_seconds=3)
 BUCKET = Pace(delay_seconds=0.2, burst=10)
 
 
-def starts(pacer: Pacer, hours: Hours, count: int, *, each_takes: float = 0) -> list[float]:
+def starts(pacer: RateLimiter, hours: Hours, count: int, *, each_takes: float = 0) -> list[float]:
     """When so many requests, one after the other, went out; counted from the first moment."""
     begin = hours.seconds
     found: list[float] = []
@@ -355,7 +358,9 @@ def test_a_pause_holds_for_whoever_waits_for_a_turn_already() -> None:
             pacer.hold_off(20)
         await hours.sleep(seconds)
 
-    pacer = Pacer(BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile)
+    pacer = RateLimiter(
+        BUCKET, next_allowed_at=None, now=NOON, monotonic=hours, sleep=told_meanwhile
+    )
     starts(pacer, hours, 10)
 
     assert starts(pacer, hours, 1)[0] >= 20

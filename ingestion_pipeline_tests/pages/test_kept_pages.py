@@ -13,7 +13,7 @@ from sqlalchemy import event, func, select
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage, links_hash
 from ingestion_pipeline.pages.snapshots import keep_pages, known_pages, renew_pages, store_pages
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import snapshots
@@ -44,19 +44,19 @@ def a_page(url: str = URL, text: str = "Baker", **changes: Any) -> NewPage:
     return NewPage(**(values | changes))
 
 
-def kept(shop: Workshop, *pages: NewPage, hours: int = 0) -> list[int]:
+def kept(shop: RunContext, *pages: NewPage, hours: int = 0) -> list[int]:
     now = NOON + hours * HOUR
     stored = store_pages(shop.content, [("catalog:a", page) for page in pages], now=now)
     with shop.store.begin() as connection:
         return keep_pages(connection, stored, now=now)
 
 
-def known(shop: Workshop, *urls: str) -> dict[str, KnownPage]:
+def known(shop: RunContext, *urls: str) -> dict[str, KnownPage]:
     with shop.store.read() as connection:
         return known_pages(connection, urls, shop.content)
 
 
-def test_a_page_is_a_row_with_an_object_for_each_form_of_it(shop: Workshop, store: Store) -> None:
+def test_a_page_is_a_row_with_an_object_for_each_form_of_it(shop: RunContext, store: Store) -> None:
     page = a_page(screenshot=b"png", is_rendered=True, canonical_url=URL + "?a")
 
     [id_] = kept(shop, page)
@@ -69,7 +69,7 @@ def test_a_page_is_a_row_with_an_object_for_each_form_of_it(shop: Workshop, stor
     assert (row.markdown_version, row.size_bytes) == (MARKDOWN_VERSION, 8)
 
 
-def test_what_a_page_does_not_have_is_null(shop: Workshop, store: Store) -> None:
+def test_what_a_page_does_not_have_is_null(shop: RunContext, store: Store) -> None:
     kept(shop, a_page(markdown=None, text=""))
 
     [row] = rows(store, snapshots)
@@ -78,7 +78,7 @@ def test_what_a_page_does_not_have_is_null(shop: Workshop, store: Store) -> None
 
 
 def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
-    shop: Workshop, store: Store
+    shop: RunContext, store: Store
 ) -> None:
     [first] = kept(shop, a_page(text="A"))
     [second] = kept(shop, a_page(text="B"), hours=1)
@@ -99,7 +99,7 @@ def test_a_page_is_known_by_its_newest_content_even_if_it_had_it_before(
     )
 
 
-def test_hundreds_of_pages_are_one_statement_each_way(shop: Workshop, store: Store) -> None:
+def test_hundreds_of_pages_are_one_statement_each_way(shop: RunContext, store: Store) -> None:
     urls = [f"https://a.test/{number}?q=" + "x" * 5_000 for number in range(300)]
     pages = [a_page(url, text=str(number)) for number, url in enumerate(urls)]
     stored = store_pages(shop.content, [(None, page) for page in (*pages, pages[7])], now=NOON)
@@ -115,7 +115,7 @@ def test_hundreds_of_pages_are_one_statement_each_way(shop: Workshop, store: Sto
     assert len(set(ids)) == 300
 
 
-def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(shop: Workshop) -> None:
+def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(shop: RunContext) -> None:
     found = ("https://a.test/é?a=1", "https://a.test/2")
     shown = a_page(is_rendered=True, discovered=found, rendering_hash="recipe", links=(URL,))
     kept(shop, shown, a_page(URL + "/plain"))
@@ -131,7 +131,7 @@ def test_where_a_page_leads_and_how_it_was_shown_is_kept_with_it(shop: Workshop)
 @pytest.mark.parametrize("form", ["body_hash", "text_hash", "markdown_hash", "screenshot_hash"])
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(
-    shop: Workshop, form: str
+    shop: RunContext, form: str
 ) -> None:
     page = a_page(screenshot=b"png")
     kept(shop, a_page(text="older"))
@@ -145,7 +145,9 @@ def test_a_page_of_which_an_object_is_gone_is_not_known_until_it_is_kept_again(
     assert known(shop, URL)[URL].content_hash == page.content_hash
 
 
-def test_nothing_is_known_of_others_and_a_listing_is_no_page(shop: Workshop, store: Store) -> None:
+def test_nothing_is_known_of_others_and_a_listing_is_no_page(
+    shop: RunContext, store: Store
+) -> None:
     kept(shop, a_page())
     with store.begin() as connection:
         connection.execute(snapshots.update().values(text_hash=None))
@@ -154,7 +156,7 @@ def test_nothing_is_known_of_others_and_a_listing_is_no_page(shop: Workshop, sto
 
 
 def test_a_page_that_says_the_same_writes_only_other_validators(
-    shop: Workshop, store: Store
+    shop: RunContext, store: Store
 ) -> None:
     kept(shop, a_page())
     before = known(shop, URL)[URL]

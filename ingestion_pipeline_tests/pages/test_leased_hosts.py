@@ -14,8 +14,8 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.pages.hosts import lock_hosts
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts, next_allowed_at
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store, open_store
@@ -37,15 +37,15 @@ ON_POSTGRES = pytest.mark.parametrize(
 class Run:
     """The hosts of one run that visits a.test, whose pages lead to b.test."""
 
-    def __init__(self, shop: Workshop, leased: LeasedHosts, source: Source, owner: str) -> None:
+    def __init__(self, shop: RunContext, leased: LeasedHosts, source: Source, owner: str) -> None:
         self._shop = shop
         self.hosts = leased
         self.owner = owner
         own = leased.lease({"a.test": source})["a.test"]
-        assert isinstance(own, Visited)
+        assert isinstance(own, HostLease)
         self.own = leased.visited["a.test"] = own
 
-    async def follow(self, until: AsyncExitStack) -> Visited:
+    async def follow(self, until: AsyncExitStack) -> HostLease:
         """A redirect to b.test, which is ours until the stack is left."""
         await self.own.elsewhere.follow(THERE, honours_robots=True, until=until)
         borrowed = self.hosts.known("b.test")
@@ -66,7 +66,7 @@ class Run:
             await asyncio.to_thread(self._release, left)
         return set(left)
 
-    def _release(self, left: dict[str, Visited]) -> None:
+    def _release(self, left: dict[str, HostLease]) -> None:
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
             free = next_allowed_at(left, self._shop.store, connection)
@@ -75,7 +75,7 @@ class Run:
 
 @asynccontextmanager
 async def a_run(
-    shop: Workshop, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS
+    shop: RunContext, web: FakeWeb, now: datetime, robots_of: Sequence[str] = HOSTS
 ) -> AsyncGenerator[Run]:
     shop = changed(shop, hosts__delay_seconds=str(DELAY))
     given_sources(shop.store, a_definition(id="series:one", url="http://a.test/one"))
@@ -94,7 +94,7 @@ def row_of(store: Store, host: str = "b.test") -> Any:
 
 
 def test_a_host_that_is_let_go_is_borrowed_only_when_it_is_free_and_then_anew(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     async def story() -> None:
         async with a_run(shop, web, now) as run:
@@ -115,7 +115,7 @@ def test_a_host_that_is_let_go_is_borrowed_only_when_it_is_free_and_then_anew(
 
 
 def test_a_borrowed_host_is_not_let_go_before_it_is_given_back(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     async def story() -> None:
         async with a_run(shop, web, now) as run:
@@ -134,7 +134,7 @@ def test_a_borrowed_host_is_not_let_go_before_it_is_given_back(
 @pytest.mark.parametrize("database", ["sqlite"])
 @pytest.mark.parametrize("is_released", [False, True], ids=["still ours", "released"])
 def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
-    shop: Workshop, web: FakeWeb, now: datetime, *, is_released: bool
+    shop: RunContext, web: FakeWeb, now: datetime, *, is_released: bool
 ) -> None:
     async def story() -> float:
         async with a_run(shop, web, now) as run:
@@ -154,7 +154,7 @@ def test_a_host_that_is_borrowed_again_is_asked_at_its_pace(
 @ON_POSTGRES
 @pytest.mark.parametrize("step", [Run.renew, Run.release_all], ids=["renew", "release"])
 def test_hosts_are_locked_in_one_order_whichever_has_news(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime, step: Callable[[Run], None]
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime, step: Callable[[Run], None]
 ) -> None:
     """What robots.txt says is new of the second host alone: the first is locked before it."""
 
@@ -173,7 +173,7 @@ def test_hosts_are_locked_in_one_order_whichever_has_news(
 
 @ON_POSTGRES
 def test_a_host_that_cannot_be_released_ends_with_its_lease_and_not_the_run(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime, database_url: str
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime, database_url: str
 ) -> None:
     hasty = open_store(f"{database_url}&options=-clock_timeout%3D50", clock=store.clock)
 

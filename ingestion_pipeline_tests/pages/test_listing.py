@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from ingestion_pipeline.pages.listing import (
-    Known,
+    FetchState,
     NewListing,
     SameListing,
     fetch_listing,
@@ -41,11 +41,11 @@ class Pages:
         return a_page(self.bodies[request.url], url=request.url, etag=self.etag)
 
     def read(
-        self, known: Known | None = None, *, reader: str = "rss:1", max_pages: int = 5
+        self, known: FetchState | None = None, *, reader: str = "rss:1", max_pages: int = 5
     ) -> SameListing | NewListing:
         return asyncio.run(
             fetch_listing(
-                self, known or Known(), reader=reader, fetch=self.fetch, max_pages=max_pages
+                self, known or FetchState(), reader=reader, fetch=self.fetch, max_pages=max_pages
             )
         )
 
@@ -68,8 +68,8 @@ def three_pages(last: str = "three") -> Pages:
     )
 
 
-def known_from(listing: NewListing, *, etag: str | None = None) -> Known:
-    return Known(content_hash=listing.content_hash, etag=etag)
+def known_from(listing: NewListing, *, etag: str | None = None) -> FetchState:
+    return FetchState(content_hash=listing.content_hash, etag=etag)
 
 
 def new(answer: SameListing | NewListing) -> NewListing:
@@ -89,7 +89,7 @@ def test_a_listing_is_followed_to_its_last_page() -> None:
 def test_only_the_first_page_is_asked_for_conditionally() -> None:
     pages = three_pages()
 
-    pages.read(Known(content_hash="0" * 64, etag='"old"', last_modified="last week"))
+    pages.read(FetchState(content_hash="0" * 64, etag='"old"', last_modified="last week"))
 
     conditions = [(request.etag, request.last_modified) for request in pages.asked]
     assert conditions == [('"old"', "last week"), (None, None), (None, None)]
@@ -99,7 +99,7 @@ def test_only_the_first_page_is_asked_for_conditionally() -> None:
 def test_an_unchanged_answer_is_the_same_listing_with_its_new_validators() -> None:
     pages = Pages({URL: "one"})
 
-    same = pages.read(Known(content_hash="0" * 64, etag='"v1"'))
+    same = pages.read(FetchState(content_hash="0" * 64, etag='"v1"'))
 
     assert same == SameListing(etag='"v1"', last_modified="today")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters
 from ingestion_pipeline_tests.builders import a_definition
@@ -29,12 +29,12 @@ def web() -> Iterator[FakeWeb]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path) -> Workshop:
+def shop(store: Store, database_url: str, tmp_path: Path) -> RunContext:
     return a_shop(store, settings_of(tmp_path / "home", database_url))
 
 
 def test_pages_become_chapters_whose_relative_dates_count_from_the_fetch(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_sources(store, a_definition(url="http://a.test/solo", platform="html", config=CONFIG))
     web.routes["/solo"] = "<li><a href=/2>Ch. 2</a><i>yesterday</i></li><a class=next href=/old>"

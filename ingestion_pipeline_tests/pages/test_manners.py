@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import event, select
 
 from ingestion_pipeline.pages.hosts import Leased, keep_robots, lease_hosts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.changes import declaration, redeclare
 from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -76,7 +76,7 @@ def statements(store: Store) -> list[str]:
 
 
 def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/private/open/2": a_feed(1), "/3": a_feed(1)}
@@ -98,7 +98,7 @@ def test_a_forbidden_address_is_never_asked_and_its_poll_waits_for_other_rules(
 
 
 def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/3": Reply(a_feed(1), headers={"ETag": '"a"'})}
@@ -128,7 +128,7 @@ def test_rules_that_are_known_cost_no_request_and_no_statement_until_they_expire
     [(404, None), (403, None), (500, "robots_unavailable"), (429, "robots_unavailable")],
 )
 def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
-    shop: Workshop,
+    shop: RunContext,
     store: Store,
     web: FakeWeb,
     clock: FixedClock,
@@ -174,7 +174,7 @@ def test_without_rules_all_is_allowed_and_without_an_answer_nothing(
     ],
 )
 def test_odd_answers_for_robots_are_read_as_the_standard_has_it(
-    shop: Workshop, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
+    shop: RunContext, store: Store, web: FakeWeb, answer: WebAnswer, allowed: bool
 ) -> None:
     web.routes |= {"a.test/robots.txt": answer, "/1": a_feed(1)}
     web.routes |= {"b.test/rules": b"User-agent: *\nDisallow: /1"}
@@ -189,7 +189,7 @@ def test_odd_answers_for_robots_are_read_as_the_standard_has_it(
 
 @ON_SQLITE
 def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A host that is down for ever must open its breaker one day."""
     robots_of(web, drips(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05))
@@ -207,7 +207,7 @@ def test_a_robots_txt_that_drips_is_the_polls_own_failure_and_nothing_is_fetched
 
 @ON_SQLITE
 def test_a_redirect_into_what_is_forbidden_is_not_followed(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/1": redirect("/private/1"), "/private/1": a_feed(1)}
@@ -220,7 +220,7 @@ def test_a_redirect_into_what_is_forbidden_is_not_followed(
 
 
 def test_a_crawl_delay_spaces_the_requests_of_two_processes(
-    shop: Workshop, store: Store, web: FakeWeb, database_url: str
+    shop: RunContext, store: Store, web: FakeWeb, database_url: str
 ) -> None:
     robots_of(web, b"User-agent: *\nCrawl-delay: 0.5")
     names = ["/1", "/2", "/3", "/4"]
@@ -240,7 +240,7 @@ def test_a_crawl_delay_spaces_the_requests_of_two_processes(
 
 @ON_SQLITE
 def test_an_absurd_crawl_delay_is_cut_and_left_to_later_runs(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     answer = Reply(b"User-agent: *\nCrawl-delay: 999999", 200, {"Cache-Control": "no-cache"})
     robots_of(web, answer)
@@ -259,7 +259,7 @@ def test_an_absurd_crawl_delay_is_cut_and_left_to_later_runs(
 
 
 def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     robots_of(web, FORBIDDEN)
     web.routes |= {"/private/1": a_feed(1), "/private/2": a_feed(1)}
@@ -284,7 +284,7 @@ def test_an_override_is_fetched_and_both_its_setting_and_its_end_are_audited(
 
 @ON_SQLITE
 def test_a_documented_api_is_not_asked_for_robots(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     config = {"api_base": "http://a.test", "manga_id": "one"}
     given_sources(store, a_source("/title/one", platform="mangadex", config=config))
@@ -296,7 +296,7 @@ def test_a_documented_api_is_not_asked_for_robots(
 
 @ON_SQLITE
 def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_robots(store, "a.test", text=b"User-agent: *\nDisallow: /", agent="another/1.0")
     web.routes["/1"] = a_feed(1)
@@ -309,7 +309,7 @@ def test_rules_told_to_an_agent_of_another_name_are_asked_for_again(
 
 @ON_SQLITE
 def test_rules_are_kept_with_the_heartbeat_of_a_long_visit(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A worker that dies later need not have asked for nothing."""
     robots_of(web, FORBIDDEN)

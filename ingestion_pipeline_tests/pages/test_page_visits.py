@@ -7,7 +7,7 @@ import hashlib
 import pytest
 
 from ingestion_pipeline.pages.page import PageVisit
-from ingestion_pipeline.pages.rendering import Rendering, Wait
+from ingestion_pipeline.pages.rendering import RenderingOptions, RenderWait
 from ingestion_pipeline.reading.markdown import to_markdown
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
@@ -264,7 +264,7 @@ def test_an_address_on_another_site_is_not_believed(
 def test_an_empty_shell_is_shown_to_the_browser_and_unchanged_opens_none(web: FakeWeb) -> None:
     web.routes["/"] = SHELL
     browser = FakeBrowser([a_document("Twelve lamps")])
-    setup = Rendering(setup=(Wait(seconds=1),))
+    setup = RenderingOptions(setup=(RenderWait(seconds=1),))
 
     page = new(visited(web, PageVisit(url=web.url(), rendering=setup), browser))
     again = visited(web, PageVisit(url=web.url(), rendering=setup, known=known_from(page)), browser)
@@ -310,12 +310,12 @@ def test_what_the_browser_was_told_to_show_otherwise_is_not_known(web: FakeWeb) 
     web.routes["/"] = Reply(SHELL.encode(), headers={"ETag": '"1"'})
     browser = FakeBrowser([a_document("12 lamps")])
     known = known_from(visited(web, "/", browser))
-    mended = Rendering(content_selector="#all")
+    mended = RenderingOptions(content_selector="#all")
 
     page = new(visited(web, PageVisit(url=web.url(), rendering=mended, known=known), browser))
     same(visited(web, PageVisit(url=web.url(), rendering=mended, known=known_from(page)), browser))
 
-    assert [rendering for _, rendering in browser.asked] == [Rendering(), mended]
+    assert [rendering for _, rendering in browser.asked] == [RenderingOptions(), mended]
     assert ["if-none-match" in one.headers for one in web.requests] == [False, False, True]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import datetime, timedelta
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
@@ -22,7 +22,7 @@ from ingestion_pipeline_tests.pollers import (
 DAY = timedelta(days=1)
 
 
-def opened_breaker(shop: Workshop, web: FakeWeb, clock: FixedClock) -> datetime:
+def opened_breaker(shop: RunContext, web: FakeWeb, clock: FixedClock) -> datetime:
     """Five failed polls of one source; when its probe may be."""
     given_sources(shop.store, a_definition(url="http://a.test/1"))
     web.routes["/1"] = 404
@@ -34,7 +34,7 @@ def opened_breaker(shop: Workshop, web: FakeWeb, clock: FixedClock) -> datetime:
     return clock.at + DAY
 
 
-def probe_with_twenty_workers(shop: Workshop, web: FakeWeb) -> None:
+def probe_with_twenty_workers(shop: RunContext, web: FakeWeb) -> None:
     async def probe() -> None:
         await asyncio.gather(*(fetch_async(shop, web.port) for _ in range(20)))
 
@@ -42,7 +42,7 @@ def probe_with_twenty_workers(shop: Workshop, web: FakeWeb) -> None:
 
 
 def test_an_open_breaker_lets_nothing_through_for_a_day(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     probe_at = opened_breaker(shop, web, clock)
     clock.at = probe_at - timedelta(seconds=1)
@@ -53,7 +53,7 @@ def test_an_open_breaker_lets_nothing_through_for_a_day(
 
 
 def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_another_day(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     opened_breaker(shop, web, clock)
     web.routes["/1"] = 500  # transient: a poll would try three times, a probe does not
@@ -69,7 +69,7 @@ def test_twenty_workers_send_one_probe_and_its_failure_closes_the_door_for_anoth
 
 
 def test_a_probe_that_succeeds_closes_the_breaker(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     opened_breaker(shop, web, clock)
     web.routes["/1"] = a_feed(1)

@@ -13,7 +13,7 @@ import pytest
 
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.browser import BrowserRenderer
-from ingestion_pipeline.pages.rendering import Click, Rendering, Wait
+from ingestion_pipeline.pages.rendering import Click, RenderingOptions, RenderWait
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import (
@@ -113,7 +113,7 @@ def test_pages_share_a_browser_and_nothing_else(desk: Desk) -> None:
 
 
 def test_the_setup_is_done_in_order_and_only_the_content_is_kept(desk: Desk) -> None:
-    setup = (Click(selector="#two"), Wait(seconds=0.4), Click(selector="#one"))
+    setup = (Click(selector="#two"), RenderWait(seconds=0.4), Click(selector="#one"))
     rendering = replace(PLAIN, setup=setup, content_selector="#log")
 
     assert desk.html("/steps", rendering) == '<main id="log"><i>two</i><i>one</i></main>'
@@ -130,7 +130,7 @@ def test_the_setup_is_done_in_order_and_only_the_content_is_kept(desk: Desk) -> 
     ids=["click", "no content", "empty content", "no selector"],
 )
 def test_a_selector_that_does_not_fit_is_an_error_that_names_it(
-    desk: Desk, rendering: Rendering, said: str
+    desk: Desk, rendering: RenderingOptions, said: str
 ) -> None:
     with pytest.raises(Permanent) as caught:
         desk.render("/steps", rendering, patience_seconds=0.5)
@@ -147,7 +147,7 @@ def test_dialogs_popups_prints_and_prompts_stop_nothing(desk: Desk) -> None:
 
 
 def test_a_picture_is_cut_at_its_height(desk: Desk) -> None:
-    picture = desk.render("/tall", Rendering(), screenshot_height=900).screenshot
+    picture = desk.render("/tall", RenderingOptions(), screenshot_height=900).screenshot
 
     assert picture is not None
     assert picture.startswith(b"\xff\xd8\xff")

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, Rendering, Wait
+from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
 from ingestion_pipeline.pages.rendering_config import rendering_of
 
 
 def test_nothing_asked_is_nothing_done() -> None:
-    assert rendering_of({"render": True, "links": {}}) == (Rendering(), [])
+    assert rendering_of({"render": True, "links": {}}) == (RenderingOptions(), [])
 
 
 def test_everything_that_can_be_asked() -> None:
@@ -24,8 +24,8 @@ def test_everything_that_can_be_asked() -> None:
     }
 
     assert rendering_of(config) == (
-        Rendering(
-            setup=(Click(selector="#cookies"), Wait(seconds=2), Click(selector=".more")),
+        RenderingOptions(
+            setup=(Click(selector="#cookies"), RenderWait(seconds=2), Click(selector=".more")),
             load_wait_seconds=1.5,
             content_selector="main",
             discovery=ClickDiscovery(selector="#list", limit=10_000, wait_seconds=60),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, snapshots
 from ingestion_pipeline_tests.builders import a_definition
@@ -17,7 +17,7 @@ from ingestion_pipeline_tests.pollers import (
 )
 
 
-def polled_once(shop: Workshop, web: FakeWeb, clock: FixedClock) -> None:
+def polled_once(shop: RunContext, web: FakeWeb, clock: FixedClock) -> None:
     """One source with chapters 1 to 3, due again."""
     given_sources(shop.store, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = a_feed(1, 2, 3)
@@ -26,7 +26,7 @@ def polled_once(shop: Workshop, web: FakeWeb, clock: FixedClock) -> None:
 
 
 def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     """Many feeds state when they were built: at every poll another body, and nothing new."""
     polled_once(shop, web, clock)
@@ -45,7 +45,7 @@ def test_a_feed_that_differs_only_in_its_bytes_is_no_change(
 
 
 def test_a_page_that_cannot_be_read_is_kept_to_be_looked_at_once(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     polled_once(shop, web, clock)
     web.routes["/solo"] = b"<!doctype html><html><title>Solo</title></html>"

@@ -15,7 +15,7 @@ from sqlalchemy import event, update
 
 from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
 from ingestion_pipeline.pages.hosts import lease_hosts
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
@@ -64,7 +64,7 @@ def gaps(web: FakeWeb) -> list[float]:
     return [after.at - before.at for before, after in pairwise(web.requests)]
 
 
-def fetch_while(shop: Workshop, web: FakeWeb, meanwhile: Callable[[], None]) -> Fetching:
+def fetch_while(shop: RunContext, web: FakeWeb, meanwhile: Callable[[], None]) -> Fetching:
     """Fetch, and do something else at the same time, which may wait."""
 
     async def both() -> Fetching:
@@ -81,7 +81,7 @@ def fetch_while(shop: Workshop, web: FakeWeb, meanwhile: Callable[[], None]) -> 
     ids=["seconds", "date", "absurd"],
 )
 def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, value: str, pause: timedelta
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock, value: str, pause: timedelta
 ) -> None:
     began = clock.at
     retry_after = format_datetime(began + HOUR, usegmt=True) if value == "date" else value
@@ -110,7 +110,7 @@ def test_after_a_429_nobody_asks_the_host_before_the_time_it_named(
 
 @ON_SQLITE
 def test_a_short_pause_is_waited_for_by_the_others_of_the_host(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, a_source("1"), a_source("2"))
     web.routes |= {"/1": Reply(b"", 429, {"Retry-After": "1"}), "/2": a_feed(1)}
@@ -124,7 +124,7 @@ def test_a_short_pause_is_waited_for_by_the_others_of_the_host(
 
 @ON_SQLITE
 def test_a_pause_stops_a_listing_between_two_of_its_pages(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """It waited for the host's pause with its first page in hand: for a day, if need be."""
     one, two = (a_manga(name) for name in ("one", "two"))
@@ -153,7 +153,7 @@ def path_of(source: Definition) -> str:
 
 
 def test_a_host_that_another_run_visits_is_left_alone_and_told(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     given_sources(store, a_source("1"), a_source("2", "b.test"))
     web.routes |= {"/1": a_feed(1), "/2": a_feed(1)}
@@ -170,7 +170,7 @@ def test_a_host_that_another_run_visits_is_left_alone_and_told(
 
 @ON_SQLITE
 def test_requests_to_one_host_are_kept_apart_from_the_end_of_the_last(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     given_sources(store, *(a_source(name) for name in "123"))
     web.routes |= {f"/{name}": slowly(a_feed(1), 0.2) for name in "123"}
@@ -182,7 +182,7 @@ def test_requests_to_one_host_are_kept_apart_from_the_end_of_the_last(
 
 
 @ON_SQLITE
-def test_requests_to_different_hosts_overlap(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_requests_to_different_hosts_overlap(shop: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, *(a_source(name, f"{name}.test") for name in "1234"))
     given_robots(store, *(f"{name}.test" for name in "1234"))
     web.routes |= {f"/{name}": slowly(a_feed(1), 0.8) for name in "1234"}
@@ -195,7 +195,7 @@ def test_requests_to_different_hosts_overlap(shop: Workshop, store: Store, web: 
 
 @ON_SQLITE
 def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     """The second visit began with what the row said before the first one."""
     store.clock = GoingClock(now)
@@ -209,7 +209,7 @@ def test_a_host_that_is_visited_again_in_the_same_run_keeps_its_spacing(
 
 
 def test_spacing_goes_on_from_one_run_to_the_next(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     """The row was given the time left at the end of a slow transaction, from its beginning on."""
     store.clock = GoingClock(now)
@@ -230,7 +230,7 @@ def test_spacing_goes_on_from_one_run_to_the_next(
 
 @ON_SQLITE
 def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """New polls of its host were put into a queue that was gone by then."""
     given_sources(store, a_source("1"), a_source("2", "b.test"), a_source("3", "b.test"))
@@ -251,7 +251,7 @@ def test_a_visit_that_ends_while_other_hosts_are_leased_loses_nothing(
 
 @ON_SQLITE
 def test_when_its_time_is_over_a_run_gives_back_the_rest(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     given_sources(store, *(a_source(name) for name in "123456"))
     web.routes |= {f"/{name}": a_feed(1) for name in "123456"}
@@ -267,7 +267,7 @@ def test_when_its_time_is_over_a_run_gives_back_the_rest(
 
 @ON_SQLITE
 def test_a_server_that_drips_is_left_at_the_deadline_and_its_host_is_free(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     given_sources(store, a_source("1"))
     web.routes["/1"] = drips(b"HTTP/1.1 200 OK\r\n\r\n", every_seconds=0.05)
@@ -282,7 +282,7 @@ def test_a_server_that_drips_is_left_at_the_deadline_and_its_host_is_free(
 
 @ON_SQLITE
 def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_long(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     """Its lease ran out before the run's end, and the next run asked at once."""
     given_sources(store, a_source("1"), a_source("2", "slow.test"))
@@ -303,7 +303,7 @@ def test_a_pause_is_known_to_others_although_the_run_visits_another_host_for_lon
 
 
 def test_a_host_that_others_wait_for_is_handed_on(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     store.clock = GoingClock(now)
     given_sources(store, *(a_source(name) for name in "123456789"))
@@ -328,7 +328,7 @@ def test_a_host_that_others_wait_for_is_handed_on(
 
 
 def test_a_host_that_was_lost_is_not_asked_any_more(
-    shop: Workshop, store: Store, web: FakeWeb, now: datetime
+    shop: RunContext, store: Store, web: FakeWeb, now: datetime
 ) -> None:
     """A run that was asleep past its lease went on beside the run that had the host now."""
     store.clock = GoingClock(now)
@@ -363,7 +363,7 @@ class ClaimsAtTheEnd(FetchSlice):
 
 @ON_SQLITE
 def test_what_is_claimed_while_a_visit_ends_is_visited_too(
-    shop: Workshop, web: FakeWeb, store: Store
+    shop: RunContext, web: FakeWeb, store: Store
 ) -> None:
     """Eight of a thousand polls were given back by a run that had all the time it wanted."""
     shop = changed(shop, polling__batch_size="1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import dead_letters, snapshots
@@ -38,7 +38,12 @@ def given_list(store: Store, **config: object) -> None:
     ],
 )
 def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock, answer: bytes | Reply, code: str
+    shop: RunContext,
+    store: Store,
+    web: FakeWeb,
+    clock: FixedClock,
+    answer: bytes | Reply,
+    code: str,
 ) -> None:
     given_list(store)
     web.routes["/solo"] = answer
@@ -71,7 +76,7 @@ def test_a_listing_behind_a_wall_disables_its_source_and_is_not_asked_again(
 )
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_what_is_served_instead_of_a_listing_is_named(
-    shop: Workshop, store: Store, web: FakeWeb, answer: bytes, code: str
+    shop: RunContext, store: Store, web: FakeWeb, answer: bytes, code: str
 ) -> None:
     given_list(store)
     web.routes["/solo"] = answer
@@ -86,7 +91,7 @@ def test_what_is_served_instead_of_a_listing_is_named(
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_list(store, may_be_empty=True)
     web.routes["/solo"] = [b"<title>Solo</title><p>No chapters yet.", LOGIN]
@@ -101,7 +106,7 @@ def test_a_list_that_may_be_empty_is_believed_unless_it_is_a_wall(
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_401_without_a_form_is_a_failure_and_no_wall(
-    shop: Workshop, store: Store, web: FakeWeb
+    shop: RunContext, store: Store, web: FakeWeb
 ) -> None:
     """A key that has run out is no reason to switch its source off at once."""
     given_list(store)
@@ -115,7 +120,7 @@ def test_a_401_without_a_form_is_a_failure_and_no_wall(
 
 @pytest.mark.parametrize("database", ["sqlite"])
 def test_a_plain_403_is_a_block_and_waits_four_hours(
-    shop: Workshop, store: Store, web: FakeWeb, clock: FixedClock
+    shop: RunContext, store: Store, web: FakeWeb, clock: FixedClock
 ) -> None:
     given_list(store)
     web.routes["/solo"] = Reply(b"<html><title>Forbidden</title>You may not.", 403)
@@ -129,7 +134,7 @@ def test_a_plain_403_is_a_block_and_waits_four_hours(
 
 
 @pytest.mark.parametrize("database", ["sqlite"])
-def test_a_feed_is_never_taken_for_a_wall(shop: Workshop, store: Store, web: FakeWeb) -> None:
+def test_a_feed_is_never_taken_for_a_wall(shop: RunContext, store: Store, web: FakeWeb) -> None:
     given_sources(store, a_definition(url="http://a.test/solo"))
     web.routes["/solo"] = a_feed(1, note=" Sign in, verify you are human, page not found")
 

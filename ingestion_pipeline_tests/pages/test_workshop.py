@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import our_own_disk
+from ingestion_pipeline.pages.workshop import storage_errors_fatal
 from ingestion_pipeline.work.errors import ErrorClass, Fatal, classify
 
 
@@ -14,7 +14,7 @@ from ingestion_pipeline.work.errors import ErrorClass, Fatal, classify
     "number", [errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.ENOMEM, errno.EMFILE, errno.ENFILE]
 )
 def test_a_disk_that_takes_nothing_more_is_fatal(number: int) -> None:
-    with pytest.raises(Fatal, match="content store") as caught, our_own_disk():
+    with pytest.raises(Fatal, match="content store") as caught, storage_errors_fatal():
         raise OSError(number, "no more")
 
     assert caught.value.code == "storage"
@@ -22,7 +22,7 @@ def test_a_disk_that_takes_nothing_more_is_fatal(number: int) -> None:
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EISDIR, errno.EIO, errno.ENOENT])
 def test_an_object_that_alone_cannot_be_read_is_its_polls_trouble(number: int) -> None:
-    with pytest.raises(OSError) as caught, our_own_disk():  # noqa: PT011 - the errno is what counts
+    with pytest.raises(OSError) as caught, storage_errors_fatal():  # noqa: PT011 - the errno is what counts
         raise OSError(number, "this one")
 
     assert classify(caught.value).error_class is ErrorClass.TRANSIENT
@@ -35,5 +35,5 @@ def test_a_folder_in_an_objects_place_does_not_stop_every_run(tmp_path: Path) ->
     path.unlink()
     path.mkdir()
 
-    with pytest.raises(IsADirectoryError), our_own_disk():
+    with pytest.raises(IsADirectoryError), storage_errors_fatal():
         content.put(b"body")

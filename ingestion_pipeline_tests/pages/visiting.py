@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from ingestion_pipeline.pages import Fetched, Guard
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
 from ingestion_pipeline.pages.page_visits import PageVisitor
-from ingestion_pipeline.pages.rendering import Rendered, Rendering
+from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.fetching import NOW, with_fetcher
 
@@ -28,10 +28,14 @@ class FakeBrowser:
     """Stands where the browser is: shows these bodies one by one, the last one for ever."""
 
     bodies: list[str]
-    asked: list[tuple[str, Rendering]] = field(default_factory=list)
+    asked: list[tuple[str, RenderingOptions]] = field(default_factory=list)
 
     async def render(
-        self, url: str, rendering: Rendering, *, check_url: Callable[[str], None] | None = None
+        self,
+        url: str,
+        rendering: RenderingOptions,
+        *,
+        check_url: Callable[[str], None] | None = None,
     ) -> Rendered:
         if check_url is not None:
             check_url(url)

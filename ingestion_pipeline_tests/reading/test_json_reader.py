@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
+from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, JsonReader
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 
 BODY = b"""{"data": {"list": [
@@ -111,7 +111,7 @@ def test_the_next_page_is_where_the_path_says_or_nowhere() -> None:
 
 @pytest.mark.parametrize("path", ["a..b", ".a", "a.", "a[]", "a[x]", "a]", "[", "a[0]b", "a" * 501])
 def test_a_path_that_cannot_be_followed_is_refused(path: str) -> None:
-    with pytest.raises(BadPath, match="is no path"):
+    with pytest.raises(BadJsonPath, match="is no path"):
         JsonPath.of(path)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingestion_pipeline.reading.locating import Body, Place, body_of, locate
+from ingestion_pipeline.reading.locating import FoundPlace, LocatedBody, body_of, locate
 
 FIFTH = datetime(2026, 3, 5, tzinfo=UTC)
 NOW = datetime(2026, 3, 8, 15, 30, tzinfo=UTC)
@@ -21,7 +21,7 @@ WORDED = [
 ]
 
 
-def found_in(body: Body, value: datetime) -> Place | None:
+def found_in(body: LocatedBody, value: datetime) -> FoundPlace | None:
     return locate(body, ["c7"], {"published_at": value}, now=NOW)["published_at"]
 
 
@@ -39,7 +39,7 @@ def test_a_date_is_found_in_json_by_its_value(said: str, value: datetime) -> Non
 @pytest.mark.parametrize(("said", "value"), WORDED)
 def test_a_date_is_found_in_a_page_behind_the_records_anchor(said: str, value: datetime) -> None:
     text = f"<p>1 April 2026</p><a href='/c7'>Chapter</a> c7 <i>{said}</i><a>c8</a>"
-    place = found_in(Body(text), value)
+    place = found_in(LocatedBody(text), value)
 
     assert place is not None
     assert place.by == "value"
@@ -52,7 +52,7 @@ def test_another_date_proves_nothing(said: str) -> None:
     body = body_of(json.dumps([{"id": "c7", "when": said}]).encode(), "application/json")
 
     assert found_in(body, FIFTH) is None
-    assert found_in(Body(f"c7 {said}"), FIFTH) is None
+    assert found_in(LocatedBody(f"c7 {said}"), FIFTH) is None
 
 
 def test_a_date_that_is_worded_plainly_is_no_conversion() -> None:

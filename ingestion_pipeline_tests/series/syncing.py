@@ -30,7 +30,7 @@ from ingestion_pipeline.store.tables import (
     sources,
 )
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline_tests.builders import a_definition, a_release
 
 LEASE = timedelta(hours=1)
@@ -96,7 +96,7 @@ class Syncing:
     ) -> list[Ingested]:
         """The same inside a transaction of the test's own."""
         now = self.clock.at
-        wanted = Wanted(kind="poll", source_ids=list(listed))
+        wanted = ClaimFilter(kind="poll", source_ids=list(listed))
         mine = claims.claim(connection, wanted, owner="w", now=now, lease=LEASE, limit=99)
         by_source = {task.source_id: task for task in mine}
         known = sources_by_id(connection, list(listed))

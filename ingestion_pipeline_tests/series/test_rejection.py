@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ingestion_pipeline.series import checks, reporting
-from ingestion_pipeline.series.rejection import Judged, UnknownChapter, restore, withdraw
+from ingestion_pipeline.series.rejection import Rejection, UnknownChapter, restore, withdraw
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import notices, outbox
@@ -35,13 +35,13 @@ def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random)
     return found
 
 
-def withdraw_now(syncing: Syncing, label: str = "99") -> Judged:
+def withdraw_now(syncing: Syncing, label: str = "99") -> Rejection:
     with syncing.store.begin() as connection:
         at = syncing.clock.advance(hours=1)
         return withdraw(connection, "solo", label, reason="a joke", actor="test", now=at)
 
 
-def restore_now(syncing: Syncing, label: str = "99") -> Judged:
+def restore_now(syncing: Syncing, label: str = "99") -> Rejection:
     with syncing.store.begin() as connection:
         return restore(connection, "solo", label, actor="test", now=syncing.clock.at)
 
@@ -61,7 +61,7 @@ def test_a_withdrawn_chapter_is_not_the_latest_and_no_gap_leads_to_it(syncing: S
 
     judged = withdraw_now(syncing, "099.0")
 
-    assert judged == Judged(key="99", is_changed=True)
+    assert judged == Rejection(key="99", is_changed=True)
     assert (syncing.latest()[0], gaps(syncing), available(syncing)) == (Decimal(2), [], 2)
     action, subject, detail = audited(syncing)[-1]
     assert (action, subject) == ("chapter.withdraw", "solo")
@@ -110,7 +110,7 @@ def test_nobody_hears_of_it_any_more_and_restoring_gives_back_exactly_that(
     assert [row["status"] for row in syncing.rows(notices)] == ["muted", "pending", "sent", "muted"]
     assert [row["handled_at"] for row in syncing.rows(outbox)] == [syncing.clock.at]
 
-    assert restore_now(syncing) == Judged(key="99", is_changed=True, notices=1)
+    assert restore_now(syncing) == Rejection(key="99", is_changed=True, notices=1)
 
     assert syncing.rows(notices) == before
     assert [row["handled_at"] for row in syncing.rows(outbox)] == [None]

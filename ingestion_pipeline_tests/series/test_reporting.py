@@ -15,7 +15,7 @@ from ingestion_pipeline.sources import Kind, outcomes, reported
 from ingestion_pipeline.sources.outcomes import PollFailure
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.syncing import LEASE, SOLO, Syncing, releases
@@ -141,7 +141,7 @@ def test_a_report_counts_what_happened_since_the_last_one(
 def test_a_poll_that_failed_is_counted_as_one(syncing: Syncing, clock: FixedClock) -> None:
     syncing.given_source()
     with syncing.store.begin() as connection:
-        wanted = Wanted(kind="poll", source_ids=[SOLO])
+        wanted = ClaimFilter(kind="poll", source_ids=[SOLO])
         [task] = claims.claim(connection, wanted, owner="w", now=clock.at, lease=LEASE, limit=1)
         failure = PollFailure(task=task, source=syncing.source(), error=Permanent("gone", code="x"))
         outcomes.fail(

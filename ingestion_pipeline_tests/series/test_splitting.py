@@ -16,7 +16,7 @@ from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import outbox, series, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
 from ingestion_pipeline_tests.series.identity import (
@@ -133,7 +133,7 @@ def test_a_chapter_that_was_told_stays_and_is_not_told_again_when_another_brings
 
 def test_a_poll_that_is_running_begins_again_and_loses_nothing(syncing: Syncing) -> None:
     with syncing.store.begin() as connection:
-        wanted = Wanted(kind="poll", source_ids=[A, B])
+        wanted = ClaimFilter(kind="poll", source_ids=[A, B])
         at = syncing.clock.advance(days=1)
         mine = claims.claim(connection, wanted, owner="w", now=at, lease=LEASE, limit=9)
 

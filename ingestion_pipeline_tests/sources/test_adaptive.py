@@ -15,10 +15,16 @@ from benchmarks.polling.comparison import compare
 from benchmarks.polling.families import FAMILIES, synthetic
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import polling, price, registry
-from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.change_rate import ChangeModel, learned
 from ingestion_pipeline.sources.expectation import expectation
 from ingestion_pipeline.sources.polling import Habits, after_success, is_stale
-from ingestion_pipeline.sources.price import Market, adjusted, first_price, market, prior_rate
+from ingestion_pipeline.sources.price import (
+    PollingBudget,
+    adjusted,
+    first_price,
+    market,
+    prior_rate,
+)
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
@@ -28,15 +34,15 @@ from ingestion_pipeline_tests.sources.test_polling import DEFAULTS, EXACT, a_sou
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
 
 
-def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> Rhythm:
+def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> ChangeModel:
     """A change a week, the last one so long ago."""
     moments = [(NOON - last - one * 7 * DAY).timestamp() for one in reversed(range(changes))]
-    return learned(Rhythm(), [(at, at) for at in moments])
+    return learned(ChangeModel(), [(at, at) for at in moments])
 
 
 def checked(
-    rhythm: Rhythm, *, settings: Settings = EXACT, readers: int = 0, **changes: Any
-) -> polling.Standing:
+    rhythm: ChangeModel, *, settings: Settings = EXACT, readers: int = 0, **changes: Any
+) -> polling.PollState:
     habits = Habits(
         rhythm=rhythm,
         price=first_price(Kind.SERIES, settings),
@@ -96,8 +102,8 @@ def test_the_tier_decides_where_nothing_can_be_expected(changes: dict[str, Any])
     assert (standing.urgency, standing.checks_per_day) == (None, None)
 
 
-@pytest.mark.parametrize("rhythm", [Rhythm(), weekly(1)], ids=["nothing known", "one change"])
-def test_a_source_that_nobody_knows_is_checked_as_its_prior_has_it(rhythm: Rhythm) -> None:
+@pytest.mark.parametrize("rhythm", [ChangeModel(), weekly(1)], ids=["nothing known", "one change"])
+def test_a_source_that_nobody_knows_is_checked_as_its_prior_has_it(rhythm: ChangeModel) -> None:
     standing = checked(rhythm, created_at=NOON - DAY)
 
     assert standing.changes_per_day == pytest.approx(1 / 7, rel=0.4)
@@ -106,7 +112,7 @@ def test_a_source_that_nobody_knows_is_checked_as_its_prior_has_it(rhythm: Rhyth
 
 def test_a_source_that_nobody_knows_and_that_stays_silent_is_checked_less_and_less() -> None:
     waits = [
-        checked(Rhythm(), created_at=NOON - age * DAY).next_check_at - NOON
+        checked(ChangeModel(), created_at=NOON - age * DAY).next_check_at - NOON
         for age in (0, 7, 30, 90, 365)
     ]
 
@@ -269,7 +275,7 @@ def test_every_tier_is_polled_as_often_as_promised_and_never_as_a_herd(
 )
 def test_why_a_source_is_checked_when_it_is_can_be_said(changes: dict[str, Any], said: str) -> None:
     source = a_source(**{"rhythm": weekly().to_json()} | changes)
-    facts = expectation(source, Market({}, DEFAULTS), now=NOON)
+    facts = expectation(source, PollingBudget({}, DEFAULTS), now=NOON)
 
     assert said in facts["checked_when"]
     assert (facts["change_confidence"] > 0.5) == (source.rhythm is not None)

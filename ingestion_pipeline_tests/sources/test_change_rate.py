@@ -13,8 +13,8 @@ from ingestion_pipeline.sources.change_rate import (
     DAY,
     HOUR,
     WEEK,
+    ChangeModel,
     Outlook,
-    Rhythm,
     hour_of_week,
     learned,
     outlook,
@@ -28,21 +28,23 @@ PRIOR = 1 / WEEK
 PRICE = 30.0
 
 
-def known(*moments: float) -> Rhythm:
+def known(*moments: float) -> ChangeModel:
     """Changes at these moments, each known to the second."""
-    return learned(Rhythm(), [(START + at, START + at) for at in moments])
+    return learned(ChangeModel(), [(START + at, START + at) for at in moments])
 
 
-def every(gap: float, times: int = 12) -> Rhythm:
+def every(gap: float, times: int = 12) -> ChangeModel:
     return known(*(gap * one for one in range(times)))
 
 
-def ahead_of(rhythm: Rhythm, *, age: float) -> Outlook:
+def ahead_of(rhythm: ChangeModel, *, age: float) -> Outlook:
     now = (rhythm.last_at or START) + age
     return outlook(rhythm, now=now, since=START, prior_rate=PRIOR)
 
 
-def wait_of(rhythm: Rhythm, *, age: float, price: float = PRICE, most: float = 9 * DAY) -> float:
+def wait_of(
+    rhythm: ChangeModel, *, age: float, price: float = PRICE, most: float = 9 * DAY
+) -> float:
     now = (rhythm.last_at or START) + age
     ahead = ahead_of(rhythm, age=age)
     return next_check(ahead, now=now, price=price, least=60, most=most).at - now
@@ -54,7 +56,7 @@ def test_the_rate_is_found_from_the_changes(gap: float) -> None:
 
 
 def test_nobody_knows_a_new_source_and_the_prior_speaks() -> None:
-    assert ahead_of(Rhythm(), age=0).rate == pytest.approx(PRIOR)
+    assert ahead_of(ChangeModel(), age=0).rate == pytest.approx(PRIOR)
 
 
 def test_what_comes_together_is_one_change() -> None:
@@ -64,7 +66,7 @@ def test_what_comes_together_is_one_change() -> None:
 
 
 def test_a_change_between_two_polls_counts_for_every_hour_it_may_have_come_in() -> None:
-    rhythm = learned(Rhythm(), [(START, START + 3 * HOUR - 1)])
+    rhythm = learned(ChangeModel(), [(START, START + 3 * HOUR - 1)])
 
     shares = [round(rhythm.hours[hour], 2) for hour in (11, 12, 13, 14, 15)]
     assert shares == [0, 0.33, 0.33, 0.33, 0]
@@ -148,4 +150,4 @@ def test_what_is_kept_is_small_and_is_read_as_it_was(gaps: list[float]) -> None:
 def test_what_was_never_kept_or_is_of_another_make_is_nothing(
     kept: dict[str, object] | None,
 ) -> None:
-    assert rhythm_of(kept) == Rhythm()
+    assert rhythm_of(kept) == ChangeModel()

@@ -14,9 +14,9 @@ from ingestion_pipeline.sources.health import (
     Alert,
     Facts,
     Health,
-    State,
-    Told,
-    Verdict,
+    HealthState,
+    HealthStatus,
+    ReportedHealth,
     health_of,
     next_state,
 )
@@ -51,7 +51,7 @@ def facts(**changes: Any) -> Facts:
     return Facts(**(values | changes))
 
 
-def verdict(told: Told = NEVER, **changes: Any) -> Verdict:
+def verdict(told: ReportedHealth = NEVER, **changes: Any) -> HealthStatus:
     return health_of(facts(**changes), told=told, now=NOON, limits=LIMITS)
 
 
@@ -111,18 +111,24 @@ def test_every_standing_has_its_word_and_reason(
 
 
 def test_who_was_unwell_is_well_again_only_after_a_newer_success() -> None:
-    told = Told(state=State.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY)
+    told = ReportedHealth(
+        state=HealthState.DISABLED, since=NOON - HOUR, changes=1, success_before=NOON - DAY
+    )
 
     assert verdict(told, last_success_at=NOON - DAY).health is Health.WAITING
     assert verdict(told, last_success_at=NOON - DAY + HOUR).health is Health.HEALTHY
 
 
 def test_who_has_just_recovered_is_given_more_time() -> None:
-    told = Told(state=State.WELL, since=NOON - HOUR, changes=2)
+    told = ReportedHealth(state=HealthState.WELL, since=NOON - HOUR, changes=2)
     failing = {"error_class": "permanent"}
 
     words = [verdict(told, failure_count=count, **failing).health for count in (1, 3, 4)]
-    later = verdict(Told(state=State.WELL, since=NOON - DAY, changes=2), failure_count=1, **failing)
+    later = verdict(
+        ReportedHealth(state=HealthState.WELL, since=NOON - DAY, changes=2),
+        failure_count=1,
+        **failing,
+    )
 
     assert words == [Health.UNSTEADY, Health.UNSTEADY, Health.DEGRADED]
     assert later.health is Health.DEGRADED
@@ -131,27 +137,27 @@ def test_who_has_just_recovered_is_given_more_time() -> None:
 @pytest.mark.parametrize(
     ("state", "word", "after", "alert"),
     [
-        (State.WELL, Health.HEALTHY, State.WELL, None),
-        (State.WELL, Health.LATE, State.WELL, None),
-        (State.WELL, Health.UNSTEADY, State.WELL, None),
-        (State.WELL, Health.WAITING, State.WELL, None),
-        (State.WELL, Health.DEGRADED, State.DEGRADED, Alert.DEGRADED),
-        (State.DEGRADED, Health.DEGRADED, State.DEGRADED, None),
-        (State.DEGRADED, Health.LATE, State.DEGRADED, None),
-        (State.DEGRADED, Health.OPEN, State.OPEN, Alert.OPENED),
-        (State.OPEN, Health.OPEN, State.OPEN, None),
-        (State.OPEN, Health.HEALTHY, State.WELL, Alert.RECOVERED),
-        (State.OPEN, Health.WAITING, State.UNDECIDED, None),
-        (State.UNDECIDED, Health.WAITING, State.UNDECIDED, None),
-        (State.UNDECIDED, Health.UNSTEADY, State.UNDECIDED, None),
-        (State.UNDECIDED, Health.HEALTHY, State.WELL, Alert.RECOVERED),
-        (State.UNDECIDED, Health.DISABLED, State.DISABLED, Alert.DISABLED),
-        (State.DISABLED, Health.DISABLED, State.DISABLED, None),
-        (State.DEGRADED, Health.OFF, State.WELL, None),
+        (HealthState.WELL, Health.HEALTHY, HealthState.WELL, None),
+        (HealthState.WELL, Health.LATE, HealthState.WELL, None),
+        (HealthState.WELL, Health.UNSTEADY, HealthState.WELL, None),
+        (HealthState.WELL, Health.WAITING, HealthState.WELL, None),
+        (HealthState.WELL, Health.DEGRADED, HealthState.DEGRADED, Alert.DEGRADED),
+        (HealthState.DEGRADED, Health.DEGRADED, HealthState.DEGRADED, None),
+        (HealthState.DEGRADED, Health.LATE, HealthState.DEGRADED, None),
+        (HealthState.DEGRADED, Health.OPEN, HealthState.OPEN, Alert.OPENED),
+        (HealthState.OPEN, Health.OPEN, HealthState.OPEN, None),
+        (HealthState.OPEN, Health.HEALTHY, HealthState.WELL, Alert.RECOVERED),
+        (HealthState.OPEN, Health.WAITING, HealthState.UNDECIDED, None),
+        (HealthState.UNDECIDED, Health.WAITING, HealthState.UNDECIDED, None),
+        (HealthState.UNDECIDED, Health.UNSTEADY, HealthState.UNDECIDED, None),
+        (HealthState.UNDECIDED, Health.HEALTHY, HealthState.WELL, Alert.RECOVERED),
+        (HealthState.UNDECIDED, Health.DISABLED, HealthState.DISABLED, Alert.DISABLED),
+        (HealthState.DISABLED, Health.DISABLED, HealthState.DISABLED, None),
+        (HealthState.DEGRADED, Health.OFF, HealthState.WELL, None),
     ],
 )
 def test_changes_are_told_and_states_are_not(
-    state: State, word: Health, after: State, alert: Alert | None
+    state: HealthState, word: Health, after: HealthState, alert: Alert | None
 ) -> None:
     assert next_state(state, word) == (after, alert)
 
@@ -166,7 +172,9 @@ def test_a_source_that_comes_and_goes_is_told_of_once() -> None:
         word = health_of(seen, told=told, now=now, limits=LIMITS).health
         state, alert = next_state(told.state, word)
         if state is not told.state:
-            told = Told(state=state, since=now, changes=told.changes + 1, success_before=success)
+            told = ReportedHealth(
+                state=state, since=now, changes=told.changes + 1, success_before=success
+            )
         alerts += [alert] if alert else []
 
     assert alerts == [Alert.DEGRADED, Alert.RECOVERED]

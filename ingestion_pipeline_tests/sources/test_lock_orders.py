@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from ingestion_pipeline.pages.poll_results import Claimed, failure_of, write_results
+from ingestion_pipeline.pages.poll_results import ClaimedPoll, failure_of, write_results
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.due import age_polls
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -52,7 +52,7 @@ def test_polls_that_end_well_and_badly_lock_their_sources_in_one_order(
         task=claimed[B], source=known[B], outcome="unchanged", etag=None, last_modified=None
     )
     gone = Permanent("gone", code="http_404")
-    bad = failure_of(Claimed(task=claimed[A], source=known[A]), gone)
+    bad = failure_of(ClaimedPoll(task=claimed[A], source=known[A]), gone)
 
     def write(connection: Connection) -> None:
         now = store.clock.now(connection)

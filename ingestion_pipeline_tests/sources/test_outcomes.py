@@ -12,12 +12,12 @@ from sqlalchemy import RowMapping, insert, select, update
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import outcomes, registry
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.outcomes import Failed, PollFailure, PollSuccess
+from ingestion_pipeline.sources.outcomes import PollFailed, PollFailure, PollSuccess
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, outbox, sources, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
@@ -43,7 +43,7 @@ class Polls:
         with self.store.begin() as connection:
             return claims.claim(
                 connection,
-                Wanted(kind="poll"),
+                ClaimFilter(kind="poll"),
                 owner="worker",
                 now=self.clock.at,
                 lease=HOUR,
@@ -67,7 +67,7 @@ class Polls:
                 connection, [done], now=self.clock.at, settings=self.settings, random=self.random
             )
 
-    def fail(self, task: Task, error: WorkError, stack: str | None = None) -> Failed:
+    def fail(self, task: Task, error: WorkError, stack: str | None = None) -> PollFailed:
         lost = PollFailure(task=task, source=self.source(), error=error, stack=stack)
         with self.store.begin() as connection:
             return outcomes.fail(

@@ -46,13 +46,15 @@ def test_what_more_than_a_hundred_follow_is_hot_however_quiet(readers: int, tier
 
 def succeeded(
     source: Source, *, last_new_at: datetime | None = None, settings: Settings = EXACT
-) -> polling.Standing:
+) -> polling.PollState:
     return after_success(
         source, last_new_at=last_new_at, now=NOON, settings=settings, random=Random(7)
     )
 
 
-def failed(source: Source, *, settings: Settings = EXACT, now: datetime = NOON) -> polling.Standing:
+def failed(
+    source: Source, *, settings: Settings = EXACT, now: datetime = NOON
+) -> polling.PollState:
     return after_failure(source, now=now, settings=settings, random=Random(7))
 
 
@@ -109,7 +111,7 @@ def test_a_success_closes_the_breaker_and_forgets_the_failures() -> None:
 
     standing = succeeded(source, last_new_at=NOON)
 
-    assert standing == polling.Standing(
+    assert standing == polling.PollState(
         tier=Tier.HOT,
         status=SourceStatus.ACTIVE,
         status_reason=None,
@@ -145,7 +147,7 @@ def test_each_failed_poll_doubles_the_wait_up_to_a_day(
 ) -> None:
     standing = failed(a_source(tier=tier, failure_count=strikes))
 
-    assert standing == polling.Standing(
+    assert standing == polling.PollState(
         tier=tier,
         status=SourceStatus.ACTIVE,
         status_reason=None,

@@ -12,7 +12,7 @@ from sqlalchemy import RowMapping, func, select, update
 
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import outcomes, registry
-from ingestion_pipeline.sources.change_rate import Rhythm
+from ingestion_pipeline.sources.change_rate import ChangeModel
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
 from ingestion_pipeline.sources.outcomes import PollSuccess
@@ -21,7 +21,7 @@ from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, sources, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask, Task, retried
@@ -55,7 +55,7 @@ def claimed(store: Store) -> Task:
     with store.begin() as connection:
         [task] = claims.claim(
             connection,
-            Wanted(kind="poll", source_ids=[SOLO]),
+            ClaimFilter(kind="poll", source_ids=[SOLO]),
             owner="worker",
             now=store.clock.now(connection),
             lease=HOUR,
@@ -130,7 +130,7 @@ def test_other_content_is_fetched_at_once_without_what_was_known(
         {"config": {"language": "de"}},
     ):
         finish(store, claimed(store), settings, random)
-        learned = {"synced_at": NOON, "record_count": 9, "rhythm": Rhythm(last_at=7).to_json()}
+        learned = {"synced_at": NOON, "record_count": 9, "rhythm": ChangeModel(last_at=7).to_json()}
         set_source(store, content_hash="h", last_modified="m", **learned)
         definition = dataclasses.replace(definition, **change)
         later = clock.advance(minutes=5)

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from ingestion_pipeline.sources.declared_rows import BY_FILE, random_ids
 from ingestion_pipeline.sources.registry import Registered, register
-from ingestion_pipeline.sources.settled import Standing, is_settled
+from ingestion_pipeline.sources.settled import StoredSource, is_unchanged
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON, a_definition
@@ -19,7 +19,7 @@ from ingestion_pipeline_tests.builders import NOON, a_definition
 DECLARED = a_definition(
     url="https://a.test/feed", platform="rss", name="Solo", config={"n": 1}, tier=Tier.HOT
 )
-STANDING = Standing(
+STANDING = StoredSource(
     id=DECLARED.id,
     url=DECLARED.url,
     name=DECLARED.name,
@@ -56,7 +56,7 @@ OFF = {"status": "disabled", "poll_status": "SKIPPED", "poll_ended_at": NOON}
     ids=["as declared", "it runs", "its breaker is open", "an operator's disable", "never polled"],
 )
 def test_a_source_that_is_as_declared_is_left_alone(stored: dict[str, Any]) -> None:
-    assert is_settled(DECLARED, STANDING._replace(**stored))
+    assert is_unchanged(DECLARED, STANDING._replace(**stored))
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_a_source_that_is_as_declared_is_left_alone(stored: dict[str, Any]) -> N
     ids=str,
 )
 def test_whatever_is_otherwise_is_written(stored: dict[str, Any]) -> None:
-    assert not is_settled(DECLARED, STANDING._replace(**stored))
+    assert not is_unchanged(DECLARED, STANDING._replace(**stored))
 
 
 def test_a_declaration_that_is_switched_off_has_its_source_off() -> None:
     off = dataclasses.replace(DECLARED, enabled=False)
 
-    assert not is_settled(off, STANDING)
-    assert is_settled(off, STANDING._replace(**OFF, status_reason=BY_FILE))
+    assert not is_unchanged(off, STANDING)
+    assert is_unchanged(off, STANDING._replace(**OFF, status_reason=BY_FILE))
 
 
 def test_registering_what_is_as_declared_writes_nothing_and_locks_nothing(store: Store) -> None:

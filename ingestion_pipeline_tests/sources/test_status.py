@@ -20,7 +20,7 @@ from ingestion_pipeline.sources.status import (
 )
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
-from ingestion_pipeline.work.claims import Wanted, claim
+from ingestion_pipeline.work.claims import ClaimFilter, claim
 from ingestion_pipeline.work.task import TaskStatus
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
@@ -210,7 +210,7 @@ def test_totals_count_what_is_due_running_abandoned_and_retried(
     lease = timedelta(minutes=1)
     with store.begin() as connection:
         for source_id, started_at in (("series:b", now), ("series:c", now - 2 * lease)):
-            wanted = Wanted(kind="poll", source_ids=[source_id])
+            wanted = ClaimFilter(kind="poll", source_ids=[source_id])
             claim(connection, wanted, owner="w", now=started_at, lease=lease, limit=1)
         retry = {"attempts": 1, "not_before": now + lease}
         connection.execute(update(tasks).where(tasks.c.source_id == "series:d").values(retry))
@@ -243,7 +243,7 @@ def test_neither_a_running_nor_a_disabled_source_is_made_due(store: Store, now: 
     _register(store, "series:a", "series:b", now=now)
     lease = timedelta(minutes=1)
     with store.begin() as connection:
-        wanted = Wanted(kind="poll", source_ids=["series:a"])
+        wanted = ClaimFilter(kind="poll", source_ids=["series:a"])
         claim(connection, wanted, owner="w", now=now, lease=lease, limit=1)
         disable(connection, "series:b", actor="me", reason="rest", now=now)
 

@@ -12,7 +12,7 @@ from ingestion_pipeline.catalogs.operating import accepting
 from ingestion_pipeline.catalogs.operating.held_back import quarantined
 from ingestion_pipeline.sources.health import Health
 from ingestion_pipeline.store.tables import datasets, outbox
-from ingestion_pipeline.upkeep.standing import Standing, standings
+from ingestion_pipeline.upkeep.standing import SourceFacts, standings
 from ingestion_pipeline.upkeep.telling import note_health
 from ingestion_pipeline.upkeep.words import keep_words, new_words
 from ingestion_pipeline_tests.crawlers import SHOP
@@ -49,7 +49,7 @@ def confirmed(some: Extracting) -> None:
     assert ended.dataset.is_confirmed
 
 
-def look(some: Extracting) -> Standing:
+def look(some: Extracting) -> SourceFacts:
     """How the catalogue does; what changed is told."""
     now, settings = some.clock.advance(seconds=1), some.shop.settings
     with some.shop.store.begin() as connection:

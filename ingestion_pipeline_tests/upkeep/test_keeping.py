@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import batch_items, dead_letters, notices, outbox, runs, tasks
@@ -25,13 +25,13 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shop(store: Store, settings: Settings, tmp_path: Path) -> Workshop:
+def shop(store: Store, settings: Settings, tmp_path: Path) -> RunContext:
     content = ContentStore(tmp_path / "content")
-    return Workshop(store=store, settings=settings, content=content, systems={})
+    return RunContext(store=store, settings=settings, content=content, systems={})
 
 
 def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
-    shop: Workshop, now: datetime
+    shop: RunContext, now: datetime
 ) -> None:
     told = [
         ("source_degraded", "sent", 91),
@@ -60,7 +60,7 @@ def test_alerts_that_were_told_go_after_a_while_and_news_of_records_stay(
 
 
 def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
-    shop: Workshop, now: datetime
+    shop: RunContext, now: datetime
 ) -> None:
     with shop.store.begin() as connection:
         broken(connection, given(connection, 200, now=now), each=10, now=now)
@@ -83,7 +83,7 @@ def test_two_who_keep_the_house_at_once_sweep_and_tell_everything_once(
 
 @ON_POSTGRES
 def test_what_somebody_has_locked_is_neither_swept_nor_waited_for(
-    shop: Workshop, now: datetime
+    shop: RunContext, now: datetime
 ) -> None:
     swept = {
         "finished_tasks": (tasks, _task_row(now)),

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import event
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapter_sources, ingestions, metadata
 from ingestion_pipeline.upkeep.keeping import maintain
@@ -21,7 +21,7 @@ from ingestion_pipeline_tests.pollers import a_feed, a_shop, given_sources, poll
 DOCS = Path(__file__).parents[2] / "docs" / "operating.md"
 
 
-def deleted_from(shop: Workshop) -> set[str]:
+def deleted_from(shop: RunContext) -> set[str]:
     """The tables that one maintenance takes rows from, by the statements that it sends."""
     sent: list[str] = []
 

@@ -15,7 +15,7 @@ from ingestion_pipeline.upkeep.house import beat
 from ingestion_pipeline.upkeep.metrics import Metric, exposition, metric_text
 from ingestion_pipeline.upkeep.numbers import numbers
 from ingestion_pipeline.upkeep.standing import standings
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline_tests.builders import a_task
 from ingestion_pipeline_tests.upkeep.failing import broken, given
@@ -85,7 +85,9 @@ def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: da
         connection.execute(update(tasks).where(tasks.c.source_id == ids[7]).values(due))
         counts = {"poll_count": 5, "change_count": 1, "strike_count": 1}
         connection.execute(update(sources).where(sources.c.id.in_(ids[:2])).values(counts))
-        bury(connection, [Burial(task=a_task(), error=Permanent("x"), stack=None)], now=now)
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=a_task(), error=Permanent("x"), stack=None)], now=now
+        )
         run = {"run_id": "r", "lease_owner": "o", "job": "poll_hot", "lease_until": now}
         span = {"started_at": now - 2 * minute, "ended_at": now - minute}
         connection.execute(insert(runs).values(run | span))

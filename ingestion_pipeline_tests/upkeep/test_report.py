@@ -12,10 +12,10 @@ from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.holding import cases_of
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline.sources.change_rate import Rhythm, learned
+from ingestion_pipeline.sources.change_rate import ChangeModel, learned
 from ingestion_pipeline.sources.expectation import expectation
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.price import Market
+from ingestion_pipeline.sources.price import PollingBudget
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -30,7 +30,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.upkeep.report import as_row, reported
 from ingestion_pipeline.upkeep.standing import standings
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Permanent, Transient
 from ingestion_pipeline_tests.builders import a_definition, a_task
 
@@ -99,7 +99,7 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         ]
         register(connection, wanted, now=now - 60 * DAY)
         connection.execute(update(sources).values(synced_at=now - 2.5 * DAY, last_success_at=now))
-        daily = learned(Rhythm(), [(at, at) for at in _daily(now, 9)]).to_json()
+        daily = learned(ChangeModel(), [(at, at) for at in _daily(now, 9)]).to_json()
         connection.execute(update(sources).where(sources.c.id == SERIES).values(rhythm=daily))
         given_chapters(connection, ["1", "2", "2.5", None, "5"], now=now)
         given_pages(connection, "ERROR", "ERROR", now=now - DAY)
@@ -107,10 +107,12 @@ def test_a_row_has_all_that_can_be_known_and_nothing_that_cannot(
         given_calls(connection, DAY, 29 * DAY, 31 * DAY, now=now)
         task = a_task(id=7, source_id=CATALOG)
         for error in (Permanent("gone", code="a"), Permanent("x", code="b"), Transient("y")):
-            bury(connection, [Burial(task=task, error=error, stack=None)], now=now)
+            add_dead_letters(
+                connection, [DeadLetterEntry(task=task, error=error, stack=None)], now=now
+            )
 
         known = sources_by_id(connection, [SERIES])
-        market = Market({}, settings)
+        market = PollingBudget({}, settings)
         found = standings(connection, settings, now=now)
         rows = {one.id: as_row(one) for one in reported(connection, found, settings, now=now)}
 

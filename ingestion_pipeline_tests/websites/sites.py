@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingestion_pipeline.reading.page import read_page
-from ingestion_pipeline.websites.outcomes import Visit, VisitedPage
+from ingestion_pipeline.websites.outcomes import FetchedPage, Visit
 from ingestion_pipeline.work.errors import Permanent, WorkError
 
 HOME = "https://www.acme-tools.test"
@@ -50,13 +50,13 @@ ACME = {
 def visits(pages: Mapping[str, str | WorkError], seen: list[str] | None = None) -> Visit:
     """A visitor that finds these pages, by their paths, and nothing else."""
 
-    async def visit(url: str) -> VisitedPage:
+    async def visit(url: str) -> FetchedPage:
         path = "/" + url.partition("://")[2].partition("/")[2]
         if seen is not None:
             seen.append(path)
         found = pages.get(path, Permanent(f"{url} answered 404", code="http_404"))
         if isinstance(found, WorkError):
             raise found
-        return VisitedPage(url=url, html=found, links=read_page(found, url=url).links)
+        return FetchedPage(url=url, html=found, links=read_page(found, url=url).links)
 
     return visit

@@ -11,7 +11,7 @@ from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, Scrip
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
+from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.outcomes import PhaseFailed
 from ingestion_pipeline.websites.states import AnswerStatus
 from ingestion_pipeline.work.claims import LostClaim
@@ -26,8 +26,8 @@ def database() -> str:
     return "sqlite"
 
 
-def complete(outcome: object) -> Analysed:
-    assert isinstance(outcome, Analysed), outcome
+def complete(outcome: object) -> WebsiteAnalysed:
+    assert isinstance(outcome, WebsiteAnalysed), outcome
     return outcome
 
 

@@ -20,7 +20,7 @@ from ingestion_pipeline.store.tables import (
     website_answers,
     website_rankings,
 )
-from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
+from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Names
 from ingestion_pipeline.websites.rows import (
@@ -131,10 +131,10 @@ def test_answers_come_back_as_they_were_kept(store: Store, analysis_id: int) -> 
     assert found == [replace(GIVEN, answer="Acme."), replace(other, is_direct=True)]
 
 
-def analysed(answer: str) -> Analysed:
+def analysed(answer: str) -> WebsiteAnalysed:
     given = [GivenAnswer(prompt_index=0, provider="one", text=answer)]
     found = mentions_in(given, Names.of("Acme"), [Names.of("Globex")], threshold=88)
-    return Analysed(
+    return WebsiteAnalysed(
         ranking=ranking_of(given, found, "Acme"),
         answers=(replace(GIVEN, answer=answer),),
         mentions={(0, "one"): {name: places[0] for name, places in found.items()}},

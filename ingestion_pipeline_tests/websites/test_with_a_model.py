@@ -14,7 +14,7 @@ from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.analysis import Analysed
+from ingestion_pipeline.websites.analysis import WebsiteAnalysed
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.naming import Names
 from ingestion_pipeline.websites.outcomes import Informed, Prompted, PromptedBy
@@ -144,7 +144,7 @@ def test_sentiment_is_taken_with_a_quote_that_the_answer_has(
         led = led_to(settings, {"one": server.base_url}, {"OPENAI_BASE_URL": server.base_url})
         found = analysed(store, led, with_model=True)
 
-    assert isinstance(found, Analysed)
+    assert isinstance(found, WebsiteAnalysed)
     assert found.ranking.sentiments == {"positive": 1}
     assert [answer.sentiment for answer in found.answers] == ["positive", None, None]
 

@@ -12,7 +12,7 @@ from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import Resource, Transient
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import (
@@ -28,7 +28,7 @@ from ingestion_pipeline.work.task import (
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
 LEASE = timedelta(seconds=120)
-POLLS = Wanted(kind="poll")
+POLLS = ClaimFilter(kind="poll")
 
 
 def given_tasks(store: Store, *new: NewTask, now: datetime) -> list[int]:
@@ -37,7 +37,7 @@ def given_tasks(store: Store, *new: NewTask, now: datetime) -> list[int]:
 
 
 def claim(
-    store: Store, now: datetime, *, owner: str = "one", limit: int = 10, wanted: Wanted = POLLS
+    store: Store, now: datetime, *, owner: str = "one", limit: int = 10, wanted: ClaimFilter = POLLS
 ) -> list[Task]:
     with store.begin() as connection:
         return claims.claim(connection, wanted, owner=owner, now=now, lease=LEASE, limit=limit)
@@ -52,7 +52,7 @@ def stored(store: Store, task_id: int) -> Task:
 def test_tasks_are_claimed_in_the_order_in_which_they_were_created(
     store: Store, now: datetime, kind: str
 ) -> None:
-    wanted = Wanted(kind=kind)
+    wanted = ClaimFilter(kind=kind)
     for minutes in (3, 1, 4, 0, 2):  # the ids are in another order than the creation
         new = a_new_task(kind=kind, dedupe_key=f"created {minutes}", not_before=now)
         given_tasks(store, new, now=now + timedelta(minutes=minutes))
@@ -278,7 +278,7 @@ def test_by_hand_a_task_is_claimed_before_its_time(store: Store, now: datetime) 
     new = a_new_task(not_before=tomorrow, source_id="series:solo")
     other = a_new_task(dedupe_key="other", source_id="series:other", not_before=tomorrow)
     given_tasks(store, new, other, now=now)
-    by_hand = Wanted(kind="poll", source_ids=["series:solo"])
+    by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
 
     [task] = claim(store, now, wanted=by_hand)
 
@@ -291,7 +291,7 @@ def test_by_hand_a_live_lease_is_respected_and_an_expired_one_is_not(
     store: Store, now: datetime
 ) -> None:
     given_tasks(store, a_new_task(), now=now)
-    by_hand = Wanted(kind="poll", source_ids=["series:solo"])
+    by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
     claim(store, now, owner="alive")
 
     assert claim(store, now + LEASE, owner="hand", wanted=by_hand) == []
@@ -315,7 +315,10 @@ def test_a_shard_sees_only_its_own_tasks(store: Store, now: datetime) -> None:
     given_tasks(store, *(a_new_task(dedupe_key=f"{n}", shard=n) for n in range(9)), now=now)
 
     found = [
-        {task.shard for task in claim(store, now, wanted=Wanted(kind="poll", shard=s, shards=3))}
+        {
+            task.shard
+            for task in claim(store, now, wanted=ClaimFilter(kind="poll", shard=s, shards=3))
+        }
         for s in range(3)
     ]
 
@@ -331,7 +334,7 @@ def test_kind_and_priority_are_respected(store: Store, now: datetime) -> None:
         now=now,
     )
 
-    found = claim(store, now, wanted=Wanted(kind="poll", priority=1))
+    found = claim(store, now, wanted=ClaimFilter(kind="poll", priority=1))
 
     assert [task.dedupe_key for task in found] == ["hot"]
 
@@ -368,6 +371,6 @@ def test_of_several_sources_only_what_is_due_is_claimed(store: Store, now: datet
         now=now,
     )
 
-    found = claim(store, now, wanted=Wanted(kind="poll", due_of=["series:a", "series:b"]))
+    found = claim(store, now, wanted=ClaimFilter(kind="poll", due_of=["series:a", "series:b"]))
 
     assert [task.id for task in found] == [due]

@@ -8,15 +8,15 @@ from sqlalchemy import select, update
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.dead_letters import (
-    Burial,
     Chosen,
-    bury,
+    DeadLetterEntry,
+    add_dead_letters,
+    dead_letter_groups,
     discard,
-    letter,
-    letter_groups,
-    list_letters,
+    find_dead_letter,
+    list_dead_letters,
     replay,
 )
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
@@ -39,7 +39,7 @@ def buried(
         insert_tasks(connection, [new or a_new_task(payload={"page": 2})], now=now)
         [task] = claims.claim(
             connection,
-            Wanted(kind="poll"),
+            ClaimFilter(kind="poll"),
             owner="one",
             now=now,
             lease=timedelta(minutes=2),
@@ -47,14 +47,16 @@ def buried(
         )
         claims.set_stage(connection, [(task.id, task.fence)], "fetch")
         task = claims.tasks_by_id(connection, [task.id])[task.id]
-        bury(connection, [Burial(task=task, error=error, stack=stack)], now=now)
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=task, error=error, stack=stack)], now=now
+        )
         claims.apply(connection, [failed(task, error)], now=now)
     return task
 
 
 def only_letter(store: Store) -> int:
     with store.read() as connection:
-        [found] = list_letters(connection, decided=True)
+        [found] = list_dead_letters(connection, decided=True)
     return found["id"]
 
 
@@ -72,7 +74,7 @@ def test_a_dead_letter_tells_all_that_was_known(store: Store, now: datetime) -> 
     task = buried(store, now)
 
     with store.read() as connection:
-        found = letter(connection, only_letter(store))
+        found = find_dead_letter(connection, only_letter(store))
 
     assert found is not None
     assert found["payload"] == {"url": "https://a.test/feed", "page": 2}
@@ -91,7 +93,7 @@ def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
     buried(store, now, error=error, stack=f"Permanent: {error}")
 
     with store.read() as connection:
-        [found] = list_letters(connection)
+        [found] = list_dead_letters(connection)
     assert found["error"] == "the body began with \N{REPLACEMENT CHARACTER}?"
     assert found["stack"] == f"Permanent: {found['error']}"
     assert found["error_code"] == "x" * 40
@@ -99,8 +101,8 @@ def test_an_error_that_no_database_takes_as_it_is_can_be_buried(
 
 def test_burying_nobody_is_fine(store: Store, now: datetime) -> None:
     with store.begin() as connection:
-        bury(connection, [], now=now)
-        assert list_letters(connection) == []
+        add_dead_letters(connection, [], now=now)
+        assert list_dead_letters(connection) == []
 
 
 def test_letters_are_listed_newest_first_and_by_class_and_source(
@@ -112,7 +114,7 @@ def test_letters_are_listed_newest_first_and_by_class_and_source(
 
     def listed(**filters: str) -> list[str]:
         with store.read() as connection:
-            return [row["source_id"] for row in list_letters(connection, Chosen(**filters))]
+            return [row["source_id"] for row in list_dead_letters(connection, Chosen(**filters))]
 
     assert listed() == ["series:b", "series:a"]
     assert listed(error_class="permanent") == ["series:a"]
@@ -129,8 +131,8 @@ def test_a_replayed_task_is_due_with_all_its_attempts(store: Store, now: datetim
     assert outcome == "queued"
     with store.read() as connection:
         again = claims.tasks_by_id(connection, [task.id])[task.id]
-        assert list_letters(connection) == []
-        assert list_letters(connection, decided=True)[0]["replayed_at"] == later
+        assert list_dead_letters(connection) == []
+        assert list_dead_letters(connection, decided=True)[0]["replayed_at"] == later
     assert (again.status, again.attempts, again.not_before) == (TaskStatus.PENDING, 0, later)
     assert again.fence == task.fence
 
@@ -185,7 +187,7 @@ def test_a_disabled_sources_letter_stays_and_says_why(
     assert try_replay(store, only_letter(store), now) == "its source is disabled"
     with store.read() as connection:
         assert connection.execute(select(tasks.c.status)).scalar_one() == status
-        assert len(list_letters(connection)) == 1
+        assert len(list_dead_letters(connection)) == 1
 
 
 def test_an_unknown_letter_is_named(store: Store, now: datetime) -> None:
@@ -202,8 +204,8 @@ def test_letters_are_grouped_by_class_source_and_error_with_the_most_numerous_fi
     buried(store, now, a_new_task(dedupe_key="c", source_id="series:b"))
 
     with store.read() as connection:
-        groups = letter_groups(connection)
-        of_b = letter_groups(connection, Chosen(source_id="series:b"))
+        groups = dead_letter_groups(connection)
+        of_b = dead_letter_groups(connection, Chosen(source_id="series:b"))
 
     shown = [(one["error_class"], one["source_id"], one["letters"]) for one in groups]
     assert shown == [("transient", "series:a", 2), ("permanent", "series:b", 1)]
@@ -221,8 +223,8 @@ def test_a_discarded_letter_is_open_no_more_and_keeps_its_reason(
 
     assert (closed, again) == ([letter_id], [])
     with store.read() as connection:
-        assert list_letters(connection) == []
-        found = letter(connection, letter_id)
+        assert list_dead_letters(connection) == []
+        found = find_dead_letter(connection, letter_id)
         said = connection.execute(select(audit_log.c.actor, audit_log.c.detail)).all()
     assert found is not None
     assert (found["discard_reason"], found["discarded_at"]) == ("gone for good", now)
@@ -236,10 +238,10 @@ def test_what_fails_again_after_a_letter_was_discarded_writes_another(
     first = only_letter(store)
     with store.begin() as connection:
         discard(connection, [first], reason="known", actor="ann", now=now)
-        bury(connection, [Burial(task=task, error=GONE)], now=now)
+        add_dead_letters(connection, [DeadLetterEntry(task=task, error=GONE)], now=now)
 
     with store.read() as connection:
-        [second] = list_letters(connection)
+        [second] = list_dead_letters(connection)
     assert (second["id"] != first, second["occurrences"]) == (True, 1)
 
 
@@ -256,7 +258,7 @@ def test_nothing_is_discarded_without_a_reason_or_with_an_unknown_id(
             discard(connection, [letter_id, 99], reason="gone", actor="ann", now=now)
 
     with store.read() as connection:
-        assert len(list_letters(connection)) == 1
+        assert len(list_dead_letters(connection)) == 1
 
 
 def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(
@@ -269,6 +271,6 @@ def test_a_discarded_letter_can_be_replayed_by_whoever_thinks_better_of_it(
 
     assert try_replay(store, letter_id, now) == "queued"
     with store.read() as connection:
-        found = letter(connection, letter_id)
+        found = find_dead_letter(connection, letter_id)
     assert found is not None
     assert (found["replayed_at"], found["discarded_at"]) == (now, None)

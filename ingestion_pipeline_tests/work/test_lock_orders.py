@@ -8,8 +8,8 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import dead_letters, tasks
-from ingestion_pipeline.work.claims import Wanted, set_stage
-from ingestion_pipeline.work.dead_letters import Burial, bury, discard
+from ingestion_pipeline.work.claims import ClaimFilter, set_stage
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters, discard
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.worker import Worker
@@ -28,12 +28,12 @@ GONE = Permanent("it answered 410", code="http_410")
 OF_TASKS = select(dead_letters.c.task_id)
 
 
-def bury_two(store: Store, now: datetime) -> list[Burial]:
+def bury_two(store: Store, now: datetime) -> list[DeadLetterEntry]:
     """The letter of the second task is the older one."""
-    burials = [Burial(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
+    burials = [DeadLetterEntry(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
     for one in burials:
         with store.begin() as connection:
-            bury(connection, [one], now=now)
+            add_dead_letters(connection, [one], now=now)
     return burials
 
 
@@ -43,7 +43,7 @@ def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(
     with store.begin() as connection:
         new = [a_new_task(dedupe_key=name) for name in ("one", "two")]
         insert_tasks(connection, new, now=now)
-    claimed = Worker(store, lease_seconds=60).claim(Wanted(kind="poll"), limit=2)
+    claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=2)
     first, second = sorted(task.id for task in claimed)
     moved_behind(store, tasks, first)
 
@@ -59,7 +59,7 @@ def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now
     burials = bury_two(store, now)
 
     def write(connection: Connection) -> None:
-        bury(connection, burials, now=now)
+        add_dead_letters(connection, burials, now=now)
 
     held = OF_TASKS.where(dead_letters.c.task_id == 2)
     assert locked_meanwhile(store, write, held=held, among=OF_TASKS) == [1]

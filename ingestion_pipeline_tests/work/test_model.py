@@ -30,14 +30,14 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.work import claims, model
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.work.model import Model
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, finished, rearmed
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
-POLLS = Wanted(kind="poll")
+POLLS = ClaimFilter(kind="poll")
 LEASE = timedelta(seconds=120)
 POLICY = Work()
 OWNERS = ("one", "two", "three")
@@ -269,14 +269,14 @@ class SideBySide(RuleBasedStateMachine):
         wanted=st.sampled_from(
             [
                 POLLS,
-                Wanted(kind="poll", priority=1),
-                Wanted(kind="poll", shard=1, shards=2),
-                Wanted(kind="poll", source_ids=["series:1", "series:2"]),
-                Wanted(kind="page"),
+                ClaimFilter(kind="poll", priority=1),
+                ClaimFilter(kind="poll", shard=1, shards=2),
+                ClaimFilter(kind="poll", source_ids=["series:1", "series:2"]),
+                ClaimFilter(kind="page"),
             ]
         ),
     )
-    def claim(self, owner: str, limit: int, wanted: Wanted) -> None:
+    def claim(self, owner: str, limit: int, wanted: ClaimFilter) -> None:
         asked: dict[str, Any] = {"owner": owner, "now": self.now, "lease": LEASE, "limit": limit}
         expected = model.claim(self.model, wanted, **asked)
         with self.store.begin() as connection:

@@ -13,7 +13,7 @@ from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.queue import enqueue, insert_tasks, spawn
 from ingestion_pipeline.work.spawn_guard import Refusal, Relative, refusal
@@ -82,7 +82,7 @@ def claim_one(store: Store, now: datetime, kind: str) -> Task:
     with store.begin() as connection:
         [task] = claims.claim(
             connection,
-            Wanted(kind=kind),
+            ClaimFilter(kind=kind),
             owner="one",
             now=now,
             lease=timedelta(hours=1),

@@ -7,7 +7,14 @@ import pytest
 
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.work.retry import Decision, GiveBack, GiveUp, Retry, after_failure, backoff
+from ingestion_pipeline.work.retry import (
+    DeadLetterTask,
+    Decision,
+    ReleaseTask,
+    Retry,
+    after_failure,
+    backoff,
+)
 from ingestion_pipeline.work.task import TaskStatus, failed, released, retried
 from ingestion_pipeline_tests.builders import NOON, a_task
 
@@ -32,10 +39,10 @@ TOMORROW = after(86_400)
     [
         pytest.param(BUSY, 1, Retry(after(5)), id="first failure waits the base"),
         pytest.param(BUSY, 2, Retry(after(10)), id="second failure waits twice as long"),
-        pytest.param(BUSY, 3, GiveUp(), id="third failure is terminal at once"),
-        pytest.param(BUSY, 4, GiveUp(), id="one attempt too many"),
+        pytest.param(BUSY, 3, DeadLetterTask(), id="third failure is terminal at once"),
+        pytest.param(BUSY, 4, DeadLetterTask(), id="one attempt too many"),
         pytest.param(WorkError("?"), 1, Retry(after(5)), id="the unclassified is transient"),
-        pytest.param(WorkError("?"), 3, GiveUp(), id="the unclassified is bounded"),
+        pytest.param(WorkError("?"), 3, DeadLetterTask(), id="the unclassified is bounded"),
         pytest.param(
             Transient("429", retry_after=timedelta(seconds=60)), 1, Retry(after(60)), id="a wish"
         ),
@@ -43,13 +50,18 @@ TOMORROW = after(86_400)
             Transient("429", retry_after=timedelta(seconds=1)), 2, Retry(after(10)), id="small wish"
         ),
         pytest.param(
-            Transient("429", retry_after=timedelta(seconds=60)), 3, GiveUp(), id="a wish too late"
+            Transient("429", retry_after=timedelta(seconds=60)),
+            3,
+            DeadLetterTask(),
+            id="a wish too late",
         ),
-        pytest.param(Permanent("404"), 1, GiveUp(), id="permanent"),
-        pytest.param(Resource("budget", until=TOMORROW), 1, GiveBack(TOMORROW), id="resource"),
-        pytest.param(Resource("budget", until=TOMORROW), 9, GiveBack(TOMORROW), id="resource late"),
-        pytest.param(Fatal("disk"), 1, GiveBack(NOON), id="fatal"),
-        pytest.param(Fatal("disk"), 3, GiveBack(NOON), id="fatal in the last attempt"),
+        pytest.param(Permanent("404"), 1, DeadLetterTask(), id="permanent"),
+        pytest.param(Resource("budget", until=TOMORROW), 1, ReleaseTask(TOMORROW), id="resource"),
+        pytest.param(
+            Resource("budget", until=TOMORROW), 9, ReleaseTask(TOMORROW), id="resource late"
+        ),
+        pytest.param(Fatal("disk"), 1, ReleaseTask(NOON), id="fatal"),
+        pytest.param(Fatal("disk"), 3, ReleaseTask(NOON), id="fatal in the last attempt"),
     ],
 )
 def test_class_and_attempts_decide_what_a_failure_leads_to(
@@ -59,7 +71,7 @@ def test_class_and_attempts_decide_what_a_failure_leads_to(
 
 
 def test_with_one_attempt_in_all_the_first_failure_is_terminal() -> None:
-    assert decide(BUSY, policy=Work(max_attempts=1)) == GiveUp()
+    assert decide(BUSY, policy=Work(max_attempts=1)) == DeadLetterTask()
 
 
 @pytest.mark.parametrize(

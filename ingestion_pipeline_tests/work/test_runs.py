@@ -3,7 +3,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.runs import SilentRun, beat_run, begin_run, end_run, silent_runs
+from ingestion_pipeline.work.runs import LostRun, beat_run, begin_run, end_run, lost_runs
 
 LEASE = timedelta(seconds=90)
 
@@ -13,9 +13,9 @@ def begin(store: Store, now: datetime, run_id: str = "run", owner: str = "one") 
         begin_run(connection, run_id=run_id, owner=owner, job="poll_hot", now=now, lease=LEASE)
 
 
-def silent(store: Store, now: datetime) -> list[SilentRun]:
+def silent(store: Store, now: datetime) -> list[LostRun]:
     with store.read() as connection:
-        return silent_runs(connection, now=now)
+        return lost_runs(connection, now=now)
 
 
 def test_a_run_is_silent_only_after_its_lease(store: Store, now: datetime) -> None:
@@ -23,7 +23,7 @@ def test_a_run_is_silent_only_after_its_lease(store: Store, now: datetime) -> No
 
     assert silent(store, now + LEASE) == []
     assert silent(store, now + LEASE + timedelta(seconds=1)) == [
-        SilentRun(run_id="run", owner="one", job="poll_hot", lease_until=now + LEASE)
+        LostRun(run_id="run", owner="one", job="poll_hot", lease_until=now + LEASE)
     ]
 
 

@@ -10,13 +10,13 @@ from sqlalchemy.exc import OperationalError
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import released
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import a_new_task
 
-POLLS = Wanted(kind="poll")
+POLLS = ClaimFilter(kind="poll")
 
 
 class Ticks:

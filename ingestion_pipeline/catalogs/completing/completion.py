@@ -23,10 +23,10 @@ from ingestion_pipeline.catalogs.completing.ending import (
     EXTRACTION_TASKS,
     STALE_CODE,
     Ended,
-    Ending,
-    finalise,
-    hopeless,
-    hopeless_ending,
+    FinishReason,
+    fail_root_pages,
+    failed_finish,
+    finish_extractions,
 )
 from ingestion_pipeline.catalogs.completing.progress import (
     Running,
@@ -38,7 +38,7 @@ from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.states import ExtractionKind, ExtractionStatus
 from ingestion_pipeline.pages.crawled import FETCH_PAGE
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.settings.catalogs import Extraction
 from ingestion_pipeline.store.tables import FRONTIER, tasks
@@ -49,7 +49,7 @@ LOOKED_AT_ONCE = 200  # extractions whose pages one statement counts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class ExtractionProgress:
     """All that decides about an extraction."""
 
     kind: ExtractionKind
@@ -61,10 +61,10 @@ class Standing:
     failure: Mapping[str, Any] | None = None
 
 
-def decide(standing: Standing, *, limits: Extraction) -> Ending | None:
+def decide(standing: ExtractionProgress, *, limits: Extraction) -> FinishReason | None:
     """How the extraction ends now; None if it goes on."""
     if standing.failure is not None:
-        return hopeless_ending(standing.kind, standing.failure)
+        return failed_finish(standing.kind, standing.failure)
     if standing.unfinished or not standing.total:
         return _stale(standing, limits)
     is_quiet = standing.quiet_for >= timedelta(seconds=limits.quiet_seconds)
@@ -72,7 +72,7 @@ def decide(standing: Standing, *, limits: Extraction) -> Ending | None:
     return COMPLETE if may_end and not standing.has_pending else None
 
 
-def _stale(standing: Standing, limits: Extraction) -> Ending | None:
+def _stale(standing: ExtractionProgress, limits: Extraction) -> FinishReason | None:
     stalled_for = standing.quiet_for
     if standing.since_retry is not None:
         stalled_for = min(stalled_for, standing.since_retry)
@@ -84,7 +84,7 @@ def _stale(standing: Standing, limits: Extraction) -> Ending | None:
         "code": STALE_CODE,
         "message": f"{said} {standing.quiet_for.total_seconds() / 3600:.1f} hours",
     }
-    return Ending(status=ExtractionStatus.STALE, failure=failure)
+    return FinishReason(status=ExtractionStatus.STALE, failure=failure)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,9 @@ class Completions:
     ended: Sequence[Ended]
 
 
-def update_completions(shop: Workshop, *, source_ids: Collection[str] | None = None) -> Completions:
+def update_completions(
+    shop: RunContext, *, source_ids: Collection[str] | None = None
+) -> Completions:
     """Every running extraction's summary is as its pages are, and those that are over have ended.
 
     What waited for a model is due again, if there is one by now. A transaction for many summaries,
@@ -110,26 +112,30 @@ def update_completions(shop: Workshop, *, source_ids: Collection[str] | None = N
         some = found[first : first + LOOKED_AT_ONCE]
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
-            look = _Look(connection, some, now=now)
+            look = _CompletionCheck(connection, some, now=now)
             changed += look.write()
             endings = look.endings(shop.settings)
         for id_ in endings:
-            ended += _finalise(shop, id_)
+            ended += _finish(shop, id_)
     return Completions(running=len(found), changed=changed, ended=ended)
 
 
-def _finalise(shop: Workshop, extraction_id: int) -> list[Ended]:
+def _finish(shop: RunContext, extraction_id: int) -> list[Ended]:
     """It ends, if that is still so: something may have been added since it was looked at."""
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         lock_rows(connection, [extraction_id])
-        look = _Look(connection, running(connection, extraction_id=extraction_id), now=now)
+        look = _CompletionCheck(
+            connection, running(connection, extraction_id=extraction_id), now=now
+        )
         look.write()
         endings = look.endings(shop.settings)
-        return finalise(connection, endings, now=now, settings=shop.settings, random=shop.random)
+        return finish_extractions(
+            connection, endings, now=now, settings=shop.settings, random=shop.random
+        )
 
 
-class _Look:
+class _CompletionCheck:
     """At some running extractions, in one transaction."""
 
     def __init__(self, connection: Connection, found: Sequence[Running], *, now: datetime) -> None:
@@ -149,16 +155,16 @@ class _Look:
         }
         return len(changed)
 
-    def endings(self, settings: Settings) -> dict[int, Ending]:
+    def endings(self, settings: Settings) -> dict[int, FinishReason]:
         """How each of those that are over ends."""
         pending = _pending(self._connection, self._found)
         patience = timedelta(seconds=settings.crawl.longest_wait_seconds)
-        roots = hopeless(self._connection, [row.id for row in self._found])
-        endings: dict[int, Ending] = {}
+        roots = fail_root_pages(self._connection, [row.id for row in self._found])
+        endings: dict[int, FinishReason] = {}
         for row in self._found:
             far, changed_at = self._progress[row.id], self._changed_at[row.id]
             retry_at = pending.get(row.id)
-            standing = Standing(
+            standing = ExtractionProgress(
                 kind=row.kind,
                 unfinished=far.unfinished,
                 total=sum(far.pages.values()),

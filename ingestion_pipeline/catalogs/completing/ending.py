@@ -66,7 +66,7 @@ ROOTS = (StepKind.FETCH_ROOT.value, StepKind.FETCH_VIA_API.value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class FinishReason:
     """How an extraction is to end; without a `failure` it is complete, or a person's wish."""
 
     status: ExtractionStatus
@@ -97,18 +97,18 @@ class Ended:
         return self.dataset is not None and self.dataset.status is DatasetStatus.PUBLISHED
 
 
-COMPLETE = Ending(status=ExtractionStatus.COMPLETE)
+COMPLETE = FinishReason(status=ExtractionStatus.COMPLETE)
 
 
-def budget_ending(message: str) -> Ending:
+def budget_finish(message: str) -> FinishReason:
     """No money is left for it: whoever is told so by a model's budget ends the extraction thus."""
     failure = {"class": ErrorClass.RESOURCE.value, "code": "over_budget", "message": message}
-    return Ending(status=ExtractionStatus.CANCELLED, failure=failure)
+    return FinishReason(status=ExtractionStatus.CANCELLED, failure=failure)
 
 
-def finalise(
+def finish_extractions(
     connection: Connection,
-    endings: Mapping[int, Ending],
+    endings: Mapping[int, FinishReason],
     *,
     now: datetime,
     settings: Settings,
@@ -119,7 +119,7 @@ def finalise(
     found = [(row, endings[id_]) for id_, row in rows.items() if row is not None]
     left = [row for row, ending in found if ending.status is not ExtractionStatus.COMPLETE]
     cancel_waiting(connection, {row.tracking_id: row.source_id for row in left}, now=now)
-    over: list[tuple[Ended, Ending]] = []
+    over: list[tuple[Ended, FinishReason]] = []
     for row, ending in found:
         dataset = _dataset(connection, row, ending, settings=settings, now=now)
         over.append((_ended(row, ending, dataset), ending))
@@ -140,7 +140,7 @@ def finalise(
 
 
 def _end(
-    connection: Connection, extraction_id: int, ending: Ending, *, now: datetime
+    connection: Connection, extraction_id: int, ending: FinishReason, *, now: datetime
 ) -> Row[Any] | None:
     """The extraction's row, if it was still going on: of two who end it, one gets it."""
     statement = (
@@ -185,7 +185,12 @@ def cancel_waiting(connection: Connection, ended: Mapping[str, str], *, now: dat
 
 
 def _dataset(
-    connection: Connection, row: Row[Any], ending: Ending, *, settings: Settings, now: datetime
+    connection: Connection,
+    row: Row[Any],
+    ending: FinishReason,
+    *,
+    settings: Settings,
+    now: datetime,
 ) -> DatasetEnd | None:
     built = Built(
         extraction_id=row.id,
@@ -201,7 +206,7 @@ def _dataset(
     return leave_incomplete(connection, built)
 
 
-def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
+def _ended(row: Row[Any], ending: FinishReason, dataset: DatasetEnd | None) -> Ended:
     return Ended(
         id=row.id,
         source_id=row.source_id,
@@ -213,20 +218,22 @@ def _ended(row: Row[Any], ending: Ending, dataset: DatasetEnd | None) -> Ended:
     )
 
 
-def hopeless_endings(connection: Connection, extraction_ids: Collection[int]) -> dict[int, Ending]:
+def failed_finishes(
+    connection: Connection, extraction_ids: Collection[int]
+) -> dict[int, FinishReason]:
     """How those of these end that cannot become complete any more."""
-    failures = hopeless(connection, extraction_ids)
-    return {id_: hopeless_ending(kind, failure) for id_, (kind, failure) in failures.items()}
+    failures = fail_root_pages(connection, extraction_ids)
+    return {id_: failed_finish(kind, failure) for id_, (kind, failure) in failures.items()}
 
 
-def hopeless_ending(kind: str, failure: Mapping[str, Any]) -> Ending:
+def failed_finish(kind: str, failure: Mapping[str, Any]) -> FinishReason:
     """What was given up is the end of an API's; else somebody may go on later."""
     is_api = kind == ExtractionKind.API.value
     status = ExtractionStatus.CANCELLED if is_api else ExtractionStatus.STALE
-    return Ending(status=status, failure=failure)
+    return FinishReason(status=status, failure=failure)
 
 
-def hopeless(
+def fail_root_pages(
     connection: Connection, extraction_ids: Collection[int]
 ) -> dict[int, tuple[str, Mapping[str, Any]]]:
     """Of those that go on: kind and failure of what was given up, and nothing replaces.
@@ -314,7 +321,7 @@ def _missing_pages(connection: Connection, extraction_id: int) -> list[str]:
     return [f"{row.url}: {row.reason}" for row in connection.execute(query)]
 
 
-def _note(connection: Connection, ended: Ended, ending: Ending, *, now: datetime) -> None:
+def _note(connection: Connection, ended: Ended, ending: FinishReason, *, now: datetime) -> None:
     """The audit log says how it ended, by whom, and what became of its dataset."""
     dataset = ended.dataset
     detail: dict[str, Any] = {"source": ended.source_id}

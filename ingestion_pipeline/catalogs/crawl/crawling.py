@@ -13,17 +13,17 @@ from sqlalchemy import Connection, func, select, update
 from ingestion_pipeline.catalogs.completing.completion import update_completions
 from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.readings.loop import ReadingSlice, ReadPages
-from ingestion_pipeline.catalogs.readings.reader import LadderReader, Reader
+from ingestion_pipeline.catalogs.readings.reader import PipelineReader, Reader
 from ingestion_pipeline.catalogs.readings.waking import wake_for_models
 from ingestion_pipeline.catalogs.readings.work import ReadCounts
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.crawl import CrawlSlice
-from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawlCounts, Crawled, CrawlWanted
+from ingestion_pipeline.pages.crawled import FETCH_PAGE, CrawlCounts, Crawled, CrawlFilter
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind, Source, SourceStatus, crawls
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
@@ -37,10 +37,10 @@ LEAST_READING_SECONDS = 30.0  # also of a run whose time is over: it ends well b
 
 
 async def crawl_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
-    wanted: CrawlWanted,
+    wanted: CrawlFilter,
     *,
     renderer: Renderer | None = None,
     seconds: float | None = None,
@@ -61,16 +61,16 @@ async def crawl_slice(
 
 
 async def read_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
-    wanted: CrawlWanted,
+    wanted: CrawlFilter,
     *,
     reader: Reader | None = None,
     seconds: float | None = None,
 ) -> ReadPages:
     """One run's part of the readings, from what is stored; without a reader, by rules alone."""
     clock = SteadyClock(await asyncio.to_thread(shop.store.now))
-    reader = reader or LadderReader(shop.settings, clock.now)
+    reader = reader or PipelineReader(shop.settings, clock.now)
     return await ReadingSlice(shop, worker, reader, clock=clock, seconds=seconds).run(wanted)
 
 
@@ -83,10 +83,10 @@ class Worked:
 
 
 async def ingest_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
-    wanted: CrawlWanted,
+    wanted: CrawlFilter,
     *,
     renderer: Renderer | None = None,
     reader: Reader | None = None,
@@ -119,7 +119,7 @@ class NoCatalog(ValueError):
     """Only a catalogue has extractions."""
 
 
-def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
+def ask_for(shop: RunContext, source_ids: Collection[str]) -> dict[str, str]:
     """Each source is crawled now, due or not, which counts as its poll; in a word for people.
 
     Pages that wait for a retry or a pause are due as well; what their host asked for still holds.
@@ -166,7 +166,7 @@ def _make_due(connection: Connection, source_ids: Collection[str], *, now: datet
 
 
 async def crawl_until_done(
-    shop: Workshop,
+    shop: RunContext,
     source_ids: Collection[str],
     fetcher: HttpFetcher,
     *,
@@ -179,7 +179,7 @@ async def crawl_until_done(
     extraction that is complete by then has ended, if it need not be quiet for a while.
     """
     await asyncio.to_thread(ask_for, shop, source_ids)
-    worked, wanted = Worked(), CrawlWanted(source_ids=source_ids)
+    worked, wanted = Worked(), CrawlFilter(source_ids=source_ids)
     while await asyncio.to_thread(_is_work_soon, shop, source_ids):
         before = worked
         # A new one each time: one that claimed nothing, since the pages are leased to another,
@@ -193,7 +193,7 @@ async def crawl_until_done(
     return worked.crawled
 
 
-def _is_work_soon(shop: Workshop, source_ids: Collection[str]) -> bool:
+def _is_work_soon(shop: RunContext, source_ids: Collection[str]) -> bool:
     with shop.store.read() as connection:
         soon = shop.store.clock.now(connection) + timedelta(minutes=1)
         query = select(func.min(tasks.c.not_before)).where(

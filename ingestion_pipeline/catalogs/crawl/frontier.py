@@ -23,7 +23,7 @@ from ingestion_pipeline.catalogs.states import (
 )
 from ingestion_pipeline.pages.crawled import (
     FETCH_PAGE,
-    CrawlWanted,
+    CrawlFilter,
     PageArchive,
     PageGone,
     PageWork,
@@ -60,7 +60,7 @@ class PagePlan:
 
 def waiting_sources(
     connection: Connection,
-    wanted: CrawlWanted,
+    wanted: CrawlFilter,
     *,
     now: datetime,
     limit: int,
@@ -90,7 +90,7 @@ def waiting_sources(
     return found[:limit]
 
 
-def _is_wanted(source: Source, wanted: CrawlWanted) -> bool:
+def _is_wanted(source: Source, wanted: CrawlFilter) -> bool:
     is_ours = wanted.shard is None or source.shard % wanted.shards == wanted.shard
     return is_ours and source.status is not SourceStatus.DISABLED
 

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Integer, Text, bindparam, exists, func, liter
 from sqlalchemy.sql.dml import ReturningInsert
 
 from ingestion_pipeline.catalogs.crawl.frontier import CHANGED_AT, LIST_MEMORY, PagePlan
-from ingestion_pipeline.catalogs.recipes.steps import Followed, Found
+from ingestion_pipeline.catalogs.recipes.steps import Followed, FollowedLink
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageDone
 from ingestion_pipeline.settings import Settings
@@ -39,7 +39,9 @@ class Frontier:
 
     source_id: str
     shard: int
-    found: dict[str, tuple[Task, Found]] = field(default_factory=dict[str, tuple[Task, Found]])
+    found: dict[str, tuple[Task, FollowedLink]] = field(
+        default_factory=dict[str, tuple[Task, FollowedLink]]
+    )
     beyond: int = 0
 
 
@@ -158,7 +160,7 @@ class Spawner:
         query = select(extractions.c.page_count).where(extractions.c.id == self._id, CRAWLING)
         return self._connection.execute(query).scalar_one_or_none()
 
-    def _insert(self, fit: Mapping[str, tuple[Task, Found]], room: int) -> dict[str, int]:
+    def _insert(self, fit: Mapping[str, tuple[Task, FollowedLink]], room: int) -> dict[str, int]:
         """The ids of the pages that are new, by key; at most `room`, in the order they came."""
         rows = [
             (place, found.step, found.url, key, host_of(found.url), found.position)
@@ -182,7 +184,7 @@ class Spawner:
         query = select(func.count()).select_from(given).where(~is_known)
         return self._connection.execute(query).scalar_one()
 
-    def _spawning(self, task: Task, found: Found, page_id: int) -> Spawning:
+    def _spawning(self, task: Task, found: FollowedLink, page_id: int) -> Spawning:
         child = NewTask(
             kind=FETCH_PAGE,
             dedupe_key=f"{self._id}:{found.key}",
@@ -228,7 +230,7 @@ class Spawner:
         )
 
 
-def _facts(found: Found) -> dict[str, Any]:
+def _facts(found: FollowedLink) -> dict[str, Any]:
     """Return what is known of the page before it is fetched, for its task's payload."""
     facts: dict[str, Any] = {}
     if found.changed_at is not None:
@@ -238,5 +240,5 @@ def _facts(found: Found) -> dict[str, Any]:
     return facts
 
 
-def _depth(task: Task, found: Found) -> int:
+def _depth(task: Task, found: FollowedLink) -> int:
     return task.spawn_depth + (0 if found.is_sibling else 1)

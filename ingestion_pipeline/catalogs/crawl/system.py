@@ -8,7 +8,11 @@ from random import Random
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.catalogs.completing.ending import Ending, finalise, hopeless_endings
+from ingestion_pipeline.catalogs.completing.ending import (
+    FinishReason,
+    failed_finishes,
+    finish_extractions,
+)
 from ingestion_pipeline.catalogs.crawl.frontier import (
     PagePlan,
     open_pages,
@@ -28,18 +32,18 @@ from ingestion_pipeline.catalogs.extractions import start_extractions
 from ingestion_pipeline.catalogs.locking import lock_rows
 from ingestion_pipeline.catalogs.readings.carrying import carry_over
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.seen import SeenPage
+from ingestion_pipeline.catalogs.recipes.seen import PageSource
 from ingestion_pipeline.catalogs.recipes.steps import Followed, StepKind, what_follows
 from ingestion_pipeline.catalogs.recipes.stored import is_by_hand
 from ingestion_pipeline.catalogs.states import ExtractionStatus
 from ingestion_pipeline.pages.crawled import (
-    CrawlWanted,
+    CrawledPage,
+    CrawlFilter,
     KnownPages,
     PageArchive,
     PageGone,
     PageOutcomes,
     PageWork,
-    StoredPage,
 )
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.settings import Settings, Work
@@ -81,7 +85,7 @@ class CatalogSystem:
         return start_extractions(connection, sources, now=now)
 
     def waiting(
-        self, connection: Connection, wanted: CrawlWanted, *, now: datetime, limit: int
+        self, connection: Connection, wanted: CrawlFilter, *, now: datetime, limit: int
     ) -> Sequence[Source]:
         """The sources that have pages to be claimed."""
         return waiting_sources(connection, wanted, now=now, limit=limit)
@@ -108,12 +112,12 @@ class CatalogSystem:
         """The tasks of these whose extraction has got no page of their host since then."""
         return without_progress(connection, works, since=since)
 
-    def follow(self, work: PageWork, page: StoredPage | None) -> Followed:
+    def follow(self, work: PageWork, page: CrawledPage | None) -> Followed:
         """The pages that follow."""
         plan: PagePlan = work.plan
         if page is None:
             return Followed(is_detail=True)
-        seen = SeenPage(
+        seen = PageSource(
             url=page.url,
             body=page.body,
             content_type=page.content_type,
@@ -149,11 +153,11 @@ class CatalogSystem:
         explore_again(connection, followed, carried, now=now, settings=settings)
         begin_readings(connection, followed, downloaded - carried, going_on, now=now)
         # Together: what a second step locked would come out of order.
-        endings = hopeless_endings(connection, ids) | _walls(outcomes)
-        finalise(connection, endings, now=now, settings=settings, random=random)
+        endings = failed_finishes(connection, ids) | _walls(outcomes)
+        finish_extractions(connection, endings, now=now, settings=settings, random=random)
 
 
-def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:
+def _walls(outcomes: PageOutcomes) -> dict[int, FinishReason]:
     """The extractions that met a bot wall anywhere: whoever puts one up means all of his pages.
 
     A form for a password is a wall in front of its own page; only at the root is it the source's.
@@ -161,7 +165,7 @@ def _walls(outcomes: PageOutcomes) -> dict[int, Ending]:
     met = [one for one in outcomes.failed if one.error.code == BOT_WALL]
     plans: list[PagePlan] = [one.work.plan for one in met]
     return {
-        plan.extraction_id: Ending(
+        plan.extraction_id: FinishReason(
             status=ExtractionStatus.CANCELLED, failure=failure_reason(one.error)
         )
         for plan, one in zip(plans, met, strict=True)

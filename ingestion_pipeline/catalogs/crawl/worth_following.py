@@ -13,7 +13,7 @@ from ingestion_pipeline.catalogs.crawl.spawning import Frontier, Spawner
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.recipes.seen import identity
-from ingestion_pipeline.catalogs.recipes.steps import Found, StepKind
+from ingestion_pipeline.catalogs.recipes.steps import FollowedLink, StepKind
 from ingestion_pipeline.pages.crawled import PageDone
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page, page_links
 from ingestion_pipeline.reading.markup import parse_html
@@ -54,7 +54,9 @@ def explore(
         for task, step, links in told:
             if f"{step}{EXPLORED}".count("/") > settings.extraction.explore_depth:
                 continue
-            found = [Found(url=url, key=identity(url), step=step + EXPLORED) for url in links]
+            found = [
+                FollowedLink(url=url, key=identity(url), step=step + EXPLORED) for url in links
+            ]
             for one in found:
                 frontier.found.setdefault(one.key, (task, one))
         if not frontier.found:

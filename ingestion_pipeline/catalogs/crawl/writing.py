@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Integer, String, case, func, select, update
 
 from ingestion_pipeline.catalogs.crawl.frontier import PagePlan
-from ingestion_pipeline.catalogs.readings.carrying import GoingOn
+from ingestion_pipeline.catalogs.readings.carrying import ActiveExtraction
 from ingestion_pipeline.catalogs.recipes.steps import Followed
 from ingestion_pipeline.catalogs.states import (
     CRAWLING_STATES,
@@ -77,7 +77,7 @@ def begin_readings(
     connection: Connection,
     done: Iterable[PageDone],
     page_ids: Collection[int],
-    going_on: Mapping[int, GoingOn],
+    going_on: Mapping[int, ActiveExtraction],
     *,
     now: datetime,
 ) -> None:
@@ -122,7 +122,7 @@ def _failed_row(
 
 def lock_extractions(
     connection: Connection, ids: Collection[int], *, now: datetime
-) -> dict[int, GoingOn]:
+) -> dict[int, ActiveExtraction]:
     """Nobody else adds to these, or ends them, during this transaction; those that go on."""
     if not ids:
         return {}
@@ -134,7 +134,7 @@ def lock_extractions(
         update(extractions).where(extractions.c.id.in_(list(ids))).values(updated_at=now)
     )
     return {
-        row.id: GoingOn(
+        row.id: ActiveExtraction(
             id=row.id,
             source_id=row.source_id,
             kind=ExtractionKind(row.kind),

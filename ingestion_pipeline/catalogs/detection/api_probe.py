@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.finding import Look
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
-from ingestion_pipeline.catalogs.detection.platforms import COURSEDOG, Platform, school_ids
+from ingestion_pipeline.catalogs.detection.finding import FetchPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
+from ingestion_pipeline.catalogs.detection.platforms import COURSEDOG, CatalogPlatform, school_ids
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE, catalog_ids, catalogs_url
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.work.errors import Permanent
 
 
 async def api_recipe(
-    look: Look, platform: Platform, page: LookedPage, *, api_base: str, log: list[str]
+    look: FetchPage, platform: CatalogPlatform, page: PageAnalysis, *, api_base: str, log: list[str]
 ) -> dict[str, Any] | None:
     """The recipe, if the API lists catalogues of a school that the page names; else None.
 

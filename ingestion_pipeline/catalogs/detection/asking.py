@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from ingestion_pipeline.catalogs.detection.finding import NotDetected
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
 from ingestion_pipeline.catalogs.detection.votes import Tally, tally
 from ingestion_pipeline.catalogs.recipes.patterns import BadPattern, LinkPattern
 from ingestion_pipeline.catalogs.recipes.recipe import BadRecipe, PageType, recipe_of
@@ -101,21 +101,21 @@ class ModelVoters:
         self._source_id = source_id
         self._entity = entity
 
-    async def page_type(self, page: LookedPage) -> Tally[str]:
+    async def page_type(self, page: PageAnalysis) -> Tally[str]:
         """What the page is for; an unknown type is nobody's vote."""
         prompt = _prompt("page_type", _PAGE_TYPE_PROMPT, self._entity)
         answers = await self._asked(page, prompt, PAGE_TYPE, self._settings.page_type_votes)
         given = [str(answer["page_type"]) if answer else UNKNOWN for answer in answers]
         return tally([None if one == UNKNOWN else one for one in given])
 
-    async def pagination(self, page: LookedPage) -> Tally[str]:
+    async def pagination(self, page: PageAnalysis) -> Tally[str]:
         """How its list goes on, as JSON of a recipe's `pagination`."""
         prompt = _prompt("pagination", _PAGINATION_PROMPT, self._entity)
         answers = await self._asked(page, prompt, PAGINATION, self._settings.pagination_votes)
         checked = [checked_pagination(page, answer) if answer else None for answer in answers]
         return tally([json.dumps(found, sort_keys=True) if found else None for found in checked])
 
-    async def link_pattern(self, page: LookedPage) -> Tally[str]:
+    async def link_pattern(self, page: PageAnalysis) -> Tally[str]:
         """Which of its links lead on; patterns that find the same links are the same vote."""
         prompt = _prompt("links", _LINKS_PROMPT, self._entity)
         answers = await self._asked(page, prompt, LINKS, self._settings.link_votes)
@@ -128,7 +128,7 @@ class ModelVoters:
         return tally(votes)
 
     async def _asked(
-        self, page: LookedPage, prompt: Prompt, schema: AnswerSchema, times: int
+        self, page: PageAnalysis, prompt: Prompt, schema: AnswerSchema, times: int
     ) -> list[Mapping[str, Any] | None]:
         """The answers, None for each that was not given; each is a question of its own."""
         text = to_markdown(page.html, url=page.url)[:MAX_CHARACTERS]
@@ -157,7 +157,7 @@ class ModelVoters:
         return answers
 
 
-def checked_pagination(page: LookedPage, answer: Mapping[str, Any]) -> dict[str, Any] | None:
+def checked_pagination(page: PageAnalysis, answer: Mapping[str, Any]) -> dict[str, Any] | None:
     """The pagination that the answer means; None unless its second page is linked on the page."""
     url, second = answer.get("second_page_url"), answer.get("second_number")
     first, counts = answer.get("first_number") or 0, answer.get("counts")
@@ -187,7 +187,7 @@ def _path(url: str) -> str:
 
 
 def checked_pattern(
-    page: LookedPage, markdown: str, answer: Mapping[str, Any]
+    page: PageAnalysis, markdown: str, answer: Mapping[str, Any]
 ) -> tuple[str, frozenset[str]] | None:
     """The pattern and what it finds; None unless it finds each of the answer's own examples."""
     pattern, examples = answer.get("pattern"), list(answer.get("examples") or [])[:MAX_EXAMPLES]
@@ -202,7 +202,7 @@ def checked_pattern(
     return (pattern, found) if found and is_theirs else None
 
 
-def _is_target(example: str, page: LookedPage, pattern: LinkPattern) -> bool:
+def _is_target(example: str, page: PageAnalysis, pattern: LinkPattern) -> bool:
     """Whether the example is a link of the page, and the pattern finds it."""
     is_there = any(one.url == example or one.url.endswith(example) for one in page.anchors)
     return is_there and pattern.find(example) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.catalogs.detection.looked import Anchor, LookedPage
+from ingestion_pipeline.catalogs.detection.looked import Anchor, PageAnalysis
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.reading.links import canonical_or_none
 
@@ -61,7 +61,7 @@ class Cluster:
         return f"{len(self.anchors)} links such as {self.anchors[0].url}"
 
 
-def clusters_of(*pages: LookedPage) -> list[Cluster]:
+def clusters_of(*pages: PageAnalysis) -> list[Cluster]:
     """Return the shapes of the links of a page and its siblings, the most promising first.
 
     None lies within a better one. A shape that few of the siblings have is worth little: it is that
@@ -85,7 +85,7 @@ def clusters_of(*pages: LookedPage) -> list[Cluster]:
     return [*_joined(ranked, places), *ranked]
 
 
-def usable_anchors(page: LookedPage) -> list[Anchor]:
+def usable_anchors(page: PageAnalysis) -> list[Anchor]:
     """Return the page's links to other pages of its host that do not go on with its list."""
     host = urlsplit(page.url).netloc
     further = {canonical_or_none(link.url) for link in page.following}
@@ -123,7 +123,7 @@ def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Clust
     return [_reaching(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
 
 
-def widened(cluster: Cluster, links: Sequence[str], page: LookedPage) -> Cluster:
+def widened(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
     """Return the shape together with those of further links: categories of other folders."""
     patterns = [cluster.pattern, *(_name_shape(url) for url in links)]
     pattern = "|".join(dict.fromkeys(filter(None, patterns)))

@@ -16,13 +16,13 @@ from typing import Any
 from ingestion_pipeline.catalogs.detection.api_probe import api_recipe
 from ingestion_pipeline.catalogs.detection.clusters import Cluster, is_proved, widened
 from ingestion_pipeline.catalogs.detection.finding import (
+    FetchPage,
     FoundRecipe,
-    Look,
     NotDetected,
     Voters,
     spread,
 )
-from ingestion_pipeline.catalogs.detection.judging import Judged, judged
+from ingestion_pipeline.catalogs.detection.judging import PagePurpose, judged
 from ingestion_pipeline.catalogs.detection.link_coverage import (
     PROVING_PAGES,
     LinkCoverage,
@@ -32,10 +32,10 @@ from ingestion_pipeline.catalogs.detection.link_coverage import (
     left_links,
 )
 from ingestion_pipeline.catalogs.detection.lists import PAGE_BY_PAGE, found_list
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
 from ingestion_pipeline.catalogs.detection.platforms import (
     COURSEDOG,
-    Platform,
+    CatalogPlatform,
     known_clusters,
     platform_of,
 )
@@ -60,17 +60,17 @@ TRIED_SHAPES = 3
 
 
 @dataclass(slots=True)
-class Detective:
+class RecipeDetector:
     """One catalogue's detection; `log` is what decided, for the evidence."""
 
-    look: Look
+    look: FetchPage
     settings: Detection
     entity: str = "course"
     api_base: str = API_BASE
     voters: Voters | None = None
     log: list[str] = field(default_factory=list[str])
-    platform: Platform | None = None
-    pages: dict[str, LookedPage] = field(default_factory=dict[str, LookedPage])
+    platform: CatalogPlatform | None = None
+    pages: dict[str, PageAnalysis] = field(default_factory=dict[str, PageAnalysis])
     samples: set[str] = field(default_factory=set[str])  # pages to look at, whatever chance says
     categories: set[str] = field(default_factory=set[str])  # of the first page, in other folders
     first_pattern: str | None = None  # of the first page's links, before those were seen
@@ -97,13 +97,13 @@ class Detective:
             evidence={"platform": name, "decided": list(self.log)},
         )
 
-    async def _page(self, url: str) -> LookedPage:
+    async def _page(self, url: str) -> PageAnalysis:
         """Return the page; each is asked for once."""
         if url not in self.pages:
             self.pages[url] = await self.look.page(url)
         return self.pages[url]
 
-    async def _proved(self, root: LookedPage) -> dict[str, Any]:
+    async def _proved(self, root: PageAnalysis) -> dict[str, Any]:
         """Return a recipe that follows most of what its pages list.
 
         Pages that the first one left out are among the samples of a second; then it is refused.
@@ -133,7 +133,7 @@ class Detective:
             )
         return recipe
 
-    async def _left_categories(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[str]:
+    async def _left_categories(self, root: PageAnalysis, recipe: Mapping[str, Any]) -> list[str]:
         """Return links of the first page that the recipe leaves out, and that are categories."""
         inner: Mapping[str, Any] = recipe.get("links") or {}
         expected = inner.get("page_type")
@@ -148,7 +148,7 @@ class Detective:
                     categories.append(url)
         return categories
 
-    async def _is_category(self, page: LookedPage, expected: PageType) -> bool:
+    async def _is_category(self, page: PageAnalysis, expected: PageType) -> bool:
         """Whether the page is of this type; if its links have no words of courses, they tell."""
         kind = judged(page)
         if kind.page_type is not None or expected is PageType.DETAIL or not kind.leads_on:
@@ -157,7 +157,7 @@ class Detective:
         return judged(linked.without(page.targets)).page_type is PageType.DETAIL
 
     def _check_categories(
-        self, root: LookedPage, recipe: Mapping[str, Any], categories: Sequence[str]
+        self, root: PageAnalysis, recipe: Mapping[str, Any], categories: Sequence[str]
     ) -> None:
         """Raise if categories in other folders are left out, and more links than are followed."""
         if not categories:
@@ -171,7 +171,7 @@ class Detective:
             raise NotDetected(f"categories are left out: {message}; {CURE}", code="left_out")
         self.log.append(message)
 
-    async def _left_out(self, root: LookedPage, recipe: Mapping[str, Any]) -> list[LinkCoverage]:
+    async def _left_out(self, root: PageAnalysis, recipe: Mapping[str, Any]) -> list[LinkCoverage]:
         """Return the pages most of whose record-like links the recipe leaves out, by level."""
         pages, known, depth = [root], frozenset[str](), 0
         level: Mapping[str, Any] = recipe
@@ -205,7 +205,7 @@ class Detective:
                 continue
         return False
 
-    async def _proving(self, links: Sequence[str]) -> list[LookedPage]:
+    async def _proving(self, links: Sequence[str]) -> list[PageAnalysis]:
         """Return the pages of these links that are at hand, and a few that are not."""
         fresh = [url for url in links if url not in self.pages]
         pages = [self.pages[url] for url in links if url in self.pages]
@@ -222,7 +222,7 @@ class Detective:
         except BadRecipe as error:
             raise NotDetected(f"what was found is no recipe: {error}; {CURE}") from None
 
-    async def _by_api(self, root: LookedPage) -> dict[str, Any] | None:
+    async def _by_api(self, root: PageAnalysis) -> dict[str, Any] | None:
         if self.platform is None or self.platform.name != COURSEDOG or self.entity != "course":
             return None
         return await api_recipe(
@@ -232,7 +232,7 @@ class Detective:
     # --- one level of pages
 
     async def _level(
-        self, pages: Sequence[LookedPage], *, depth: int, known: frozenset[str]
+        self, pages: Sequence[PageAnalysis], *, depth: int, known: frozenset[str]
     ) -> dict[str, Any]:
         """Return the level of a page and its siblings; the first of them says what they are."""
         page, *siblings = pages
@@ -260,7 +260,7 @@ class Detective:
             raise NotDetected(said, code="by_script")
         return await self._voted(pages, found, depth, known, tried)
 
-    def _candidates(self, pages: Sequence[LookedPage], found: Judged) -> list[Cluster]:
+    def _candidates(self, pages: Sequence[PageAnalysis], found: PagePurpose) -> list[Cluster]:
         """The platform's own links, then the shapes by rank; each set of links once."""
         own = [] if self.platform is None else known_clusters(self.platform, pages)
         by_links: dict[frozenset[str], Cluster] = {}
@@ -274,9 +274,9 @@ class Detective:
 
     async def _followed(
         self,
-        pages: Sequence[LookedPage],
+        pages: Sequence[PageAnalysis],
         cluster: Cluster,
-        found: Judged,
+        found: PagePurpose,
         depth: int,
         known: frozenset[str],
         tried: list[str],
@@ -310,10 +310,10 @@ class Detective:
 
     async def _joined(
         self,
-        pages: Sequence[LookedPage],
+        pages: Sequence[PageAnalysis],
         cluster: Cluster,
-        details: Sequence[LookedPage],
-        lists: Sequence[LookedPage],
+        details: Sequence[PageAnalysis],
+        lists: Sequence[PageAnalysis],
         depth: int,
         known: frozenset[str],
     ) -> dict[str, Any]:
@@ -330,7 +330,7 @@ class Detective:
         level = {"page_type": kind.value, "link_pattern": cluster.pattern, "links": inner}
         return level | await self._list(pages, depth)
 
-    def _is_on(self, pages: Sequence[LookedPage], pattern: str, examples: Sequence[str]) -> bool:
+    def _is_on(self, pages: Sequence[PageAnalysis], pattern: str, examples: Sequence[str]) -> bool:
         """Whether the pattern finds its examples on the pages that it came from."""
         try:
             links = [
@@ -345,14 +345,14 @@ class Detective:
 
     async def _children(
         self,
-        pages: Sequence[LookedPage],
+        pages: Sequence[PageAnalysis],
         links: Sequence[str],
         known: frozenset[str],
         tried: list[str],
-    ) -> list[LookedPage]:
+    ) -> list[PageAnalysis]:
         """A few of the links' pages, without what they share with the pages above them."""
         seen = known | _targets(pages)
-        children: list[LookedPage] = []
+        children: list[PageAnalysis] = []
         last: WorkError | None = None
         sampled = [
             *spread(links, self.settings.samples),
@@ -368,7 +368,7 @@ class Detective:
             self.log.append(f"no linked page was got: {last.text[:200]}")
         return children
 
-    async def _list(self, pages: Sequence[LookedPage], depth: int) -> dict[str, Any]:
+    async def _list(self, pages: Sequence[PageAnalysis], depth: int) -> dict[str, Any]:
         """How the pages' list goes on; a count that may be but a part of it is looked after.
 
         Addresses and counts of one category are not those of its siblings: below the first page
@@ -397,8 +397,8 @@ class Detective:
 
     async def _voted(
         self,
-        pages: Sequence[LookedPage],
-        found: Judged,
+        pages: Sequence[PageAnalysis],
+        found: PagePurpose,
         depth: int,
         known: frozenset[str],
         tried: Sequence[str],
@@ -431,7 +431,7 @@ class Detective:
 
     async def _voted_children(
         self,
-        pages: Sequence[LookedPage],
+        pages: Sequence[PageAnalysis],
         kind: PageType,
         pattern: str,
         depth: int,
@@ -462,14 +462,14 @@ class Detective:
             )
         return await self._level(children, depth=depth + 1, known=known | _targets(pages))
 
-    async def _kind_of(self, page: LookedPage) -> PageType:
+    async def _kind_of(self, page: PageAnalysis) -> PageType:
         found = judged(page)
         if found.page_type is not None or self.voters is None:
             return found.page_type or PageType.DETAIL_LINKS
         winner = (await self.voters.page_type(page)).winner
         return PageType(winner) if winner in set(PageType) else PageType.DETAIL_LINKS
 
-    async def _voted_list(self, pages: Sequence[LookedPage], depth: int) -> dict[str, Any]:
+    async def _voted_list(self, pages: Sequence[PageAnalysis], depth: int) -> dict[str, Any]:
         by_rules = await self._list(pages, depth)
         if by_rules or self.voters is None:
             return by_rules
@@ -480,11 +480,11 @@ class Detective:
         return {"pagination": json.loads(votes.winner) if depth == 0 else dict(PAGE_BY_PAGE)}
 
 
-def _targets(pages: Sequence[LookedPage]) -> frozenset[str]:
+def _targets(pages: Sequence[PageAnalysis]) -> frozenset[str]:
     return frozenset(target for page in pages for target in page.targets)
 
 
-def _for_siblings(pattern: str, pages: Sequence[LookedPage], clusters: Sequence[Cluster]) -> str:
+def _for_siblings(pattern: str, pages: Sequence[PageAnalysis], clusters: Sequence[Cluster]) -> str:
     """Return the pattern, with the shape that its links share with pages on which it finds none."""
     links = [set(followed_links(page, {"link_pattern": pattern})) for page in pages]
     if all(links):

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
 from ingestion_pipeline.catalogs.detection.votes import Tally
 from ingestion_pipeline.work.errors import Permanent
 
@@ -27,10 +27,10 @@ class NotDetected(Permanent):
         super().__init__(message, code=code)
 
 
-class Look(Protocol):
+class FetchPage(Protocol):
     """A way to look at a page, politely; whatever goes wrong is a `WorkError`."""
 
-    def page(self, url: str) -> Awaitable[LookedPage]:
+    def page(self, url: str) -> Awaitable[PageAnalysis]:
         """The page as detection sees it."""
         ...
 
@@ -42,15 +42,15 @@ class Look(Protocol):
 class Voters(Protocol):
     """A model that is asked several times."""
 
-    def page_type(self, page: LookedPage) -> Awaitable[Tally[str]]:
+    def page_type(self, page: PageAnalysis) -> Awaitable[Tally[str]]:
         """What the page is for."""
         ...
 
-    def pagination(self, page: LookedPage) -> Awaitable[Tally[str]]:
+    def pagination(self, page: PageAnalysis) -> Awaitable[Tally[str]]:
         """How its list goes on, as JSON of a recipe's `pagination`."""
         ...
 
-    def link_pattern(self, page: LookedPage) -> Awaitable[Tally[str]]:
+    def link_pattern(self, page: PageAnalysis) -> Awaitable[Tally[str]]:
         """Which of its links lead on, as a pattern that was checked against the page."""
         ...
 

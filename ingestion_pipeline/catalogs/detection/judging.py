@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ingestion_pipeline.catalogs.detection.clusters import COURSE_SHARE, Cluster, clusters_of
-from ingestion_pipeline.catalogs.detection.looked import LookedPage, SeenRecords
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis, SeenRecords
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 
 TEASER_CHARACTERS = 160  # a course's description in a list of links is a line, not a paragraph
@@ -14,7 +14,7 @@ STRAY_LINKS = 5  # so many course links beside one record: the page is a list, o
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class PagePurpose:
     """The page type if rules are sure of it; None if the links' own pages, or a model, must say."""
 
     page_type: PageType | None
@@ -32,7 +32,7 @@ class Judged:
         )
 
 
-def judged(page: LookedPage, *siblings: LookedPage) -> Judged:
+def judged(page: PageAnalysis, *siblings: PageAnalysis) -> PagePurpose:
     """Return what the page is for; the shapes of its links are those of its siblings, too."""
     clusters = tuple(clusters_of(page, *siblings))
     courses = next((one for one in clusters if one.course_share >= COURSE_SHARE), None)
@@ -40,19 +40,23 @@ def judged(page: LookedPage, *siblings: LookedPage) -> Judged:
     if records is not None and records.count:
         if (why := _is_list_of(records, courses, page)) is None:
             said = f"{records.count} records, {records.complete} of them whole"
-            return Judged(page_type=PageType.DETAIL, why=said, clusters=clusters)
-        return Judged(page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters))
+            return PagePurpose(page_type=PageType.DETAIL, why=said, clusters=clusters)
+        return PagePurpose(
+            page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters)
+        )
     if courses is not None:
         why = f"{courses}, with the words of courses"
-        return Judged(page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters))
-    return Judged(page_type=None, why=_doubt(page, clusters), clusters=clusters)
+        return PagePurpose(
+            page_type=PageType.DETAIL_LINKS, why=why, clusters=_first(courses, clusters)
+        )
+    return PagePurpose(page_type=None, why=_doubt(page, clusters), clusters=clusters)
 
 
 def _first(one: Cluster | None, clusters: tuple[Cluster, ...]) -> tuple[Cluster, ...]:
     return clusters if one is None else (one, *(other for other in clusters if other is not one))
 
 
-def _is_list_of(records: SeenRecords, courses: Cluster | None, page: LookedPage) -> str | None:
+def _is_list_of(records: SeenRecords, courses: Cluster | None, page: PageAnalysis) -> str | None:
     """Why records on a page are but a list of what it links to; None if they are the records."""
     if courses is None:
         return None
@@ -68,7 +72,7 @@ def _is_list_of(records: SeenRecords, courses: Cluster | None, page: LookedPage)
     return None
 
 
-def _doubt(page: LookedPage, clusters: tuple[Cluster, ...]) -> str:
+def _doubt(page: PageAnalysis, clusters: tuple[Cluster, ...]) -> str:
     seen = "; ".join(str(one) for one in clusters[:3]) or "no links of one shape"
     records = "no records" if page.records is not None else "records that no rules read"
     form = ", and a form to be filled in" if page.has_form else ""

@@ -8,7 +8,7 @@ from typing import Any
 
 from ingestion_pipeline.catalogs.detection.clusters import COURSE_SHARE, usable_anchors
 from ingestion_pipeline.catalogs.detection.judging import MANY_LINKS, judged
-from ingestion_pipeline.catalogs.detection.looked import Anchor, LookedPage
+from ingestion_pipeline.catalogs.detection.looked import Anchor, PageAnalysis
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.recipes.seen import identity
@@ -21,7 +21,7 @@ PROVING_PAGES = 3  # categories that a recipe is tried on, beyond those that it 
 class LinkCoverage:
     """The links of a page that look like those to records, and which of them are not followed."""
 
-    page: LookedPage
+    page: PageAnalysis
     alike: int
     left_out: tuple[Anchor, ...]
 
@@ -38,7 +38,7 @@ class LinkCoverage:
         )
 
 
-def followed_links(page: LookedPage, level: Mapping[str, Any]) -> list[str]:
+def followed_links(page: PageAnalysis, level: Mapping[str, Any]) -> list[str]:
     """Return the links of the page that this level of a recipe follows; none where it has none."""
     pattern = level.get("link_pattern")
     if pattern is None:
@@ -46,7 +46,7 @@ def followed_links(page: LookedPage, level: Mapping[str, Any]) -> list[str]:
     return matched_links(simplified_markdown(page.html), LinkPattern(pattern), page.url)
 
 
-def coverages(pages: Sequence[LookedPage], level: Mapping[str, Any]) -> list[LinkCoverage]:
+def coverages(pages: Sequence[PageAnalysis], level: Mapping[str, Any]) -> list[LinkCoverage]:
     """Return the coverage of each page by this level of a recipe, if something looks like a record.
 
     Where the links that are followed have the words of courses, links with such words look like
@@ -71,7 +71,7 @@ def coverages(pages: Sequence[LookedPage], level: Mapping[str, Any]) -> list[Lin
     return results
 
 
-def _alike(page: LookedPage, *, has_words: bool) -> list[Anchor]:
+def _alike(page: PageAnalysis, *, has_words: bool) -> list[Anchor]:
     if has_words:
         return [link for link in usable_anchors(page) if link.names_course and not link.is_aside]
     best = next(iter(judged(page).clusters), None)
@@ -80,7 +80,7 @@ def _alike(page: LookedPage, *, has_words: bool) -> list[Anchor]:
     return list(best.anchors)
 
 
-def left_links(page: LookedPage, level: Mapping[str, Any]) -> list[str]:
+def left_links(page: PageAnalysis, level: Mapping[str, Any]) -> list[str]:
     """Return the links in the page's content that this level of a recipe does not follow."""
     followed = set(map(identity, followed_links(page, level)))
     return [
@@ -90,7 +90,7 @@ def left_links(page: LookedPage, level: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def is_target(page: LookedPage, level: Mapping[str, Any]) -> bool:
+def is_target(page: PageAnalysis, level: Mapping[str, Any]) -> bool:
     """Whether the page is what the links of this level lead to, so that it is wrong to omit it."""
     kind = judged(page)
     target = level.get("links") or {"page_type": PageType.DETAIL.value}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
 from ingestion_pipeline.reading.pagination import Clue, PageLink
 
 MAX_PAGES = 10_000
@@ -38,7 +38,7 @@ class _Numbered:
     value: int
 
 
-def found_list(page: LookedPage) -> FoundList | None:
+def found_list(page: PageAnalysis) -> FoundList | None:
     """How the page's list goes on; None if it has but one page, as far as rules can tell."""
     by_template: dict[str, list[_Numbered]] = {}
     for template, one in _numbered(page):
@@ -57,7 +57,7 @@ def found_list(page: LookedPage) -> FoundList | None:
     return FoundList(pagination=PAGE_BY_PAGE) if has_next else None
 
 
-def _numbered(page: LookedPage) -> list[tuple[str, _Numbered]]:
+def _numbered(page: PageAnalysis) -> list[tuple[str, _Numbered]]:
     """Each numbered link with its address, in which the number has become a place."""
     found: list[tuple[str, _Numbered]] = []
     links = [one for one in page.following if one.clue >= Clue.NUMBERED or one.pattern]

@@ -55,7 +55,7 @@ class SeenRecords:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookedPage:
+class PageAnalysis:
     """What one look at a page tells; `records` is None if no rules read the wanted entity."""
 
     url: str
@@ -69,7 +69,7 @@ class LookedPage:
     routes: tuple[str, ...] = ()  # links to places within the page that only its script knows
     is_shell: bool = False  # it shows next to nothing before its script has run
 
-    def without(self, urls: Collection[str]) -> LookedPage:
+    def without(self, urls: Collection[str]) -> PageAnalysis:
         """The same without the links to these: what two pages share is their site's menu."""
         kept = tuple(one for one in self.anchors if identity(one.url) not in urls)
         return replace(self, anchors=kept)
@@ -80,7 +80,7 @@ class LookedPage:
         return frozenset([identity(self.url), *(identity(one.url) for one in self.anchors)])
 
 
-def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> LookedPage:
+def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False) -> PageAnalysis:
     """Everything that rules see of the page.
 
     Raises:
@@ -88,7 +88,7 @@ def look_at(html: str, url: str, *, kind: EntityType, is_rendered: bool = False)
     """
     tree = parse_html(html)
     heads = [clean_text(node.text()) or "" for node in tree.css("title, h1")]
-    return LookedPage(
+    return PageAnalysis(
         url=url,
         html=html,
         title=" | ".join(heads[:4]),

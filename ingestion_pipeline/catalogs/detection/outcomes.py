@@ -27,14 +27,14 @@ from ingestion_pipeline.sources.polls import lock_polls, make_due
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import recipes
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import FORBIDDEN, Resource, WorkError, storable
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RecipeDetected:
     """A detection that found a recipe."""
 
     task: Task
@@ -43,7 +43,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Needless:
+class DetectionNotNeeded:
     """A detection that nobody needs any more: a person has written the recipe."""
 
     task: Task
@@ -51,7 +51,7 @@ class Needless:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Failed:
+class DetectionFailed:
     """A detection that did not."""
 
     task: Task
@@ -60,7 +60,7 @@ class Failed:
     stack: str | None = None
 
 
-Result = Found | Needless | Failed
+Result = RecipeDetected | DetectionNotNeeded | DetectionFailed
 
 
 def write_results(
@@ -87,7 +87,7 @@ def write_results(
     lock_rows(connection, recipes.c.source_id, ids)
     known, current = detected(connection, ids), sources_by_id(connection, ids)
     for one in kept:
-        if isinstance(one, Needless):
+        if isinstance(one, DetectionNotNeeded):
             _stand_aside(connection, one, now=now)
             moves.append(finished(one.task, status=TaskStatus.SKIPPED))
             continue
@@ -98,7 +98,7 @@ def write_results(
             again_at.append(now)
             counts["given_back"] += 1
             continue
-        if isinstance(one, Found):
+        if isinstance(one, RecipeDetected):
             new += _succeed(connection, one, known.get(one.source.id), now=now)
             moves.append(finished(one.task))
             counts["found"] += 1
@@ -109,11 +109,11 @@ def write_results(
                 moves.append(retried(one.task, one.error, not_before=not_before))
                 again_at.append(not_before)
                 counts["retried"] += 1
-            case GiveBack(not_before):
+            case ReleaseTask(not_before):
                 _wait(connection, one, now=now)
                 moves.append(released(one.task, one.error, not_before=not_before))
                 counts["given_back"] += 1
-            case GiveUp():
+            case DeadLetterTask():
                 _give_up(connection, one, now=now)
                 moves.append(_given_up(one))
                 counts["failed"] += 1
@@ -122,7 +122,7 @@ def write_results(
     return counts | {"lost": len(results) - len(kept)}, again_at
 
 
-def _stand_aside(connection: Connection, one: Needless, *, now: datetime) -> None:
+def _stand_aside(connection: Connection, one: DetectionNotNeeded, *, now: datetime) -> None:
     """Nothing is told, and nothing failed; it would be looked for if the recipe were taken away."""
     said = "a recipe was written by hand meanwhile: nothing is to be detected"
     mark(
@@ -136,7 +136,7 @@ def _stand_aside(connection: Connection, one: Needless, *, now: datetime) -> Non
 
 
 def _succeed(
-    connection: Connection, one: Found, before: DetectedRecipe | None, *, now: datetime
+    connection: Connection, one: RecipeDetected, before: DetectedRecipe | None, *, now: datetime
 ) -> list[str]:
     """The recipe is followed from now on: a new one at once, by the source that is named then."""
     source, found = one.source, one.found
@@ -155,12 +155,12 @@ def _succeed(
     return [source.id] if before is None or before.recipe != found.recipe else []
 
 
-def _wait(connection: Connection, one: Failed, *, now: datetime) -> None:
+def _wait(connection: Connection, one: DetectionFailed, *, now: datetime) -> None:
     said = f"attempt {one.task.attempts} came to nothing: {one.error.text}; it is tried again"
     mark(connection, [one.source.id], RecipeStatus.WAITING, now=now, message=_said(said))
 
 
-def _give_up(connection: Connection, one: Failed, *, now: datetime) -> None:
+def _give_up(connection: Connection, one: DetectionFailed, *, now: datetime) -> None:
     message = _said(one.error.text)
     mark(
         connection,
@@ -173,17 +173,19 @@ def _give_up(connection: Connection, one: Failed, *, now: datetime) -> None:
     )
     _tell(connection, one, RecipeStatus.ERROR, message, now=now)
     if one.error.code != FORBIDDEN:  # by robots.txt: nobody's fault, and no replay helps
-        bury(connection, [Burial(task=one.task, error=one.error, stack=one.stack)], now=now)
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=one.task, error=one.error, stack=one.stack)], now=now
+        )
 
 
-def _given_up(one: Failed) -> Move:
+def _given_up(one: DetectionFailed) -> Move:
     move = failed(one.task, one.error)
     return replace(move, status=TaskStatus.SKIPPED) if one.error.code == FORBIDDEN else move
 
 
 def _tell(
     connection: Connection,
-    one: Found | Failed,
+    one: RecipeDetected | DetectionFailed,
     status: RecipeStatus,
     message: str,
     *,

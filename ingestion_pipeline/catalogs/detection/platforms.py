@@ -13,12 +13,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 from ingestion_pipeline.catalogs.detection.clusters import Cluster
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
 
 COURSEDOG = "coursedog"
 
 
-class Platform(BaseModel):
+class CatalogPlatform(BaseModel):
     """How a platform is told, and where its links lead on."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -32,13 +32,15 @@ class Platform(BaseModel):
 
 
 @lru_cache(maxsize=1)
-def platforms() -> tuple[Platform, ...]:
+def platforms() -> tuple[CatalogPlatform, ...]:
     """The platforms that are known, in the order in which they are tried."""
     file = resources.files("ingestion_pipeline.catalogs.detection") / "platforms.yaml"
-    return TypeAdapter(tuple[Platform, ...]).validate_python(yaml.safe_load(file.read_text()))
+    return TypeAdapter(tuple[CatalogPlatform, ...]).validate_python(
+        yaml.safe_load(file.read_text())
+    )
 
 
-def platform_of(page: LookedPage) -> Platform | None:
+def platform_of(page: PageAnalysis) -> CatalogPlatform | None:
     """The first platform whose marks the page or its address bears."""
     for one in platforms():
         if any(_searches(mark, page.html) for mark in one.marks):
@@ -48,13 +50,13 @@ def platform_of(page: LookedPage) -> Platform | None:
     return None
 
 
-def school_ids(platform: Platform, html: str) -> tuple[str, ...]:
+def school_ids(platform: CatalogPlatform, html: str) -> tuple[str, ...]:
     """The ids that the page may mean, the surest first."""
     found = (one[1] for text in platform.school_ids for one in _compiled(text).finditer(html))
     return tuple(dict.fromkeys(found))
 
 
-def known_clusters(platform: Platform, pages: Sequence[LookedPage]) -> list[Cluster]:
+def known_clusters(platform: CatalogPlatform, pages: Sequence[PageAnalysis]) -> list[Cluster]:
     """Return the links of these sibling pages of the platform's own shapes, deepest level first.
 
     What lies below a page's own address is a shape of that page alone, and of none of its siblings.

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.clusters import Cluster
-from ingestion_pipeline.catalogs.detection.judging import Judged
+from ingestion_pipeline.catalogs.detection.judging import PagePurpose
 from ingestion_pipeline.catalogs.detection.lists import FoundList
-from ingestion_pipeline.catalogs.detection.looked import LookedPage
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
 
 CURE = (
     "write config.recipe by hand, or set OPENAI_API_KEY or OPENAI_BASE_URL so that a model can be"
@@ -47,9 +47,9 @@ def is_longer(further: FoundList, found: FoundList) -> bool:
 
 def mixed(
     cluster: Cluster,
-    details: Sequence[LookedPage],
-    lists: Sequence[LookedPage],
-    kinds: Mapping[str, Judged],
+    details: Sequence[PageAnalysis],
+    lists: Sequence[PageAnalysis],
+    kinds: Mapping[str, PagePurpose],
 ) -> str:
     """Links of one shape whose pages are of several types."""
     return (
@@ -59,7 +59,7 @@ def mixed(
     )
 
 
-def unsure(page: LookedPage, found: Judged, tried: Sequence[str], depth: int) -> str:
+def unsure(page: PageAnalysis, found: PagePurpose, tried: Sequence[str], depth: int) -> str:
     """Why rules do not decide, and the cure."""
     seen = f"{where(depth)} {page.url} has {found.why}"
     also = f"; {'; '.join(tried[:4])}" if tried else ""
@@ -68,7 +68,7 @@ def unsure(page: LookedPage, found: Judged, tried: Sequence[str], depth: int) ->
     return f"rules cannot tell how to read it: {seen}{also}. The cure: {CURE}"
 
 
-def by_script(page: LookedPage) -> str | None:
+def by_script(page: PageAnalysis) -> str | None:
     """Why neither rules nor a model can follow a page that lives by its script, and the cure."""
     if len(page.routes) >= LEAST_ROUTES:
         return (

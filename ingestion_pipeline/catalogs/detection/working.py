@@ -13,13 +13,13 @@ from typing import Any
 from sqlalchemy import Connection
 
 from ingestion_pipeline.catalogs.detection.asking import ModelVoters
-from ingestion_pipeline.catalogs.detection.detecting import Detective
+from ingestion_pipeline.catalogs.detection.detecting import RecipeDetector
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
-from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis, look_at
 from ingestion_pipeline.catalogs.detection.outcomes import (
-    Failed,
-    Found,
-    Needless,
+    DetectionFailed,
+    DetectionNotNeeded,
+    RecipeDetected,
     Result,
     write_results,
 )
@@ -36,19 +36,19 @@ from ingestion_pipeline.catalogs.recipes.stored import (
 )
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited, next_allowed_at
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts, next_allowed_at
 from ingestion_pipeline.pages.page import NewPage, PageVisit
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import (
     FORBIDDEN,
     Fatal,
@@ -82,19 +82,19 @@ class _Item:
     source: Source
 
 
-class HostLook:
+class HostFetch:
     """Looks at the pages of one source, at its host's pace; other hosts are borrowed."""
 
     def __init__(
-        self, visitor: PoliteVisitor, host: Visited, source: Source, *, kind: EntityType
+        self, visitor: PoliteVisitor, host: HostLease, source: Source, *, kind: EntityType
     ) -> None:
         self._visitor = visitor
         self._host = host
         self._source = source
         self._kind = kind
-        self._seen: dict[str, LookedPage] = {}
+        self._seen: dict[str, PageAnalysis] = {}
 
-    async def page(self, url: str) -> LookedPage:
+    async def page(self, url: str) -> PageAnalysis:
         """The page; each is asked for once."""
         if url not in self._seen:
             render = is_all_rendered(self._source.config)
@@ -139,7 +139,7 @@ class DetectionSlice:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         *,
@@ -153,7 +153,7 @@ class DetectionSlice:
         self._client = client
         self._visitor = PoliteVisitor(fetcher, renderer, clock, shop.settings)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._time = SliceTime(
+        self._time = TimeBudget(
             worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
         )
         self._results: list[Result] = []
@@ -169,7 +169,7 @@ class DetectionSlice:
 
     async def run(self, source_ids: Collection[str] | None = None) -> DetectionCounts:
         """Detect as long as there is work and time; a fatal error is raised at the end."""
-        wanted = Wanted(kind=DETECT, source_ids=source_ids)
+        wanted = ClaimFilter(kind=DETECT, source_ids=source_ids)
         alive = asyncio.create_task(self._worker.keep_alive(self._hosts.renew))
         try:
             while self._time.is_left():
@@ -187,7 +187,7 @@ class DetectionSlice:
             raise self._time.fatal
         return self._counts
 
-    async def _round(self, wanted: Wanted) -> int:
+    async def _round(self, wanted: ClaimFilter) -> int:
         """Claim a few, look at them side by side, write; how many that were."""
         items = await asyncio.to_thread(self._claim, wanted)
         by_host: dict[str, list[_Item]] = {}
@@ -198,7 +198,7 @@ class DetectionSlice:
                 self._leave(item, Permanent(said, code="worker_lost"))
             elif is_by_hand(item.source):
                 self._open.pop(item.task.id)
-                self._results.append(Needless(task=item.task, source=item.source))
+                self._results.append(DetectionNotNeeded(task=item.task, source=item.source))
             else:
                 by_host.setdefault(host_of(item.source.url), []).append(item)
         await self._visits.assign(by_host, lambda item: item.source)
@@ -208,7 +208,7 @@ class DetectionSlice:
         await self._flush()
         return len(items)
 
-    def _claim(self, wanted: Wanted) -> list[_Item]:
+    def _claim(self, wanted: ClaimFilter) -> list[_Item]:
         tasks = self._worker.claim(wanted, limit=CLAIMED_AT_ONCE)
         with self._shop.store.begin() as connection:
             now = self._shop.store.clock.now(connection)
@@ -220,14 +220,14 @@ class DetectionSlice:
             if task.source_id in known
         ]
 
-    async def _serve(self, item: _Item, host: Visited) -> None:
+    async def _serve(self, item: _Item, host: HostLease) -> None:
         try:
             found = await self._detected(item.source, host)
         except Exception as error:
             self._leave(item, classify(error), stack=traceback.format_exc(limit=-20))
         else:
             self._open.pop(item.task.id, None)
-            self._results.append(Found(task=item.task, source=item.source, found=found))
+            self._results.append(RecipeDetected(task=item.task, source=item.source, found=found))
 
     def _kind(self, source: Source) -> EntityType:
         try:
@@ -235,14 +235,14 @@ class DetectionSlice:
         except ValueError as error:
             raise Permanent(f"{error}; correct the source's config", code="bad_config") from error
 
-    async def _detected(self, source: Source, host: Visited) -> FoundRecipe:
+    async def _detected(self, source: Source, host: HostLease) -> FoundRecipe:
         kind = self._kind(source)
         detection = self._shop.settings.detection
         voters = self._client and ModelVoters(
             self._client, detection, source_id=source.id, entity=kind.name
         )
-        detective = Detective(
-            look=HostLook(self._visitor, host, source, kind=kind),
+        detective = RecipeDetector(
+            look=HostFetch(self._visitor, host, source, kind=kind),
             settings=detection,
             entity=kind.name,
             api_base=str(source.config.get("api_base") or API_BASE).rstrip("/"),
@@ -252,7 +252,9 @@ class DetectionSlice:
 
     def _leave(self, item: _Item, why: WorkError, *, stack: str | None = None) -> None:
         self._open.pop(item.task.id, None)
-        self._results.append(Failed(task=item.task, source=item.source, error=why, stack=stack))
+        self._results.append(
+            DetectionFailed(task=item.task, source=item.source, error=why, stack=stack)
+        )
         if isinstance(why, Fatal):
             self._time.fatal = why
 
@@ -265,7 +267,7 @@ class DetectionSlice:
                 self._time.expect(again_at)
 
     def _write(
-        self, results: Sequence[Result], left: Mapping[str, Visited]
+        self, results: Sequence[Result], left: Mapping[str, HostLease]
     ) -> tuple[dict[str, int], list[datetime]]:
         def write(connection: Connection) -> tuple[dict[str, int], list[datetime]]:
             now = self._shop.store.clock.now(connection)
@@ -284,7 +286,7 @@ class DetectionSlice:
 
 
 async def detect_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
@@ -301,6 +303,6 @@ async def detect_slice(
         return await DetectionSlice(shop, worker, fetcher, client=client, **parts).run(source_ids)
 
 
-def _ensure(shop: Workshop) -> None:
+def _ensure(shop: RunContext) -> None:
     with shop.store.begin() as connection:
         ensure_all(connection, now=shop.store.clock.now(connection))

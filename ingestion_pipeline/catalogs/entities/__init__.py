@@ -13,7 +13,7 @@ from ingestion_pipeline.catalogs.entities.page_reading import (
     PageReading,
 )
 from ingestion_pipeline.catalogs.entities.reader import read_page
-from ingestion_pipeline.catalogs.entities.record import Record, Rung
+from ingestion_pipeline.catalogs.entities.record import ExtractionMethod, Record
 from ingestion_pipeline.catalogs.entities.selectors import BadSelectors, Selectors, selectors_of
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "PageContent",
     "PageReading",
     "Record",
-    "Rung",
+    "ExtractionMethod",
     "Selectors",
     "entity_type",
     "item_key",

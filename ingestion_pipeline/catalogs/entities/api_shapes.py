@@ -16,7 +16,7 @@ from ingestion_pipeline.catalogs.entities.course_found import credit_fields
 from ingestion_pipeline.catalogs.entities.course_parts import read_parts, stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import Credits, slot_credits
 from ingestion_pipeline.catalogs.entities.named_items import named_items, xml_items
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import RecordField
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.json_reader import JsonPath
@@ -71,13 +71,13 @@ def api_shapes() -> tuple[ApiShape, ...]:
     return TypeAdapter(tuple[ApiShape, ...]).validate_python(yaml.safe_load(file.read_text()))
 
 
-def courses_by_api(document: object) -> tuple[str, list[Found]]:
+def courses_by_api(document: object) -> tuple[str, list[RecordField]]:
     """The courses of the answer and the name of its shape; items of no known shape are none.
 
     Where no shape finds a description, the names of the items' parts may tell more.
     """
     items = list(_items(document))
-    shaped = next(_by_shapes(items), ("", list[Found]()))
+    shaped = next(_by_shapes(items), ("", list[RecordField]()))
     if any(one.fields.get("course_description") for one in shaped[1]):
         return shaped
     named = _by_names(named_items(items))
@@ -85,7 +85,7 @@ def courses_by_api(document: object) -> tuple[str, list[Found]]:
     return ("names", named) if says_more or (named and not shaped[1]) else shaped
 
 
-def courses_by_xml(body: str) -> list[Found]:
+def courses_by_xml(body: str) -> list[RecordField]:
     """The courses of an XML document that is no page, by the names of their parts."""
     if not _XML.match(body):
         return []
@@ -96,14 +96,14 @@ def courses_by_xml(body: str) -> list[Found]:
     return _by_names(named_items(xml_items(root)))
 
 
-def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[Found]]]:
+def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[RecordField]]]:
     for shape in api_shapes():
         fitting = [item for item in items if all(mark in item for mark in shape.marks)]
         if found := [one for item in fitting if (one := _course(item, shape))]:
             yield shape.name, found
 
 
-def _by_names(items: Sequence[Item]) -> list[Found]:
+def _by_names(items: Sequence[Item]) -> list[RecordField]:
     return [one for item in items if (one := _course(item, _NAMED))]
 
 
@@ -125,13 +125,13 @@ def _items(document: object) -> Iterator[Item]:
             waiting.extend((one, depth + 1) for one in reversed(inside))
 
 
-def _course(item: Item, shape: ApiShape) -> Found | None:
+def _course(item: Item, shape: ApiShape) -> RecordField | None:
     code, title = _code(item, shape), _text(item, shape.title)
     if not code or not title or len(title) > MAX_NAME_CHARACTERS:
         return None
     parts = read_parts((_text(item, shape.description) or "").split("\n"))
     stated = _credits(item, shape) or parts.credits
-    return Found(
+    return RecordField(
         fields={
             "course_id": code,
             "course_name": " ".join(title.split()),

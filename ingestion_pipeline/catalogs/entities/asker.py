@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import TypeVar, cast
 
 from ingestion_pipeline.catalogs.entities.page_reading import ExtractionOverBudget
-from ingestion_pipeline.catalogs.entities.record import Rung
+from ingestion_pipeline.catalogs.entities.record import ExtractionMethod
 from ingestion_pipeline.reading.models import (
     Answer,
     Answered,
@@ -19,13 +19,16 @@ from ingestion_pipeline.reading.models import (
     Question,
     Unanswered,
 )
-from ingestion_pipeline.reading.models import Rung as ModelRung
+from ingestion_pipeline.reading.models import ModelTier as ModelRung
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.work.errors import WorkError
 
 _T = TypeVar("_T")
 AT_A_TIME = 4  # questions about one page; pages are read at the same time, too
-_RUNGS = {Rung.CHEAP_MODEL: ModelRung.CHEAP, Rung.STRONG_MODEL: ModelRung.STRONG}
+_RUNGS = {
+    ExtractionMethod.CHEAP_MODEL: ModelRung.CHEAP,
+    ExtractionMethod.STRONG_MODEL: ModelRung.STRONG,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +43,14 @@ class Asker:
     _stopped: list[WorkError] = field(default_factory=list[WorkError])
 
     @property
-    def rungs(self) -> tuple[Rung, ...]:
+    def rungs(self) -> tuple[ExtractionMethod, ...]:
         """The models there are, the cheap one first."""
         if self.settings.model_cheap == self.settings.model_strong:
-            return (Rung.CHEAP_MODEL,)
-        return (Rung.CHEAP_MODEL, Rung.STRONG_MODEL)
+            return (ExtractionMethod.CHEAP_MODEL,)
+        return (ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL)
 
     async def ask(
-        self, question: Question, rung: Rung, *, call_site: str = ""
+        self, question: Question, rung: ExtractionMethod, *, call_site: str = ""
     ) -> Answered | Unanswered:
         """What the model of that rung says; after a failure nothing more is asked about the page.
 

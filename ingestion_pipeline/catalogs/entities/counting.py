@@ -6,7 +6,7 @@ import re
 from functools import cache
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
-from ingestion_pipeline.reading.first_look import FirstLook, folded
+from ingestion_pipeline.reading.first_look import QuickCheck, folded
 from ingestion_pipeline.reading.markup import parse_html
 from ingestion_pipeline.reading.pagination import following_pages
 
@@ -20,7 +20,7 @@ _SHOWN = re.compile(
     r"(?:\s+(?:of|from)\b|\s|$)",
     re.IGNORECASE,
 )
-_MAY_SHOW = FirstLook(r"(?:showing|displaying|results?|records?)[^a-z0-9]+[0-9]")
+_MAY_SHOW = QuickCheck(r"(?:showing|displaying|results?|records?)[^a-z0-9]+[0-9]")
 
 
 def is_count(found: int, expected: int) -> bool:
@@ -61,10 +61,10 @@ def _stated_count(words: tuple[str, ...], text: str) -> int | None:
 
 
 @cache
-def _saying(words: tuple[str, ...]) -> tuple[FirstLook, re.Pattern[str]]:
+def _saying(words: tuple[str, ...]) -> tuple[QuickCheck, re.Pattern[str]]:
     either = "|".join(re.escape(folded(word)) for word in words)
     any_word = "|".join(re.escape(word) for word in words)
-    return FirstLook(rf"[0-9][^a-z0-9]+(?:{either})"), re.compile(
+    return QuickCheck(rf"[0-9][^a-z0-9]+(?:{either})"), re.compile(
         rf"(?:^|[^\w.,-]){_NUMBER}\s+(?:{any_word})\b"
         r"(?!\s+(?:from|in each|per|required|must|at|of))",
         re.IGNORECASE | re.MULTILINE,

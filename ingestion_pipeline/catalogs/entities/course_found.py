@@ -15,7 +15,7 @@ from ingestion_pipeline.catalogs.entities.course_code import (
 )
 from ingestion_pipeline.catalogs.entities.course_parts import Parts, length_in_words, read_parts
 from ingestion_pipeline.catalogs.entities.credits import Credits, heading_credits
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import RecordField
 
 LEAST_DESCRIPTION_WORDS = 3
 MAX_CODE_CHARACTERS = 60
@@ -35,7 +35,7 @@ class Slots:
 
 def course_found(
     slots: Slots, lines: Iterable[str], *, confidence: float, otherwise: Credits | None = None
-) -> Found | None:
+) -> RecordField | None:
     """The course that slots and lines describe; None if they name none.
 
     `otherwise` are credits that the description mentions, for want of better ones.
@@ -50,7 +50,7 @@ def course_found(
         title, below = _title_below(parts)
     description = slots.description or parts.text()
     stated = slots.credits or heading.credits or parts.credits or below or otherwise
-    return Found(
+    return RecordField(
         fields={
             "course_id": heading.code,
             "course_name": title or None,

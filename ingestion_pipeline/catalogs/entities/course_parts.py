@@ -16,7 +16,7 @@ from ingestion_pipeline.catalogs.entities.credits import (
     trailing_credits,
 )
 from ingestion_pipeline.catalogs.entities.page_lines import Line
-from ingestion_pipeline.catalogs.entities.words import Part, is_noise, part_named
+from ingestion_pipeline.catalogs.entities.words import CoursePart, is_noise, part_named
 
 MAX_LABEL_CHARACTERS = 60
 MAX_CREDIT_LINE_CHARACTERS = 120  # a longer line that mentions credits is part of the description
@@ -87,7 +87,7 @@ class Parts:
     before: list[str] = field(default_factory=list[str])  # what stood above the description's label
     _unnamed: list[list[str]] = field(default_factory=list[list[str]])
     _early: int = 0  # lines of the description that stood above the credits
-    _label: Part | None = None
+    _label: CoursePart | None = None
     _has_value: bool = False  # the label that is open
     _is_open: bool = True
     _is_minimum: bool = False  # the credits that are known
@@ -119,13 +119,13 @@ class Parts:
         if not line or (is_noise(line) and not line.startswith(UNNAMED)):
             return
         part, rest = label_of(line)
-        if part in {None, Part.CREDITS} and (leading := leading_credits(line)):
+        if part in {None, CoursePart.CREDITS} and (leading := leading_credits(line)):
             self.credits, line = self.credits or leading[0], leading[1]
             self._label = None
             part, rest = label_of(line)
-        if part is Part.CREDITS and rest and (stated := read_credits(line)):
+        if part is CoursePart.CREDITS and rest and (stated := read_credits(line)):
             self._count(stated, line)
-            self._begin(Part.OTHER, rest)
+            self._begin(CoursePart.OTHER, rest)
         elif part is not None:
             self._begin(part, rest)
         elif self._label is not None:
@@ -133,11 +133,11 @@ class Parts:
         else:
             self._unlabelled(line)
 
-    def _below(self, part: Part, line: str) -> None:
+    def _below(self, part: CoursePart, line: str) -> None:
         """Take in a line under a label; prose under a fact that has its value is a description."""
-        is_fact = part in {Part.OTHER, Part.UNNAMED} and self._has_value
+        is_fact = part in {CoursePart.OTHER, CoursePart.UNNAMED} and self._has_value
         is_described = is_fact and not self.description and is_prose(line)
-        self._add(Part.DESCRIPTION if is_described else part, line)
+        self._add(CoursePart.DESCRIPTION if is_described else part, line)
         is_value = not line.endswith(":") and len(line.split()) <= MAX_FACT_WORDS
         self._has_value = self._has_value or (is_value and not is_prose(line))
 
@@ -149,34 +149,34 @@ class Parts:
         self.credits = self.credits or stated
         self._is_minimum = which is not None and which["which"].lower() == "min"
 
-    def _begin(self, part: Part, rest: str) -> None:
-        if part is Part.DESCRIPTION:  # what stood before was something else
+    def _begin(self, part: CoursePart, rest: str) -> None:
+        if part is CoursePart.DESCRIPTION:  # what stood before was something else
             self.before, self.description, self._early = self.description, [], 0
-        elif part is Part.UNNAMED:
+        elif part is CoursePart.UNNAMED:
             self._unnamed.append([])
         self._is_open = not self.description
         self._label, self._has_value = None if rest else part, False
         if rest:
             self._add(part, rest, is_inline=True)
 
-    def _add(self, part: Part, text: str, *, is_inline: bool = False) -> None:
+    def _add(self, part: CoursePart, text: str, *, is_inline: bool = False) -> None:
         match part:
-            case Part.DESCRIPTION:
+            case CoursePart.DESCRIPTION:
                 self.description.append(text)
-            case Part.PREREQUISITES:
+            case CoursePart.PREREQUISITES:
                 self._add_prerequisites(text, is_inline=is_inline)
-            case Part.CREDITS:
+            case CoursePart.CREDITS:
                 self.credits = self.credits or slot_credits(text)
                 self._label = None
-            case Part.TITLE:
+            case CoursePart.TITLE:
                 self.title = self.title or text
                 self._label = None
-            case Part.CODE:
+            case CoursePart.CODE:
                 self.code = self.code or text
                 self._label = None
-            case Part.UNNAMED:
+            case CoursePart.UNNAMED:
                 self._unnamed[-1].append(text)
-            case Part.OTHER:
+            case CoursePart.OTHER:
                 return
 
     def _add_prerequisites(self, text: str, *, is_inline: bool) -> None:
@@ -260,10 +260,10 @@ def _is_known(text: str) -> bool:
     return label_of(text)[0] is not None or read_credits(text) is not None
 
 
-def label_of(line: str) -> tuple[Part | None, str]:
+def label_of(line: str) -> tuple[CoursePart | None, str]:
     """What the line announces and what it says of it; None where it is just a line."""
     if line.startswith(UNNAMED):
-        return Part.UNNAMED, line.removeprefix(UNNAMED).strip()
+        return CoursePart.UNNAMED, line.removeprefix(UNNAMED).strip()
     bare = line.strip(" :.*\uff1a").strip()
     if len(bare) <= MAX_LABEL_CHARACTERS and (part := part_named(bare)):
         return part, ""
@@ -271,7 +271,7 @@ def label_of(line: str) -> tuple[Part | None, str]:
     if labelled and (part := part_named(labelled[1].strip(" *-\u2013\u2014•"))):
         return part, labelled[2].strip()
     if found := _NO_COLON.fullmatch(line):
-        return Part.PREREQUISITES, found[2].strip()
+        return CoursePart.PREREQUISITES, found[2].strip()
     return None, line
 
 
@@ -288,7 +288,7 @@ def _cut_at_prerequisites(text: str) -> Iterator[str]:
     """Cut the text before each label for prerequisites, of any language."""
     start = 0
     for match in _LABEL_INSIDE.finditer(text):
-        if part_named(match[1].strip()) is Part.PREREQUISITES:
+        if part_named(match[1].strip()) is CoursePart.PREREQUISITES:
             yield text[start : match.start()].strip()
             start = match.end()
     yield text[start:].strip()

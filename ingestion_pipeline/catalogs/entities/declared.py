@@ -23,7 +23,7 @@ ENTITIES = "entities"  # the folder of schema files beside the sources
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class EntityConfig:
     """What a source's pages are read for, and where on them its parts are, as given or learned."""
 
     kind: EntityType
@@ -40,7 +40,7 @@ class Declared:
 
 def declared(
     config: Mapping[str, Any], settings: Settings, *, entity: str | None = None
-) -> Declared:
+) -> EntityConfig:
     """What the configuration asks for; `entity` is what was asked for when an extraction began.
 
     Raises:
@@ -49,7 +49,7 @@ def declared(
         BadSelectors: the selectors cannot be used.
     """
     kind = entity_type(entity or entity_name(config), folder=entity_folder(settings))
-    return Declared(kind=kind, selectors=selectors_of(config, kind))
+    return EntityConfig(kind=kind, selectors=selectors_of(config, kind))
 
 
 def entity_name(config: Mapping[str, Any]) -> str:

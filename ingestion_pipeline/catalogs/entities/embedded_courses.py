@@ -8,28 +8,28 @@ from typing import cast
 from ingestion_pipeline.catalogs.entities.course_found import credit_fields, credit_quotes
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
-from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, RecordField
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.decode import without_references
 from ingestion_pipeline.reading.embedded import EmbeddedData, Thing
 
 
-def courses_by_embedded(data: EmbeddedData) -> list[Found]:
+def courses_by_embedded(data: EmbeddedData) -> list[RecordField]:
     """The courses in JSON-LD and microdata that have a code and a name."""
-    found: dict[object, Found] = {}
+    found: dict[object, RecordField] = {}
     for thing in data.things("Course"):
         if len(found) <= MAX_PAGE_RECORDS and (one := _course(thing)):
             found.setdefault((one.fields["course_id"], one.fields["course_name"]), one)
     return list(found.values())
 
 
-def _course(thing: Thing) -> Found | None:
+def _course(thing: Thing) -> RecordField | None:
     code, name = _text(thing.get("courseCode")), _text(thing.get("name"))
     if not code or not name:
         return None
     stated = _text(thing.get("numberOfCredits"))
     credits_ = slot_credits(stated) if stated else None
-    return Found(
+    return RecordField(
         fields={
             "course_id": code,
             "course_name": name.removeprefix(code).lstrip(" :.\u2013\u2014-") or name,

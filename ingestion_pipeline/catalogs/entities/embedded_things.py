@@ -9,7 +9,7 @@ from typing import assert_never, cast
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.entities.phrases import choice_by_name, choice_by_phrase
-from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, RecordField
 from ingestion_pipeline.reading.cleaning import cleaned_text
 from ingestion_pipeline.reading.embedded import EmbeddedData, Thing
 
@@ -17,11 +17,11 @@ _NUMBER = re.compile(r"[0-9]{1,9}(?:[.,][0-9]{1,4})?")
 _YES, _NO = frozenset({"true", "yes", "1"}), frozenset({"false", "no", "0"})
 
 
-def things_by_embedded(kind: EntityType, data: EmbeddedData) -> list[Found]:
+def things_by_embedded(kind: EntityType, data: EmbeddedData) -> list[RecordField]:
     """The things that have a name; each once."""
     if kind.embedded is None:
         return []
-    found: dict[object, Found] = {}
+    found: dict[object, RecordField] = {}
     for thing in data.things(*kind.embedded.types):
         one = _found(kind, kind.embedded.fields, thing)
         if len(found) <= MAX_PAGE_RECORDS and one.fields.get(kind.name_field):
@@ -49,13 +49,13 @@ def value_of(kind: EntityType, field: EntityField, text: str) -> FieldValue | No
             assert_never(field.kind)
 
 
-def _found(kind: EntityType, fields: Mapping[str, Iterable[str]], thing: Thing) -> Found:
+def _found(kind: EntityType, fields: Mapping[str, Iterable[str]], thing: Thing) -> RecordField:
     said = {
         name: text
         for name, properties in fields.items()
         if (text := next((one for key in properties if (one := _text(thing.get(key)))), None))
     }
-    return Found(
+    return RecordField(
         fields={name: value_of(kind, kind.field(name), text) for name, text in said.items()},
         quotes={name: text for name, text in said.items() if kind.field(name).derived},
     )

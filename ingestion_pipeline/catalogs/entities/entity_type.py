@@ -99,7 +99,7 @@ class Titled(_Data):
     choices: Mapping[str, tuple[str, ...]] = {}
 
 
-class Listed(_Data):
+class ListedRule(_Data):
     """Items of the lists under headings that say one of the phrases, by what they say."""
 
     field: str
@@ -123,7 +123,7 @@ class EntityType(_Data):
     link_phrases: tuple[str, ...] = ()
     embedded: Embedded | None = None
     titled: Titled | None = None
-    listed: Listed | None = None
+    listed: ListedRule | None = None
     explores: bool = False
     screenshot: bool = True
     presence_check: bool = False

@@ -11,12 +11,12 @@ from ingestion_pipeline.catalogs.entities.exploring import explored_links
 from ingestion_pipeline.catalogs.entities.item_keys import item_key
 from ingestion_pipeline.catalogs.entities.orders import gives_orders, without_orders
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.entities.record import Record, Rung
+from ingestion_pipeline.catalogs.entities.record import ExtractionMethod, Record
 from ingestion_pipeline.reading.reading import Problem
 
 MAX_PROBLEMS = 50
-_BY_MODEL = {Rung.CHEAP_MODEL, Rung.STRONG_MODEL}
-_RUNGS = list(Rung)
+_BY_MODEL = {ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL}
+_RUNGS = list(ExtractionMethod)
 
 
 def finished_reading(

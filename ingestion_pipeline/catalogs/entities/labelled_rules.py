@@ -17,14 +17,16 @@ from ingestion_pipeline.catalogs.entities.course_parts import (
 )
 from ingestion_pipeline.catalogs.entities.course_region import own_lines
 from ingestion_pipeline.catalogs.entities.page_lines import Line
-from ingestion_pipeline.catalogs.entities.record import Found
-from ingestion_pipeline.catalogs.entities.words import Part, names_section
+from ingestion_pipeline.catalogs.entities.record import RecordField
+from ingestion_pipeline.catalogs.entities.words import CoursePart, names_section
 
 MAX_LABELLED_CHARACTERS = 200  # a label with a code, a title or credits; a description may go on
 MAX_BODY_LINES = 150  # of one course; what follows is another part of the page
 CONFIDENCE = 0.8
 
-_OPENING = frozenset({Part.CODE, Part.TITLE, Part.CREDITS, Part.DESCRIPTION})
+_OPENING = frozenset(
+    {CoursePart.CODE, CoursePart.TITLE, CoursePart.CREDITS, CoursePart.DESCRIPTION}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,14 +34,14 @@ class Label:
     """A line that says what it, or the next one, is about."""
 
     place: int
-    part: Part
+    part: CoursePart
     name: str
     value: str
 
 
 def courses_by_labels(
     lines: Sequence[Line], labels: Sequence[Label], *, any_sign: bool = False
-) -> list[Found]:
+) -> list[RecordField]:
     """The courses whose codes stand under a label for codes; none where that is no catalogue.
 
     With `any_sign` what stands there counts for a code whatever it looks like: 61411.
@@ -64,7 +66,7 @@ def labels_of(lines: Sequence[Line]) -> Iterator[Label]:
 
 
 def _code(label: Label, *, any_sign: bool) -> str | None:
-    if label.part is not Part.CODE:
+    if label.part is not CoursePart.CODE:
         return None
     return read_code(label.value, is_sure=any_sign)
 
@@ -107,12 +109,12 @@ def _course(
     block: tuple[int | None, range],
     labels: Sequence[Label],
     codes: dict[int, str],
-) -> Found | None:
+) -> RecordField | None:
     title, places = block
     code = next((codes[place] for place in places if place in codes), None)
     if code is None:
         return None
-    has_title = any(one.part is Part.TITLE and one.place in places for one in labels)
+    has_title = any(one.part is CoursePart.TITLE and one.place in places for one in labels)
     heading = lines[title].text if title is not None and not has_title else None
     above = lines[title + 1 : places.start] if title is not None else ()
     prose = [line.text for line in above if is_prose(line.text)]

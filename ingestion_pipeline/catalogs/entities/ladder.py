@@ -20,9 +20,9 @@ from ingestion_pipeline.catalogs.entities.places import embedded, placed
 from ingestion_pipeline.catalogs.entities.record import (
     LEARNED,
     MAX_PAGE_RECORDS,
-    Found,
+    ExtractionMethod,
     Record,
-    Rung,
+    RecordField,
     record_of,
 )
 from ingestion_pipeline.catalogs.entities.selectors import Selectors, records_by_selectors
@@ -62,9 +62,9 @@ class RulePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Answer:
-    rung: Rung
+    rung: ExtractionMethod
     by: str
-    found: list[Found]
+    found: list[RecordField]
     text: str | None  # what proves the fields; None where the source itself does
     reason: str = ""
 
@@ -136,7 +136,7 @@ def _records(kind: EntityType, answer: _Answer) -> list[Record]:
     found, rung = answer.found, answer.rung
     if answer.text is None:
         return [record_of(kind, one, rung=rung) for one in found]
-    prove = embedded if rung is Rung.EMBEDDED else placed
+    prove = embedded if rung is ExtractionMethod.EMBEDDED else placed
     proofs = prove(kind, found, answer.text)
     return [
         replace(record_of(kind, one, rung=rung, evidence=proof), reason=answer.reason)
@@ -148,15 +148,17 @@ def _answers(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
     """What each rung finds, the cheapest first."""
     if page.is_json:
         name, found = courses_by_api(_document(page.body)) if kind.name == COURSE else ("", [])
-        yield _Answer(rung=Rung.API, by=name, found=found, text=None)
+        yield _Answer(rung=ExtractionMethod.API, by=name, found=found, text=None)
         return
     if kind.name == COURSE and (found := courses_by_xml(page.body)):
-        yield _Answer(rung=Rung.API, by="xml", found=found, text=None)
+        yield _Answer(rung=ExtractionMethod.API, by="xml", found=found, text=None)
         return
     yield from _embedded(kind, page)
     if page.selectors is not None:
         found = records_by_selectors(kind, page.selectors, visible_tree(page.body))
-        yield _Answer(rung=Rung.SELECTORS, by="given selectors", found=found, text=page.text)
+        yield _Answer(
+            rung=ExtractionMethod.SELECTORS, by="given selectors", found=found, text=page.text
+        )
     elif page.learned is not None:
         yield from _learned(kind, page, page.learned)
     yield from _course_layouts(page) if kind.name == COURSE else _layouts(kind, page)
@@ -166,7 +168,11 @@ def _learned(kind: EntityType, page: RulePage, learned: Selectors) -> Iterator[_
     """What learned selectors find, if every record is whole and proved."""
     found = found_by_learned(kind, learned, visible_tree(page.body))
     answer = _Answer(
-        rung=Rung.SELECTORS, by="learned selectors", found=found, text=page.text, reason=LEARNED
+        rung=ExtractionMethod.SELECTORS,
+        by="learned selectors",
+        found=found,
+        text=page.text,
+        reason=LEARNED,
     )
     if found and not any(record.is_flagged for record in _records(kind, answer)):
         yield answer
@@ -175,8 +181,10 @@ def _learned(kind: EntityType, page: RulePage, learned: Selectors) -> Iterator[_
 def _course_layouts(page: RulePage) -> Iterator[_Answer]:
     tree = visible_tree(page.body)
     name, found = courses_by_vendor(tree)
-    yield _Answer(rung=Rung.SELECTORS, by=name, found=found, text=page.text)
-    yield _Answer(rung=Rung.LAYOUT, by="tables", found=courses_by_table(tree), text=page.text)
+    yield _Answer(rung=ExtractionMethod.SELECTORS, by=name, found=found, text=page.text)
+    yield _Answer(
+        rung=ExtractionMethod.LAYOUT, by="tables", found=courses_by_table(tree), text=page.text
+    )
     lines = content_lines(tree)  # the last to use the tree: it takes out what is no content
     labels = list(labels_of(lines))
     by_line = (
@@ -185,14 +193,14 @@ def _course_layouts(page: RulePage) -> Iterator[_Answer]:
         ("labels", courses_by_labels(lines, labels, any_sign=True)),
     )
     for by, found in by_line:
-        yield _Answer(rung=Rung.LAYOUT, by=by, found=found, text=page.text)
+        yield _Answer(rung=ExtractionMethod.LAYOUT, by=by, found=found, text=page.text)
 
 
 def _layouts(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
     items = items_by_list(kind, visible_tree(page.body))
-    yield _Answer(rung=Rung.LAYOUT, by="lists", found=items, text=page.text)
+    yield _Answer(rung=ExtractionMethod.LAYOUT, by="lists", found=items, text=page.text)
     titled = thing_by_title(kind, visible_tree(page.body), page.url)
-    yield _Answer(rung=Rung.LAYOUT, by="title", found=titled, text=page.text)
+    yield _Answer(rung=ExtractionMethod.LAYOUT, by="title", found=titled, text=page.text)
 
 
 def _embedded(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
@@ -201,15 +209,15 @@ def _embedded(kind: EntityType, page: RulePage) -> Iterator[_Answer]:
     if kind.name == COURSE:
         found = courses_by_embedded(data)
     found = [one for one in found if not _gives_orders(one)]
-    yield _Answer(rung=Rung.EMBEDDED, by="schema.org", found=found, text=page.text)
+    yield _Answer(rung=ExtractionMethod.EMBEDDED, by="schema.org", found=found, text=page.text)
     for state in data.states if kind.name == COURSE else ():
         name, by_state = courses_by_api(state.data)
         if by_state:
             by = f"{state.name}: {name}"
-            yield _Answer(rung=Rung.EMBEDDED, by=by, found=by_state, text=page.text)
+            yield _Answer(rung=ExtractionMethod.EMBEDDED, by=by, found=by_state, text=page.text)
 
 
-def _gives_orders(found: Found) -> bool:
+def _gives_orders(found: RecordField) -> bool:
     """Whether it speaks to machines: then no word of it is believed, since nobody sees it."""
     return any(isinstance(one, str) and gives_orders(one) for one in found.fields.values())
 
@@ -253,19 +261,19 @@ def _share(kind: EntityType, answer: _Answer) -> float:
 
 def _says_more(answer: _Answer) -> bool:
     """Whether a layout that is known gives more than names: blocks of titles alone are none."""
-    if answer.rung is not Rung.SELECTORS:
+    if answer.rung is not ExtractionMethod.SELECTORS:
         return False
     return any(len([one for one in found.fields.values() if one]) > NAMES for found in answer.found)
 
 
 def _is_shown(kind: EntityType, answer: _Answer) -> bool:
-    if answer.rung is not Rung.EMBEDDED or not answer.found:
+    if answer.rung is not ExtractionMethod.EMBEDDED or not answer.found:
         return True
     flagged = sum(record.is_flagged for record in _records(kind, answer))
     return flagged <= (1 - NEARLY_ALL) * len(answer.found)
 
 
-def _complete(kind: EntityType, found: Sequence[Found]) -> int:
+def _complete(kind: EntityType, found: Sequence[RecordField]) -> int:
     wanted = [name for name in kind.required if name not in kind.key_fields]
     return sum(all(one.fields.get(name) for name in wanted) for one in found)
 

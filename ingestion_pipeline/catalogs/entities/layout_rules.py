@@ -21,8 +21,8 @@ from ingestion_pipeline.catalogs.entities.course_found import Slots, course_foun
 from ingestion_pipeline.catalogs.entities.course_parts import label_of, labelled_text
 from ingestion_pipeline.catalogs.entities.course_region import own_lines
 from ingestion_pipeline.catalogs.entities.page_lines import Line
-from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, Found
-from ingestion_pipeline.catalogs.entities.words import Part, names_section
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, RecordField
+from ingestion_pipeline.catalogs.entities.words import CoursePart, names_section
 
 MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
 CONFIDENCE = 0.75
@@ -45,7 +45,7 @@ class _Course:
     title: str | None = None
 
 
-def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
+def courses_by_layout(lines: Sequence[Line]) -> list[RecordField]:
     """The courses that repeated lines show; none where the page does not look like a catalogue."""
     courses = _split(lines)
     _give_titles(courses)
@@ -56,12 +56,12 @@ def courses_by_layout(lines: Sequence[Line]) -> list[Found]:
     return records if is_catalogue(records) else _catalogues_by_form(pairs)
 
 
-def _catalogues_by_form(pairs: Sequence[tuple[_Course, Found]]) -> list[Found]:
+def _catalogues_by_form(pairs: Sequence[tuple[_Course, RecordField]]) -> list[RecordField]:
     """Return the courses of each form that makes a catalogue by itself.
 
     A page about one course may list others beside it, which it sets in another way, or only names.
     """
-    forms: dict[object, list[Found]] = {}
+    forms: dict[object, list[RecordField]] = {}
     for course, record in pairs:
         forms.setdefault(_form(course.lines[0]), []).append(record)
     catalogues = [record for group in forms.values() if is_catalogue(group) for record in group]
@@ -150,7 +150,7 @@ def _ends(line: Line, course: _Course) -> bool:
 def _opens_list(line: Line) -> bool:
     """Whether courses below the line are those that another one asks for."""
     part, rest = label_of(line.text)
-    is_label = part in {Part.PREREQUISITES, Part.OTHER} and not rest
+    is_label = part in {CoursePart.PREREQUISITES, CoursePart.OTHER} and not rest
     return is_label and not names_section(line.text)  # Course offerings
 
 
@@ -176,7 +176,7 @@ def _begun(line: Line) -> _Course | None:
 def _is_labelled(line: Line) -> bool:
     """Return whether the line is a label with its value, "ECTS: 6", which may look like a code."""
     part, rest = label_of(labelled_text(line))
-    return part not in {None, Part.UNNAMED} and bool(rest) and not line.is_heading
+    return part not in {None, CoursePart.UNNAMED} and bool(rest) and not line.is_heading
 
 
 def _names(heading: Heading | None) -> bool:
@@ -187,7 +187,7 @@ def _is_short(heading: Heading) -> bool:
     return bool(heading.title) and not heading.title.rstrip().endswith((".", ",", ";"))
 
 
-def _read(course: _Course) -> Found | None:
+def _read(course: _Course) -> RecordField | None:
     slots = Slots(heading=course.heading, title=course.title)
     found = course_found(slots, _body(course), confidence=CONFIDENCE)
     return found if found is not None and found.fields.get("course_name") else None

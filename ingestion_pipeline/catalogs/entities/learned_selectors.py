@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
 from ingestion_pipeline.catalogs.entities.record import (
     MAX_PAGE_RECORDS,
-    Found,
+    ExtractionMethod,
     Record,
-    Rung,
+    RecordField,
     record_of,
 )
 from ingestion_pipeline.catalogs.entities.selectors import (
@@ -28,7 +28,9 @@ def schema_hash(kind: EntityType) -> str:
     return hashlib.sha256(kind.model_dump_json().encode()).hexdigest()
 
 
-def found_by_learned(kind: EntityType, selectors: Selectors, tree: LexborHTMLParser) -> list[Found]:
+def found_by_learned(
+    kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
+) -> list[RecordField]:
     """The records, in page order; none of them if one lacks a required field or is not alone.
 
     Two names where one record should be mean that the page is laid out in another way.
@@ -39,9 +41,9 @@ def found_by_learned(kind: EntityType, selectors: Selectors, tree: LexborHTMLPar
     return found if _are_alone(kind, selectors, tree) else []
 
 
-def without_proof(kind: EntityType, found: list[Found]) -> list[Record]:
+def without_proof(kind: EntityType, found: list[RecordField]) -> list[Record]:
     """The records that the rules of the type make of what was found, unproved."""
-    return [record_of(kind, one, rung=Rung.SELECTORS) for one in found]
+    return [record_of(kind, one, rung=ExtractionMethod.SELECTORS) for one in found]
 
 
 def is_alone(block: LexborNode, css: str) -> bool:

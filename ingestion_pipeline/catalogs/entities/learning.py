@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.entities.learning_blocks import (
     examples,
 )
 from ingestion_pipeline.catalogs.entities.page_elements import (
-    Element,
+    PageElement,
     elements_of,
     squeezed,
     ways_to,
@@ -54,7 +54,7 @@ _MOST_STATING = 12  # elements with one text, mostly inside each other
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lesson:
+class TrainingPage:
     """A page and the records that are known to be on it, all of them.
 
     A field that a record does not name is not known; None is known to be absent.
@@ -64,7 +64,7 @@ class Lesson:
     records: Sequence[Values]
 
 
-def learn_selectors(kind: EntityType, lessons: Sequence[Lesson]) -> Selectors | None:
+def learn_selectors(kind: EntityType, lessons: Sequence[TrainingPage]) -> Selectors | None:
     """Selectors that find these records on these pages and no others; None if none do.
 
     All required fields are found, and nearly all values of the others. The same lessons teach the
@@ -90,7 +90,7 @@ def _required(kind: EntityType) -> tuple[str, ...]:
     return kind.required or kind.key_fields
 
 
-def _sheets(kind: EntityType, lessons: Sequence[Lesson]) -> list[Sheet]:
+def _sheets(kind: EntityType, lessons: Sequence[TrainingPage]) -> list[Sheet]:
     """The pages as they are seen; none if one of them cannot be learned from."""
     found: list[Sheet] = []
     for lesson in lessons:
@@ -171,8 +171,8 @@ def _ways_in(kind: EntityType, name: str, example: Example) -> dict[str, int]:
 
 
 def _stating(
-    kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[Element]
-) -> list[Element]:
+    kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[PageElement]
+) -> list[PageElement]:
     """The elements that say the value and little else, those with the fewest words first."""
     if isinstance(value, bool):
         return []
@@ -186,8 +186,8 @@ def _stating(
 
 
 def _labelled(
-    kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[Element]
-) -> list[Element]:
+    kind: EntityType, name: str, value: FieldValue | None, inside: Sequence[PageElement]
+) -> list[PageElement]:
     """The elements that say the value after a label of their own, where none says it alone."""
     if kind.field(name).kind is not FieldKind.TEXT or not isinstance(value, str):
         return []
@@ -196,7 +196,7 @@ def _labelled(
     return sorted(saying, key=lambda one: (len(one.text), one.place))[:_MOST_STATING]
 
 
-def _says(kind: EntityType, name: str, element: Element) -> FieldValue | None:
+def _says(kind: EntityType, name: str, element: PageElement) -> FieldValue | None:
     return found_by_words(kind, {name: fragment_text(element.node.html or "")}).fields.get(name)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.entities.page_elements import Element, squeezed, ways_to
+from ingestion_pipeline.catalogs.entities.page_elements import PageElement, squeezed, ways_to
 from ingestion_pipeline.catalogs.entities.record import FieldValue
 from ingestion_pipeline.catalogs.entities.selectors import is_labelled
 
@@ -26,7 +26,7 @@ class Sheet:
     """A page that is learned from, and what is known to be on it."""
 
     tree: LexborHTMLParser
-    elements: Sequence[Element]
+    elements: Sequence[PageElement]
     records: Sequence[Values]
 
 
@@ -34,8 +34,8 @@ class Sheet:
 class Example:
     """A record and the element around it."""
 
-    block: Element
-    inside: Sequence[Element]
+    block: PageElement
+    inside: Sequence[PageElement]
     values: Values
 
 
@@ -77,21 +77,25 @@ def examples(
     return found
 
 
-def _blocks(sheet: Sheet, css: str | None) -> list[Element]:
+def _blocks(sheet: Sheet, css: str | None) -> list[PageElement]:
     if css is None:
         return [sheet.elements[0]]
     places = {one.node.mem_id: one for one in sheet.elements}
     return [places[node.mem_id] for node in sheet.tree.css(css) if node.mem_id in places]
 
 
-def _block_of(blocks: Sequence[Element], values: Values, required: Sequence[str]) -> Element | None:
+def _block_of(
+    blocks: Sequence[PageElement], values: Values, required: Sequence[str]
+) -> PageElement | None:
     """The smallest that says all that is required."""
     words = [squeezed(value) for name in required if isinstance(value := values[name], str)]
     saying = [one for one in blocks if all(word in one.text for word in words)]
     return min(saying, key=lambda one: (len(one.text), one.place), default=None)
 
 
-def _home(elements: Sequence[Element], values: Values, required: Sequence[str]) -> Element | None:
+def _home(
+    elements: Sequence[PageElement], values: Values, required: Sequence[str]
+) -> PageElement | None:
     """The smallest element that states all that is required."""
     words = {squeezed(value) for name in required if isinstance(value := values[name], str)}
     stating = [_saying(elements, word) for word in sorted(words)]
@@ -103,13 +107,15 @@ def _home(elements: Sequence[Element], values: Values, required: Sequence[str]) 
     return min(whole, key=lambda one: (one.end - one.place, one.place), default=None)
 
 
-def _saying(elements: Sequence[Element], word: str) -> list[Element]:
+def _saying(elements: Sequence[PageElement], word: str) -> list[PageElement]:
     """The elements that say nothing else; for want of them, those that say it after a label."""
     alone = [one for one in elements if one.text == word]
     return alone or [one for one in elements if is_labelled(one.text, word)]
 
 
-def _first_holding(anchor: Element, stating: Sequence[Sequence[Element]]) -> Element | None:
+def _first_holding(
+    anchor: PageElement, stating: Sequence[Sequence[PageElement]]
+) -> PageElement | None:
     around = (anchor, *anchor.ancestors())
     return next(
         (one for one in around if all(any(map(one.holds, saying)) for saying in stating)), None
@@ -117,7 +123,7 @@ def _first_holding(anchor: Element, stating: Sequence[Sequence[Element]]) -> Ele
 
 
 def _ways_around(
-    home: Element, homes: Sequence[Element], top: Element
+    home: PageElement, homes: Sequence[PageElement], top: PageElement
 ) -> dict[str, tuple[int, int]]:
     """CSS of the element and of all around it that hold no other record: the widest first."""
     others = [one for one in homes if one is not home]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind, Listed
+from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind, ListedRule
 from ingestion_pipeline.catalogs.entities.phrases import choice_by_phrase
-from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, Found
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, RecordField
 from ingestion_pipeline.catalogs.entities.titled_rules import ASIDE
 from ingestion_pipeline.reading.cleaning import fragment_text
 from ingestion_pipeline.reading.head import language_of
@@ -21,7 +21,7 @@ _HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "dt", "summary", "cap
 _LOOKED_AT = "h1, h2, h3, h4, h5, h6, dt, summary, caption, legend, p, strong, b, li"
 
 
-def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[Found]:
+def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[RecordField]:
     """The items of every list made for the entity; the tree is a cleaned one."""
     listed = kind.listed
     if listed is None:
@@ -29,7 +29,7 @@ def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[Found]:
     language = language_of(tree)
     for node in tree.css(ASIDE):
         node.decompose()
-    found: dict[str, Found] = {}
+    found: dict[str, RecordField] = {}
     choice, heading = None, ""
     for node in tree.css(_LOOKED_AT):
         text = _own_text(node)
@@ -48,15 +48,15 @@ def has_list(kind: EntityType, tree: LexborHTMLParser) -> bool:
 
 
 def _item(
-    kind: EntityType, listed: Listed, text: str, choice: str, heading: str, language: str | None
-) -> Found:
+    kind: EntityType, listed: ListedRule, text: str, choice: str, heading: str, language: str | None
+) -> RecordField:
     fields: dict[str, FieldValue | None] = {listed.field: text, listed.choice: choice}
     quotes = {listed.choice: heading}
     for field in kind.fields:
         if field.kind is FieldKind.LANGUAGE and language:
             # the page says which it is, and the item's words are in it
             fields[field.name], quotes[field.name] = language.split("-")[0].lower(), text
-    return Found(fields=fields, quotes=quotes, confidence=CONFIDENCE)
+    return RecordField(fields=fields, quotes=quotes, confidence=CONFIDENCE)
 
 
 def _is_heading(node: LexborNode, text: str) -> bool:

@@ -22,15 +22,20 @@ from ingestion_pipeline.catalogs.entities.questions import (
     read_answer,
     reading_question,
 )
-from ingestion_pipeline.catalogs.entities.record import Found, Record, Rung, record_of
+from ingestion_pipeline.catalogs.entities.record import (
+    ExtractionMethod,
+    Record,
+    RecordField,
+    record_of,
+)
 from ingestion_pipeline.catalogs.entities.splitting import (
     ONE_QUESTION_TOKENS,
     PART_TOKENS,
-    Part,
+    PagePart,
     next_part,
     tokens_of,
 )
-from ingestion_pipeline.reading.desk import at_the_desk
+from ingestion_pipeline.reading.desk import in_parser_thread
 from ingestion_pipeline.reading.models import Answered, CutOff, NoAnswer, PageText, Unanswered
 from ingestion_pipeline.reading.reading import Problem
 
@@ -77,12 +82,12 @@ class ModelReader:
         self._page = page
         self._asker = asker
 
-    async def read(self, parts: Sequence[Part]) -> PartReading:
+    async def read(self, parts: Sequence[PagePart]) -> PartReading:
         """The records of all parts, in page order; without parts the page is split by size."""
         found = (
             await all_of(self._read_part(part) for part in parts)
             if parts
-            else await self._read_by_size(Part(start=0, end=len(self._page.text)))
+            else await self._read_by_size(PagePart(start=0, end=len(self._page.text)))
         )
         return _merged(found)
 
@@ -97,18 +102,18 @@ class ModelReader:
             rung = self._rung_for(record, attempt)
             answer = await self._asker.ask(question, rung, call_site="alone")
             if isinstance(answer, Answered):
-                record = await at_the_desk(self._better, record, answer, rung, span)
+                record = await in_parser_thread(self._better, record, answer, rung, span)
         return record
 
-    def _rung_for(self, record: Record, attempt: int) -> Rung:
+    def _rung_for(self, record: Record, attempt: int) -> ExtractionMethod:
         """First of the model that read it, or of the cheap one; then of the strong one."""
         rungs = self._asker.rungs
-        if attempt > 1 or record.rung is Rung.STRONG_MODEL:
+        if attempt > 1 or record.rung is ExtractionMethod.STRONG_MODEL:
             return rungs[-1]
         return rungs[0]
 
     def _better(
-        self, record: Record, answer: Answered, rung: Rung, span: tuple[int, int]
+        self, record: Record, answer: Answered, rung: ExtractionMethod, span: tuple[int, int]
     ) -> Record:
         found = read_answer(self._kind, answer.data).found
         others = [one.record for one in self._grounded(found, rung, answer.model, span)]
@@ -121,7 +126,7 @@ class ModelReader:
     def _faults(self, record: Record) -> int:
         return len(wanting(self._kind, record))
 
-    async def _read_part(self, part: Part, halvings: int = 0) -> PartReading:
+    async def _read_part(self, part: PagePart, halvings: int = 0) -> PartReading:
         """What the best rung makes of the part; an answer that is cut off is asked for in halves.
 
         Raises:
@@ -137,19 +142,19 @@ class ModelReader:
                     return await self._halved(part, halvings + 1)
                 tries += answer.tries
                 continue
-            readings.append(await at_the_desk(self._judged, part, answer, rung, tries))
+            readings.append(await in_parser_thread(self._judged, part, answer, rung, tries))
             if not readings[-1].why_not:
                 break
         if not readings:
             raise Unanswered(tries=tuple(tries)).as_error()
         return _with_problem(max(readings, key=self._worth), part)
 
-    def _is_too_long(self, part: Part, answer: Unanswered) -> bool:
+    def _is_too_long(self, part: PagePart, answer: Unanswered) -> bool:
         """Whether the model had more to say of the part than it may; not of what is short."""
         is_cut = any(isinstance(one, CutOff) for one in answer.tries)
         return is_cut and tokens_of(self._page.text[part.start : part.end]) > LEAST_HALVED_TOKENS
 
-    async def _halved(self, part: Part, halvings: int) -> PartReading:
+    async def _halved(self, part: PagePart, halvings: int) -> PartReading:
         """The part's records, read in halves, and counted together."""
         tokens = tokens_of(self._page.text[part.start : part.end])
         found = await self._read_by_size(
@@ -162,7 +167,7 @@ class ModelReader:
         return _with_problem(replace(merged, why_not=said), part)
 
     def _judged(
-        self, part: Part, answer: Answered, rung: Rung, tries: Sequence[NoAnswer]
+        self, part: PagePart, answer: Answered, rung: ExtractionMethod, tries: Sequence[NoAnswer]
     ) -> PartReading:
         read = read_answer(self._kind, answer.data)
         placed = self._grounded(read.found, rung, answer.model, (part.start, part.end))
@@ -175,7 +180,7 @@ class ModelReader:
             why_not=self._why_not([one.record for one in placed], read, part),
         )
 
-    def _why_not(self, records: Sequence[Record], read: ReadAnswer, part: Part) -> str:
+    def _why_not(self, records: Sequence[Record], read: ReadAnswer, part: PagePart) -> str:
         expected = part.expected if part.expected is not None else read.counted
         if expected is not None and not is_count(len(records), expected):
             return f"{len(records)} records where {expected} are expected"
@@ -193,7 +198,11 @@ class ModelReader:
         return (not reading.why_not, sound, bool(records))
 
     def _grounded(
-        self, found: Sequence[Found], rung: Rung, model: str, part: tuple[int, int]
+        self,
+        found: Sequence[RecordField],
+        rung: ExtractionMethod,
+        model: str,
+        part: tuple[int, int],
     ) -> list[PlacedRecord]:
         spans = sections(self._kind, found, self._page.text, part)
         placed: list[PlacedRecord] = []
@@ -207,7 +216,7 @@ class ModelReader:
 
     async def _read_by_size(
         self,
-        whole: Part,
+        whole: PagePart,
         *,
         tokens: int = PART_TOKENS,
         most: int = ONE_QUESTION_TOKENS,
@@ -250,7 +259,7 @@ def _proved_share(record: Record) -> float:
     return round(proved / len(record.evidence), 3)
 
 
-def _with_problem(reading: PartReading, part: Part) -> PartReading:
+def _with_problem(reading: PartReading, part: PagePart) -> PartReading:
     """Too few or too many are told, where it is known how many there are."""
     if not reading.why_not or part.expected is None or not reading.records:
         return reading

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from ingestion_pipeline.reading.first_look import FirstLook
+from ingestion_pipeline.reading.first_look import QuickCheck
 
 # Several languages; each half of a phrase is short, so that no line is slow.
 ORDERS = re.compile(
@@ -30,7 +30,7 @@ ORDERS = re.compile(
     re.IGNORECASE,
 )
 # Whatever these phrases are made of, whichever stands between: next to no line has it.
-_MAY_ORDER = FirstLook(
+_MAY_ORDER = QuickCheck(
     r"(?:ignor|disregard|forget|override|bypass)[^\n]*"
     r"(?:instru|prompt|direction|previous|prior|above|earlier|anweisung|vorgabe)"
     r"|you are (?:now )?(?:an? |the )?(?:ai|artificial intelligence|language model|llm|chatbot)"

@@ -30,23 +30,23 @@ _LABEL = re.compile(r"[^\W\d_][\w &/().-]{1,40}")
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Element:
+class PageElement:
     """An element with its place in the page; `text` has no blanks, and is empty if it is long."""
 
     node: LexborNode
     tag: str
     place: int
-    parent: Element | None = None
-    before: Element | None = None
+    parent: PageElement | None = None
+    before: PageElement | None = None
     nth: int = 1
     end: int = 0
     text: str = ""
 
-    def holds(self, other: Element) -> bool:
+    def holds(self, other: PageElement) -> bool:
         """Whether the other one is in it, or is it."""
         return self.place <= other.place < self.end
 
-    def ancestors(self) -> Iterator[Element]:
+    def ancestors(self) -> Iterator[PageElement]:
         """From its parent upwards."""
         above = self.parent
         while above is not None:
@@ -58,10 +58,10 @@ class Element:
 class _Open:
     """An element whose end has not been seen yet."""
 
-    element: Element
+    element: PageElement
     parts: list[str] = field(default_factory=list[str])
     tags: Counter[str] = field(default_factory=Counter[str])
-    last: Element | None = None
+    last: PageElement | None = None
     is_long: bool = False
 
 
@@ -70,9 +70,9 @@ def squeezed(text: str) -> str:
     return "".join(without_invisible(text).split())
 
 
-def elements_of(tree: LexborHTMLParser) -> list[Element]:
+def elements_of(tree: LexborHTMLParser) -> list[PageElement]:
     """The body and every element in it, in page order; none if there are too many."""
-    found: list[Element] = []
+    found: list[PageElement] = []
     if tree.body is None:
         return found
     open_: list[_Open] = []
@@ -92,8 +92,8 @@ def elements_of(tree: LexborHTMLParser) -> list[Element]:
     return found
 
 
-def _opened(open_: list[_Open], node: LexborNode, tag: str, place: int) -> Element:
-    made = Element(node=node, tag=tag, place=place)
+def _opened(open_: list[_Open], node: LexborNode, tag: str, place: int) -> PageElement:
+    made = PageElement(node=node, tag=tag, place=place)
     if open_:
         above = open_[-1]
         above.tags[tag] += 1
@@ -112,7 +112,7 @@ def _close(open_: list[_Open], end: int) -> None:
         open_[-1].parts.append(one.element.text)
 
 
-def names_of(element: Element) -> list[str]:
+def names_of(element: PageElement) -> list[str]:
     """The element by each of its classes, by pairs of them, then by its id."""
     if not _TAG.fullmatch(element.tag):
         return []
@@ -130,7 +130,7 @@ def _is_word(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and not _NUMBERED.search(name)
 
 
-def ways_to(element: Element, top: Element) -> Iterator[tuple[int, str]]:
+def ways_to(element: PageElement, top: PageElement) -> Iterator[tuple[int, str]]:
     """CSS that finds the element inside `top`, each with its rank: the lower, the more lasting."""
     tag = element.tag
     if not _TAG.fullmatch(tag):
@@ -151,7 +151,7 @@ def ways_to(element: Element, top: Element) -> Iterator[tuple[int, str]]:
         yield 6, f"{parent} > {place}"
 
 
-def _above(element: Element, top: Element) -> Iterator[tuple[Element, str]]:
+def _above(element: PageElement, top: PageElement) -> Iterator[tuple[PageElement, str]]:
     """The nearest ancestors inside `top`, and it itself, with how they lead to the element."""
     for depth, above in enumerate(element.ancestors()):
         if depth == MAX_ANCESTORS or not top.holds(above):
@@ -159,7 +159,7 @@ def _above(element: Element, top: Element) -> Iterator[tuple[Element, str]]:
         yield above, " " if depth else " > "
 
 
-def _by_label(element: Element) -> Iterator[str]:
+def _by_label(element: PageElement) -> Iterator[str]:
     """The element as the one after a label: `<dt>Credits</dt><dd>3</dd>`."""
     before = element.before
     if before is None or not 0 < len(before.text) <= MAX_LABEL or not _TAG.fullmatch(before.tag):

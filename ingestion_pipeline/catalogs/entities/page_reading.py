@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.entities.record import Record, Rung
+from ingestion_pipeline.catalogs.entities.record import ExtractionMethod, Record
 from ingestion_pipeline.reading.models import OverBudget
 from ingestion_pipeline.reading.reading import Problem
 from ingestion_pipeline.work.errors import Resource
@@ -37,7 +37,7 @@ class PageReading:
     """
 
     records: tuple[Record, ...]
-    rung: Rung | None = None
+    rung: ExtractionMethod | None = None
     model: str | None = None
     reason: str = ""
     explored: tuple[str, ...] = ()

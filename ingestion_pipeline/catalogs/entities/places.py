@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType
-from ingestion_pipeline.catalogs.entities.record import Found, Prover
+from ingestion_pipeline.catalogs.entities.record import Prover, RecordField
 from ingestion_pipeline.reading.grounding import ABSENT, BY_SOURCE, Evidence, Grounding, Value
 
 LEAST_SHOWN_WORDS = 60  # a page with fewer is a frame whose content comes by script
@@ -63,7 +63,7 @@ class EmbeddedEvidence:
         return shown if shown.is_proof else self._otherwise
 
 
-def embedded(kind: EntityType, found: Sequence[Found], text: str) -> list[Prover]:
+def embedded(kind: EntityType, found: Sequence[RecordField], text: str) -> list[Prover]:
     """The evidence for records that the page states for machines."""
     page = Evidence(text)
     is_shell = len(text.split()) < LEAST_SHOWN_WORDS
@@ -74,7 +74,7 @@ def embedded(kind: EntityType, found: Sequence[Found], text: str) -> list[Prover
     ]
 
 
-def placed(kind: EntityType, found: Sequence[Found], text: str) -> list[Prover]:
+def placed(kind: EntityType, found: Sequence[RecordField], text: str) -> list[Prover]:
     """The evidence for each record, in page order: from its first line to the next one's."""
     page = Evidence(text)
     starts = _starts(kind, found, text)
@@ -89,7 +89,7 @@ def placed(kind: EntityType, found: Sequence[Found], text: str) -> list[Prover]:
 
 
 def sections(
-    kind: EntityType, found: Sequence[Found], text: str, part: tuple[int, int]
+    kind: EntityType, found: Sequence[RecordField], text: str, part: tuple[int, int]
 ) -> list[tuple[int, int]]:
     """Where in a part of the text each record stands: up to the next, or the whole part."""
     starts = _starts(kind, found, text[slice(*part)])
@@ -110,7 +110,7 @@ def _shifted(found: Grounding, start: int) -> Grounding:
     return replace(found, start=found.start + start, end=found.end + start)
 
 
-def _starts(kind: EntityType, found: Sequence[Found], text: str) -> list[int | None]:
+def _starts(kind: EntityType, found: Sequence[RecordField], text: str) -> list[int | None]:
     starts: list[int | None] = []
     after = 0
     for one in found:
@@ -120,7 +120,7 @@ def _starts(kind: EntityType, found: Sequence[Found], text: str) -> list[int | N
     return starts
 
 
-def _first_line(kind: EntityType, found: Found, text: str, after: int) -> int | None:
+def _first_line(kind: EntityType, found: RecordField, text: str, after: int) -> int | None:
     """Where the record begins: at its code with its name close by, whichever comes first."""
     name = str(found.fields.get(kind.name_field))
     code = str(found.fields.get(kind.key_fields[0]) or name)

@@ -21,7 +21,7 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     FieldKind,
 )
 from ingestion_pipeline.catalogs.entities.page_reading import READER_VERSION
-from ingestion_pipeline.catalogs.entities.record import FieldValue, Found
+from ingestion_pipeline.catalogs.entities.record import FieldValue, RecordField
 from ingestion_pipeline.reading.models import AnswerSchema, PageText, Prompt, Question
 
 PROMPT_VERSION = 1  # raise it with every change of the words below
@@ -56,7 +56,7 @@ _KINDS = {
 class ReadAnswer:
     """What a model's answer says: records, unchecked, and how many it believes there are."""
 
-    found: tuple[Found, ...]
+    found: tuple[RecordField, ...]
     counted: int | None
     explore: tuple[str, ...] = ()
 
@@ -147,7 +147,7 @@ def read_answer(kind: EntityType, data: Mapping[str, object]) -> ReadAnswer:
     )
 
 
-def _found(kind: EntityType, item: Mapping[str, object]) -> Found:
+def _found(kind: EntityType, item: Mapping[str, object]) -> RecordField:
     quotes = {
         field.name: quote
         for field in kind.fields
@@ -158,7 +158,7 @@ def _found(kind: EntityType, item: Mapping[str, object]) -> Found:
         # That a thing is not so is rarely said: without the words for it nothing is claimed.
         if fields[field.name] is False and field.name not in quotes:
             fields[field.name] = None
-    return Found(fields=fields, quotes=quotes)
+    return RecordField(fields=fields, quotes=quotes)
 
 
 def _value(value: object) -> FieldValue | None:

@@ -21,9 +21,9 @@ from ingestion_pipeline.catalogs.entities.rule_reading import (
     rule_reading,
 )
 from ingestion_pipeline.catalogs.entities.selectors import Selectors
-from ingestion_pipeline.catalogs.entities.splitting import Part, parts_of
+from ingestion_pipeline.catalogs.entities.splitting import PagePart, parts_of
 from ingestion_pipeline.reading.cleaning import visible_tree
-from ingestion_pipeline.reading.desk import at_the_desk
+from ingestion_pipeline.reading.desk import in_parser_thread
 from ingestion_pipeline.reading.grounding import ground
 from ingestion_pipeline.reading.links import page_links
 from ingestion_pipeline.reading.markup import parse_html
@@ -58,7 +58,7 @@ async def read_page(
         Transient: the page is empty, or a model did not answer in time.
         Permanent: the page is a bomb, or no model gives a usable answer.
     """
-    page_reader, read = await at_the_desk(
+    page_reader, read = await in_parser_thread(
         _by_rules, kind, page, selectors, settings, learned=learned
     )
     if read is not None:
@@ -107,13 +107,13 @@ class _PageReader:
 
     async def read(self, asker: Asker) -> PageReading:
         """The page read by models, as far as rules left it open."""
-        shown = await at_the_desk(self._shown)
+        shown = await in_parser_thread(self._shown)
         reader = ModelReader(self.kind, shown, asker)
         if self.ruled.is_mostly_right:
             return await self.finished(await self._mended(reader, len(shown.text)))
         if self.kind.presence_check and not await self._is_present(shown, asker):
             return await self.finished((), notes=["the page has no list made for it; skipped"])
-        reading = await reader.read(await at_the_desk(self._parts, shown))
+        reading = await reader.read(await in_parser_thread(self._parts, shown))
         records = await all_of(reader.mended(one) for one in reading.records)
         return await self.finished(records, problems=reading.problems, proposed=reading.explore)
 
@@ -126,7 +126,7 @@ class _PageReader:
         proposed: Iterable[str] = (),
     ) -> PageReading:
         """As `finish`."""
-        return await at_the_desk(
+        return await in_parser_thread(
             self.finish, records, notes=notes, problems=problems, proposed=proposed
         )
 
@@ -182,6 +182,6 @@ class _PageReader:
         text, _ = without_orders(self.page.text)
         return ModelPage(text=text, links=tuple(links))
 
-    def _parts(self, shown: ModelPage) -> list[Part]:
+    def _parts(self, shown: ModelPage) -> list[PagePart]:
         tree = visible_tree("" if is_json(self.page.body) else self.page.body)
         return parts_of(self.kind, shown.text, tree, announced=self.ruled.announced)

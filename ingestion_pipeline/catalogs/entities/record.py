@@ -34,7 +34,7 @@ class Prover(Protocol):
         ...
 
 
-class Rung(StrEnum):
+class ExtractionMethod(StrEnum):
     """How a record was come by, the cheapest way first."""
 
     API = "api"
@@ -45,11 +45,11 @@ class Rung(StrEnum):
     STRONG_MODEL = "strong_model"
 
 
-MODEL_RUNGS = frozenset({Rung.CHEAP_MODEL.value, Rung.STRONG_MODEL.value})
+MODEL_RUNGS = frozenset({ExtractionMethod.CHEAP_MODEL.value, ExtractionMethod.STRONG_MODEL.value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class RecordField:
     """What a rule found of an entity, unchecked; `quotes` prove the fields that are derived."""
 
     fields: Mapping[str, FieldValue | None]
@@ -68,7 +68,7 @@ class Record:
     entity: str
     fields: Mapping[str, FieldValue | None]
     evidence: Mapping[str, Grounding]
-    rung: Rung
+    rung: ExtractionMethod
     confidence: float
     lacks: tuple[str, ...] = ()
     is_flagged: bool = False
@@ -101,9 +101,9 @@ class Record:
 
 def record_of(
     kind: EntityType,
-    found: Found,
+    found: RecordField,
     *,
-    rung: Rung,
+    rung: ExtractionMethod,
     evidence: Prover | None = None,
     model: str | None = None,
 ) -> Record:
@@ -163,7 +163,7 @@ def _apply_rules(kind: EntityType, fields: dict[str, FieldValue | None]) -> None
 
 
 def _proof(
-    kind: EntityField, value: FieldValue, found: Found, evidence: Prover | None
+    kind: EntityField, value: FieldValue, found: RecordField, evidence: Prover | None
 ) -> Grounding:
     if evidence is None:
         return BY_SOURCE

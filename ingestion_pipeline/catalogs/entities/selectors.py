@@ -20,8 +20,8 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     SingleGoesToMax,
 )
 from ingestion_pipeline.catalogs.entities.phrases import choice_in_words
-from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, Found
-from ingestion_pipeline.catalogs.recipes.fields import Fields, as_mapping
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, FieldValue, RecordField
+from ingestion_pipeline.catalogs.recipes.fields import ConfigFields, as_mapping
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:
@@ -69,7 +69,9 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
         raise BadSelectors(["selectors: must be a mapping from a field to its CSS selector"])
     problems: list[str] = []
     names = [field.name for field in kind.fields]
-    read = Fields({name: _without_label(css) for name, css in raw.items()}, "selectors", problems)
+    read = ConfigFields(
+        {name: _without_label(css) for name, css in raw.items()}, "selectors", problems
+    )
     read.refuse_unknown([RECORD, *names])
     found = {name: str(raw[name]) for name in [RECORD, *names] if read.selector(name)}
     if lacking := [name for name in kind.required if name not in raw and not _is_given(kind, name)]:
@@ -82,7 +84,7 @@ def selectors_of(config: Mapping[str, Any], kind: EntityType) -> Selectors | Non
 
 def records_by_selectors(
     kind: EntityType, selectors: Selectors, tree: LexborHTMLParser
-) -> list[Found]:
+) -> list[RecordField]:
     """What the selectors find, in page order; the tree is a cleaned one."""
     if tree.body is None:
         return []
@@ -91,20 +93,20 @@ def records_by_selectors(
     return [one for one in found if any(value is not None for value in one.fields.values())]
 
 
-def found_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> Found:
+def found_in(kind: EntityType, selectors: Selectors, block: LexborNode) -> RecordField:
     """What the selectors find in the element around one record."""
     texts = ((name, next(texts_at(block, css), None)) for name, css in selectors.fields)
     return found_by_words(kind, {name: text for name, text in texts if text})
 
 
-def found_by_words(kind: EntityType, said: Mapping[str, str]) -> Found:
+def found_by_words(kind: EntityType, said: Mapping[str, str]) -> RecordField:
     """What the words in the place of each field say of it."""
     fields: dict[str, FieldValue | None] = {}
     for name, text in said.items():
         fields[name] = _value(kind, kind.field(name), text)
     fields |= _ranges(kind, said)
     quotes = {name: text for name, text in said.items() if kind.field(name).derived}
-    return Found(fields=fields, quotes=quotes)
+    return RecordField(fields=fields, quotes=quotes)
 
 
 def texts_at(block: LexborNode, css: str) -> Iterator[str]:

@@ -27,7 +27,7 @@ _COURSE = "course"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class PagePart:
     """A span of the text, and how many records begin in it; None where nobody knows."""
 
     start: int
@@ -42,20 +42,20 @@ def tokens_of(text: str) -> int:
 
 def parts_of(
     kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
-) -> list[Part]:
+) -> list[PagePart]:
     """The parts of a page that is long and has several records; else the page as one part.
 
     An empty list: it is to be split, and nothing shows where (see `next_part`).
     """
     tokens = tokens_of(text)
     if tokens <= LONG_TOKENS:
-        return [Part(start=0, end=len(text), expected=announced)]
+        return [PagePart(start=0, end=len(text), expected=announced)]
     starts = record_starts(kind, text, tree, announced=announced)
     if starts:
         return list(_grouped(text, starts))
     is_one = announced is None or announced <= 1
     if is_one and tokens <= ONE_QUESTION_TOKENS:
-        return [Part(start=0, end=len(text), expected=announced)]
+        return [PagePart(start=0, end=len(text), expected=announced)]
     return []
 
 
@@ -73,7 +73,7 @@ def record_starts(
     return fitting[0] if fitting else []
 
 
-def next_part(text: str, start: int, *, tokens: int = PART_TOKENS) -> Part:
+def next_part(text: str, start: int, *, tokens: int = PART_TOKENS) -> PagePart:
     """The part that begins there and ends with a line, as long as it may be, by size alone."""
     end, size = start, 0
     for line in text[start:].splitlines(keepends=True):
@@ -81,20 +81,20 @@ def next_part(text: str, start: int, *, tokens: int = PART_TOKENS) -> Part:
         if size > tokens and end > start:
             break
         end += len(line)
-    return Part(start=start, end=end)
+    return PagePart(start=start, end=end)
 
 
-def _grouped(text: str, starts: Sequence[int]) -> Iterator[Part]:
+def _grouped(text: str, starts: Sequence[int]) -> Iterator[PagePart]:
     """As many records to a part as it holds."""
     ends = [*starts[1:], len(text)]
     first, count, size = starts[0], 0, 0
     for start, end in zip(starts, ends, strict=True):
         tokens = tokens_of(text[start:end])
         if count and size + tokens > PART_TOKENS:
-            yield Part(start=first, end=start, expected=count)
+            yield PagePart(start=first, end=start, expected=count)
             first, count, size = start, 0, 0
         count, size = count + 1, size + tokens
-    yield Part(start=first, end=len(text), expected=count)
+    yield PagePart(start=first, end=len(text), expected=count)
 
 
 def _code_lines(text: str) -> list[int]:

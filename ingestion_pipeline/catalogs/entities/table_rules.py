@@ -11,8 +11,8 @@ from ingestion_pipeline.catalogs.entities.course_code import read_heading
 from ingestion_pipeline.catalogs.entities.course_found import Slots, course_found
 from ingestion_pipeline.catalogs.entities.course_parts import stated_prerequisites
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
-from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, Found
-from ingestion_pipeline.catalogs.entities.words import Part, part_named
+from ingestion_pipeline.catalogs.entities.record import MAX_PAGE_RECORDS, RecordField
+from ingestion_pipeline.catalogs.entities.words import CoursePart, part_named
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ _COLUMNS = {
 }
 
 _NAMED = {
-    Part.CODE: "code",
-    Part.TITLE: "title",
-    Part.CREDITS: "credits",
-    Part.DESCRIPTION: "description",
-    Part.PREREQUISITES: "prerequisites",
+    CoursePart.CODE: "code",
+    CoursePart.TITLE: "title",
+    CoursePart.CREDITS: "credits",
+    CoursePart.DESCRIPTION: "description",
+    CoursePart.PREREQUISITES: "prerequisites",
 }
 
 
-def courses_by_table(tree: LexborHTMLParser) -> list[Found]:
+def courses_by_table(tree: LexborHTMLParser) -> list[RecordField]:
     """The courses of every table that has codes and descriptions; the tree is a cleaned one.
 
     A table without descriptions lists what a programme asks for, and describes no course.
@@ -54,7 +54,7 @@ def courses_by_table(tree: LexborHTMLParser) -> list[Found]:
     return [found for table in tree.css("table") for found in _courses(table)]
 
 
-def _courses(table: LexborNode) -> Iterator[Found]:
+def _courses(table: LexborNode) -> Iterator[RecordField]:
     rows = [_cells(row) for row in table.css("tr")[: MAX_PAGE_RECORDS + 2]]
     columns = _columns(rows)
     if columns is None:
@@ -97,10 +97,10 @@ def _describes_below(rows: list[list[str]]) -> bool:
 
 def _column(text: str) -> str | None:
     named = next((one for one, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
-    return named or _NAMED.get(part_named(text) or Part.OTHER)
+    return named or _NAMED.get(part_named(text) or CoursePart.OTHER)
 
 
-def _course(cells: list[str], places: dict[str, int], below: str | None) -> Found | None:
+def _course(cells: list[str], places: dict[str, int], below: str | None) -> RecordField | None:
     stated = {name: cells[place] for name, place in places.items() if place < len(cells)}
     description = stated.get("description") or below
     code = stated.get("code", "")

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, Titled
 from ingestion_pipeline.catalogs.entities.page_lines import Line, lines_of
 from ingestion_pipeline.catalogs.entities.phrases import choice_by_phrase, has_phrase
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import RecordField
 
 if TYPE_CHECKING:
     from selectolax.lexbor import LexborHTMLParser
@@ -21,7 +21,7 @@ FIRST_PARAGRAPHS = 3
 ASIDE = "nav, header nav, footer, aside, [role=navigation], [role=contentinfo], .breadcrumb"
 
 
-def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) -> list[Found]:
+def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) -> list[RecordField]:
     """The one thing that the page is about, if that is evident; the tree is a cleaned one."""
     titled = kind.titled
     for node in tree.css(ASIDE):
@@ -39,9 +39,9 @@ def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) ->
         return []
     fields = {titled.name: title, titled.text: text}
     if titled.choice is None:
-        return [Found(fields=fields, confidence=CONFIDENCE)]
+        return [RecordField(fields=fields, confidence=CONFIDENCE)]
     return [
-        Found(
+        RecordField(
             fields=fields | {titled.choice: chosen},
             quotes={titled.choice: title},
             confidence=CONFIDENCE,

@@ -22,7 +22,7 @@ from ingestion_pipeline.catalogs.entities.course_parts import (
 )
 from ingestion_pipeline.catalogs.entities.credits import slot_credits
 from ingestion_pipeline.catalogs.entities.page_lines import lines_of
-from ingestion_pipeline.catalogs.entities.record import Found
+from ingestion_pipeline.catalogs.entities.record import RecordField
 from ingestion_pipeline.reading.cleaning import fragment_text
 
 if TYPE_CHECKING:
@@ -55,9 +55,9 @@ def vendor_layouts() -> tuple[VendorLayout, ...]:
     return TypeAdapter(tuple[VendorLayout, ...]).validate_python(yaml.safe_load(file.read_text()))
 
 
-def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[Found]]:
+def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[RecordField]]:
     """The courses of the layout that finds most, and its name; the tree is a cleaned one."""
-    best: tuple[str, list[Found]] = "", []
+    best: tuple[str, list[RecordField]] = "", []
     for layout in vendor_layouts():
         found = list(_courses(tree, layout))
         if _complete(found) > _complete(best[1]) or (found and not best[1]):
@@ -65,11 +65,11 @@ def courses_by_vendor(tree: LexborHTMLParser) -> tuple[str, list[Found]]:
     return best
 
 
-def _complete(found: list[Found]) -> int:
+def _complete(found: list[RecordField]) -> int:
     return sum(bool(one.fields.get("course_description")) for one in found)
 
 
-def _courses(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[Found]:
+def _courses(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[RecordField]:
     if layout.block is None:
         yield from _by_sequence(tree, layout)
         return
@@ -92,7 +92,7 @@ def _ancestors(node: LexborNode) -> Iterator[int]:
         parent = parent.parent
 
 
-def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[Found]:
+def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[RecordField]:
     heading, lines = None, list[str]()
     headings = {node.mem_id for node in tree.css(", ".join(layout.heading))}
     both = f"{', '.join(layout.heading)}, {layout.body}"
@@ -105,14 +105,14 @@ def _by_sequence(tree: LexborHTMLParser, layout: VendorLayout) -> Iterator[Found
     yield from _finished(heading, lines)
 
 
-def _finished(heading: str | None, lines: list[str]) -> Iterator[Found]:
+def _finished(heading: str | None, lines: list[str]) -> Iterator[RecordField]:
     if heading is not None:
         found = course_found(Slots(heading=heading), lines, confidence=CONFIDENCE)
         if found is not None:
             yield found
 
 
-def _by_block(block: LexborNode, layout: VendorLayout) -> Found | None:
+def _by_block(block: LexborNode, layout: VendorLayout) -> RecordField | None:
     used: set[int] = set()
     heading = _heading(block, layout, used)
     credit_text = _first(block, layout.credits, used)

@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict
 
 
-class Part(Enum):
+class CoursePart(Enum):
     """What a label announces."""
 
     DESCRIPTION = "description"
@@ -27,7 +27,7 @@ class Part(Enum):
 class _Labels(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    part: Part
+    part: CoursePart
     labels: tuple[str, ...]
 
 
@@ -41,7 +41,7 @@ class _Words(BaseModel):
 
 
 @lru_cache(maxsize=4_096)  # a catalogue has few labels, and many of each
-def part_named(label: str) -> Part | None:
+def part_named(label: str) -> CoursePart | None:
     """What the label announces; None if it is none."""
     return next((part for part, pattern in _patterns() if pattern.fullmatch(label)), None)
 
@@ -68,7 +68,7 @@ def _words() -> _Words:
 
 
 @lru_cache(maxsize=1)
-def _patterns() -> tuple[tuple[Part, re.Pattern[str]], ...]:
+def _patterns() -> tuple[tuple[CoursePart, re.Pattern[str]], ...]:
     return tuple((group.part, _whole(group.labels)) for group in _words().labels)
 
 

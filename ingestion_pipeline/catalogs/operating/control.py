@@ -15,8 +15,8 @@ from sqlalchemy import Connection, Row, and_, delete, exists, false, func, null,
 from ingestion_pipeline.catalogs.completing.ending import (
     EXTRACTION_TASKS,
     Ended,
-    Ending,
-    finalise,
+    FinishReason,
+    finish_extractions,
 )
 from ingestion_pipeline.catalogs.completing.keeping import UNLISTED
 from ingestion_pipeline.catalogs.operating.requeueing import Requeued, requeue
@@ -111,8 +111,8 @@ def cancel(
     _take_away(connection, row, now=now)
     said = f"cancelled by {actor}" + (f": {reason}" if reason else "")
     failure = {"class": ErrorClass.RESOURCE.value, "code": "cancelled", "message": said}
-    ending = Ending(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
-    [ended] = finalise(
+    ending = FinishReason(status=ExtractionStatus.CANCELLED, failure=failure, actor=actor)
+    [ended] = finish_extractions(
         connection, {extraction_id: ending}, now=now, settings=settings, random=random
     )
     return ended
@@ -170,7 +170,7 @@ def retry(connection: Connection, extraction_id: int, *, actor: str, now: dateti
     """
     row = find(connection, extraction_id)
     refuse_disabled(source_of(connection, row))
-    if not _reset(connection, row, _hopeless_pages(row)):
+    if not _reset(connection, row, _failed_pages(row)):
         raise Unfit(
             f"extraction {extraction_id} has no page that failed or gave no data;"
             f" `ingest extractions rerun {extraction_id}` reads all its pages again"
@@ -208,7 +208,7 @@ def _hindrances(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     return and_(pages.c.status == PageStatus.ERROR.value, or_(alone, is_unlisted))
 
 
-def _hopeless_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
+def _failed_pages(row: Row[Any]) -> Any:  # noqa: ANN401 - a SQL condition
     statuses = [PageStatus.ERROR.value, PageStatus.EXTRACTED_NO_DATA.value]
     if row.kind != ExtractionKind.RERUN.value:
         return pages.c.status.in_(statuses)

@@ -9,17 +9,17 @@ from sqlalchemy import Connection, RowMapping, func, null, select, update
 from ingestion_pipeline.catalogs.operating.control import Unfit, UnknownExtraction, retry_page
 from ingestion_pipeline.catalogs.states import CRAWLING_STATES, MISSING_CODES, PageStatus
 from ingestion_pipeline.store.tables import extractions, pages, tasks
-from ingestion_pipeline.work.dead_letters import revive_task
+from ingestion_pipeline.work.dead_letters import requeue_task
 
 
-def revive_page(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def requeue_page(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """The page and its task wait; an extraction that has ended is opened for this page alone."""
-    return _revive(connection, letter, PageStatus.WAITING, now)
+    return _requeue(connection, letter, PageStatus.WAITING, now)
 
 
-def revive_reading(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def requeue_reading(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """The page waits to be read once more, as it is stored."""
-    return _revive(connection, letter, PageStatus.DOWNLOADED, now)
+    return _requeue(connection, letter, PageStatus.DOWNLOADED, now)
 
 
 def superseded(extraction_id: int) -> str:
@@ -27,14 +27,14 @@ def superseded(extraction_id: int) -> str:
     return f"extraction {extraction_id} came after it and has the page anew; discard the letter"
 
 
-def _revive(connection: Connection, letter: RowMapping, status: PageStatus, now: datetime) -> str:
+def _requeue(connection: Connection, letter: RowMapping, status: PageStatus, now: datetime) -> str:
     payload = letter["payload"]
     query = select(extractions.c.status).where(extractions.c.id == payload["extraction"])
     # Locked: it does not end meanwhile.
     is_over = connection.execute(query.with_for_update()).scalar() not in CRAWLING_STATES
     if is_over or letter["error_code"] in MISSING_CODES:  # which to read again would not help
         return _reopened(connection, letter, now)
-    outcome = revive_task(connection, letter, now)
+    outcome = requeue_task(connection, letter, now)
     if outcome == "queued":
         connection.execute(
             update(pages)

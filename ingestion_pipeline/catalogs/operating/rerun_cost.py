@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, Select, and_, exists, select
 
-from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig, declared
 from ingestion_pipeline.catalogs.entities.ladder import has_rules
 from ingestion_pipeline.catalogs.entities.predicting import Prediction, cost_with_models
 from ingestion_pipeline.catalogs.entities.record import MODEL_RUNGS
@@ -108,7 +108,7 @@ def _unanswered(extraction_id: int, read_as: str) -> Select[Any]:
     )
 
 
-def _asks(page: Row[Any], wanted: Declared, settings: Settings, content: ContentStore) -> bool:
+def _asks(page: Row[Any], wanted: EntityConfig, settings: Settings, content: ContentStore) -> bool:
     """Whether rules leave something of the page open; of what is lost, as the last reading did."""
     if not has_rules(wanted.kind, wanted.selectors):
         return True

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, String, and_, literal, or_, select, update
 
-from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig, declared
 from ingestion_pipeline.catalogs.entities.record import MODEL_RUNGS
 from ingestion_pipeline.catalogs.readings.restricting import content_selectors
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
@@ -24,7 +24,7 @@ _TAKEN = ("status", "item_count", "rung", "read_as", "failure", "run_id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GoingOn:
+class ActiveExtraction:
     """An extraction that is locked, and goes on."""
 
     id: int
@@ -35,7 +35,7 @@ class GoingOn:
     config: Mapping[str, Any]
     recipe: Mapping[str, Any]
 
-    def read_as(self, wanted: Declared, settings: Settings) -> str:
+    def read_as(self, wanted: EntityConfig, settings: Settings) -> str:
         """By what its readings are known: what is wanted, and what counts of a page."""
         name = wanted.read_as(settings)
         parts = "\0".join(content_selectors(self.recipe)).strip("\0")
@@ -45,7 +45,7 @@ class GoingOn:
 def carry_over(
     connection: Connection,
     downloaded: Collection[int],
-    going_on: Mapping[int, GoingOn],
+    going_on: Mapping[int, ActiveExtraction],
     *,
     now: datetime,
     settings: Settings,
@@ -99,7 +99,7 @@ def carry_over(
     return set(connection.execute(statement).scalars())
 
 
-def _name(one: GoingOn, settings: Settings) -> str | None:
+def _name(one: ActiveExtraction, settings: Settings) -> str | None:
     try:
         return one.read_as(declared(one.config, settings, entity=one.entity_type), settings)
     except ValueError:  # whoever reads the page says so

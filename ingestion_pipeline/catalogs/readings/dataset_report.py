@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, and_, exists, false, func, or_, select
 
 from ingestion_pipeline.catalogs.completing.keeping import KEPT, UNCHANGED
-from ingestion_pipeline.catalogs.entities.record import Rung
+from ingestion_pipeline.catalogs.entities.record import ExtractionMethod
 from ingestion_pipeline.catalogs.states import PageStatus
 from ingestion_pipeline.reading.grounding import PROVED
 from ingestion_pipeline.reading.models.ledger import costs
@@ -24,7 +24,12 @@ from ingestion_pipeline.store.tables import (
 
 SHOWN = 10  # rows of the preview
 JUDGED_ITEMS = 20_000  # the newest; enough for a rate, whatever the size of the dataset
-_BY_RULES = [Rung.API, Rung.EMBEDDED, Rung.SELECTORS, Rung.LAYOUT]
+_BY_RULES = [
+    ExtractionMethod.API,
+    ExtractionMethod.EMBEDDED,
+    ExtractionMethod.SELECTORS,
+    ExtractionMethod.LAYOUT,
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

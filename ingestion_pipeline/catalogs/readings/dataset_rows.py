@@ -24,7 +24,7 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.catalogs.readings.carrying import GoingOn
+from ingestion_pipeline.catalogs.readings.carrying import ActiveExtraction
 from ingestion_pipeline.catalogs.readings.items import Item
 from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
 from ingestion_pipeline.store.insert import insert_into
@@ -96,7 +96,7 @@ def write_pages(
 
 
 def ensure_dataset(
-    connection: Connection, extraction: GoingOn, read_as: str, *, now: datetime
+    connection: Connection, extraction: ActiveExtraction, read_as: str, *, now: datetime
 ) -> int:
     """The extraction's own dataset, made with the source's next version if it builds none yet.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.catalogs.crawl.reporting import crawl_facts
-from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig, declared
 from ingestion_pipeline.catalogs.entities.ladder import COURSE, has_rules
 from ingestion_pipeline.catalogs.entities.predicting import cost_with_models, predicted_cost
 from ingestion_pipeline.catalogs.readings.learned import learned_facts
@@ -63,7 +63,7 @@ def cost_facts(connection: Connection, source: Source, settings: Settings) -> di
     return {"predicted_cost": said}
 
 
-def could_tell(wanted: Declared) -> bool:
+def could_tell(wanted: EntityConfig) -> bool:
     """Whether rules may have the last word where no model is: else its pages wait for one."""
     return wanted.kind.name == COURSE or wanted.selectors is not None
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 
 from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
 from ingestion_pipeline.catalogs.crawl.worth_following import links_on
-from ingestion_pipeline.catalogs.entities.declared import Declared, declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig, declared
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.entities.reader import no_model
 from ingestion_pipeline.catalogs.readings.missing_records import (
@@ -28,7 +28,7 @@ from ingestion_pipeline.catalogs.readings.missing_records import (
 from ingestion_pipeline.catalogs.readings.reader import Reader
 from ingestion_pipeline.catalogs.readings.restricting import in_the_whole
 from ingestion_pipeline.catalogs.readings.results import write_readings
-from ingestion_pipeline.catalogs.readings.studying import Student
+from ingestion_pipeline.catalogs.readings.studying import SelectorLearner
 from ingestion_pipeline.catalogs.readings.work import (
     ReadCounts,
     ReadDone,
@@ -42,13 +42,13 @@ from ingestion_pipeline.catalogs.readings.work import (
     stored_content,
 )
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.crawled import CrawlWanted, PageGone
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop, our_own_disk
-from ingestion_pipeline.reading.desk import at_the_desk
+from ingestion_pipeline.pages.crawled import CrawlFilter, PageGone
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext, storage_errors_fatal
+from ingestion_pipeline.reading.desk import in_parser_thread
 from ingestion_pipeline.reading.models import Billing, OverBudget
 from ingestion_pipeline.store.clock import SteadyClock
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
@@ -72,7 +72,7 @@ class ReadingSlice:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         reader: Reader,
         *,
@@ -84,7 +84,7 @@ class ReadingSlice:
         self._reader = reader
         self._clock = clock
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._time = SliceTime(worker, clock, seconds=limit)
+        self._time = TimeBudget(worker, clock, seconds=limit)
         self._flush_at = time.monotonic() + FLUSH_SECONDS
         self._turns = asyncio.Semaphore(shop.settings.extraction.concurrency)
         self._nudge = asyncio.Event()
@@ -92,12 +92,12 @@ class ReadingSlice:
         self._open: dict[int, ReadWork] = {}
         self._results: list[ReadResult] = []
         self._ended: set[int] = set()
-        self._declared: dict[int, Declared] = {}
+        self._declared: dict[int, EntityConfig] = {}
         self._is_first: dict[int, bool] = {}  # by extraction; it does not change while it is read
-        self._student = Student(shop)
+        self._student = SelectorLearner(shop)
         self._counts = ReadCounts()
 
-    async def run(self, wanted: CrawlWanted) -> ReadPages:
+    async def run(self, wanted: CrawlFilter) -> ReadPages:
         """Read on as long as there is work and time; a fatal error is raised at the end."""
         alive = asyncio.create_task(self._worker.keep_alive())
         try:
@@ -110,7 +110,7 @@ class ReadingSlice:
             raise self._time.fatal
         return ReadPages(counts=self._counts, is_time_over=self._time.is_over)
 
-    async def _drain(self, wanted: CrawlWanted) -> None:
+    async def _drain(self, wanted: CrawlFilter) -> None:
         while True:
             claimed = await self._claim_more(wanted) if self._may_claim() else 0
             await self._wait()
@@ -142,7 +142,7 @@ class ReadingSlice:
     def _has_much(self) -> bool:
         return len(self._results) * 2 >= self._shop.settings.extraction.batch_size
 
-    async def _claim_more(self, wanted: CrawlWanted) -> int:
+    async def _claim_more(self, wanted: CrawlFilter) -> int:
         """More pages, each with its own turn; dead and unwanted ones are dealt with at once."""
         room = self._shop.settings.extraction.batch_size - len(self._open)
         opened = await asyncio.to_thread(self._claim, wanted, room)
@@ -161,7 +161,7 @@ class ReadingSlice:
                 task.add_done_callback(self._served)
         return len(opened)
 
-    def _claim(self, wanted: CrawlWanted, room: int) -> Sequence[ReadWork | PageGone]:
+    def _claim(self, wanted: CrawlFilter, room: int) -> Sequence[ReadWork | PageGone]:
         with self._shop.store.read() as connection:
             now = self._shop.store.clock.now(connection)
             sources = waiting_sources(
@@ -169,7 +169,8 @@ class ReadingSlice:
             )
         share = max(1, room // max(len(sources), 1))
         wishes = [
-            (Wanted(kind=EXTRACT_PAGE, frontier_of=source.id), share) for source in sources[:room]
+            (ClaimFilter(kind=EXTRACT_PAGE, frontier_of=source.id), share)
+            for source in sources[:room]
         ]
         tasks = self._worker.claim_all(wishes) if wishes else []
         if not tasks:
@@ -208,7 +209,7 @@ class ReadingSlice:
             case PageReading():
                 return ReadDone(work=work, wanted=wanted, reading=outcome)
 
-    def _wanted(self, work: ReadWork) -> Declared:
+    def _wanted(self, work: ReadWork) -> EntityConfig:
         """What its source is read for, looked up once in a run, and what was learned by now."""
         found = self._declared.get(work.extraction_id)
         if found is None:
@@ -220,8 +221,8 @@ class ReadingSlice:
             self._declared[work.extraction_id] = found
         return self._student.taught(found, work)
 
-    async def _read(self, work: ReadWork, wanted: Declared) -> PageReading | OverBudget:
-        page = await at_the_desk(self._content, work)
+    async def _read(self, work: ReadWork, wanted: EntityConfig) -> PageReading | OverBudget:
+        page = await in_parser_thread(self._content, work)
         billing = Billing(
             call_site=CALL_SITE,
             source_id=work.task.source_id,
@@ -234,11 +235,11 @@ class ReadingSlice:
         if isinstance(outcome, OverBudget) or not outcome.explored:
             return outcome
         links = outcome.explored if wanted.kind.explores else ()
-        found = await at_the_desk(links_on, page, links, known_as=work.url)
+        found = await in_parser_thread(links_on, page, links, known_as=work.url)
         return replace(outcome, explored=found)
 
     async def _check_earlier_records(
-        self, work: ReadWork, declaration: Declared, reading: PageReading
+        self, work: ReadWork, declaration: EntityConfig, reading: PageReading
     ) -> None:
         """Raise if the reading would take records away that nobody has seen to be gone.
 
@@ -256,13 +257,13 @@ class ReadingSlice:
             raise no_model(declaration.kind, settings, self._clock.now())
         if not reading.records and (earlier.count or earlier.explored):
             store = self._shop.content
-            page = await at_the_desk(stored_content, store, url=work.url, **forms_of(work))
+            page = await in_parser_thread(stored_content, store, url=work.url, **forms_of(work))
             find = missing_records if earlier.count else missing_links
-            failure = await at_the_desk(find, page, earlier)
+            failure = await in_parser_thread(find, page, earlier)
             if failure is not None:
                 raise failure
 
-    def _earlier_records(self, work: ReadWork, declaration: Declared) -> EarlierRecords:
+    def _earlier_records(self, work: ReadWork, declaration: EntityConfig) -> EarlierRecords:
         with self._shop.store.read() as connection:
             if work.extraction_id not in self._is_first:
                 self._is_first[work.extraction_id] = is_first_extraction(connection, work)
@@ -271,7 +272,7 @@ class ReadingSlice:
             return load_earlier(connection, work, declaration.kind, self._shop.content)
 
     def _content(self, work: ReadWork) -> PageContent:
-        with our_own_disk():
+        with storage_errors_fatal():
             return work.content(self._shop.content)
 
     def _settle(self, result: ReadResult) -> None:

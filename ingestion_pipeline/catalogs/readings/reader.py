@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
 
-from ingestion_pipeline.catalogs.entities.declared import Declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig
 from ingestion_pipeline.catalogs.entities.page_reading import (
     ExtractionOverBudget,
     PageContent,
@@ -21,13 +21,13 @@ class Reader(Protocol):
     """Reads one page; whatever goes wrong leaves as a `WorkError`."""
 
     async def read(
-        self, wanted: Declared, page: PageContent, billing: Billing
+        self, wanted: EntityConfig, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
         """Every record that the page states of what is wanted; none is no error."""
         ...
 
 
-class LadderReader:
+class PipelineReader:
     """Rules, and models for what rules leave open; without a client rules have the last word."""
 
     def __init__(
@@ -38,7 +38,7 @@ class LadderReader:
         self._client = client
 
     async def read(
-        self, wanted: Declared, page: PageContent, billing: Billing
+        self, wanted: EntityConfig, page: PageContent, billing: Billing
     ) -> PageReading | OverBudget:
         """The records, by the cheapest rung that reads the page well."""
         try:

@@ -16,15 +16,15 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.catalogs.completing.ending import (
-    budget_ending,
-    finalise,
-    hopeless_endings,
+    budget_finish,
+    failed_finishes,
+    finish_extractions,
 )
 from ingestion_pipeline.catalogs.crawl.worth_following import explore
 from ingestion_pipeline.catalogs.crawl.writing import failure_reason, lock_extractions
 from ingestion_pipeline.catalogs.entities.page_reading import PageReading
 from ingestion_pipeline.catalogs.locking import lock_rows
-from ingestion_pipeline.catalogs.readings.carrying import GoingOn
+from ingestion_pipeline.catalogs.readings.carrying import ActiveExtraction
 from ingestion_pipeline.catalogs.readings.dataset_rows import (
     FinishedPage,
     PageItems,
@@ -43,34 +43,34 @@ from ingestion_pipeline.catalogs.readings.work import (
 from ingestion_pipeline.catalogs.recipes.recipe import PageType
 from ingestion_pipeline.catalogs.states import ExtractionKind, PageStatus
 from ingestion_pipeline.pages.crawled import PageGone
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Fatal, Permanent, classify, storable
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WrittenReadings:
+class ReadingsPersisted:
     """What a flush came to, when what is tried again is due, and which extractions have ended."""
 
     counts: ReadCounts = field(default_factory=ReadCounts)
     again_at: Sequence[datetime] = ()
     ended: frozenset[int] = frozenset()
 
-    def __add__(self, other: WrittenReadings) -> WrittenReadings:
+    def __add__(self, other: ReadingsPersisted) -> ReadingsPersisted:
         """Both."""
-        return WrittenReadings(
+        return ReadingsPersisted(
             counts=self.counts + other.counts,
             again_at=[*self.again_at, *other.again_at],
             ended=self.ended | other.ended,
         )
 
 
-def write_readings(shop: Workshop, results: Sequence[ReadResult]) -> WrittenReadings:
+def write_readings(shop: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
     """Every result takes effect that is still ours and still wanted.
 
     One that cannot be written spoils its transaction: then each is written on its own, so that only
@@ -82,13 +82,13 @@ def write_readings(shop: Workshop, results: Sequence[ReadResult]) -> WrittenRead
         if isinstance(classify(error), Fatal):
             raise
         log.warning("a flush of %d readings failed; one by one now", len(results), exc_info=True)
-    written = WrittenReadings()
+    written = ReadingsPersisted()
     for one in results:
         written += _commit_alone(shop, one)
     return written
 
 
-def _commit_alone(shop: Workshop, one: ReadResult) -> WrittenReadings:
+def _commit_alone(shop: RunContext, one: ReadResult) -> ReadingsPersisted:
     try:
         return _commit(shop, [one])
     except SQLAlchemyError as error:
@@ -100,11 +100,11 @@ def _commit_alone(shop: Workshop, one: ReadResult) -> WrittenReadings:
         return _commit(shop, [ReadFailed(work=one.work, error=failure, stack=stack)])
 
 
-def _commit(shop: Workshop, results: Sequence[ReadResult]) -> WrittenReadings:
+def _commit(shop: RunContext, results: Sequence[ReadResult]) -> ReadingsPersisted:
     if not results:
-        return WrittenReadings()
+        return ReadingsPersisted()
 
-    def write(connection: Connection) -> WrittenReadings:
+    def write(connection: Connection) -> ReadingsPersisted:
         now = shop.store.clock.now(connection)
         return _Flush(connection, shop, now=now).write(results)
 
@@ -114,17 +114,17 @@ def _commit(shop: Workshop, results: Sequence[ReadResult]) -> WrittenReadings:
 class _Flush:
     """One transaction."""
 
-    def __init__(self, connection: Connection, shop: Workshop, *, now: datetime) -> None:
+    def __init__(self, connection: Connection, shop: RunContext, *, now: datetime) -> None:
         self._connection = connection
         self._shop = shop
         self._now = now
         self._moves: list[Move] = []
-        self._burials: list[Burial] = []
+        self._burials: list[DeadLetterEntry] = []
         self._pages: list[FinishedPage] = []
         self._again_at: list[datetime] = []
         self._given_back = 0
 
-    def write(self, results: Sequence[ReadResult]) -> WrittenReadings:
+    def write(self, results: Sequence[ReadResult]) -> ReadingsPersisted:
         works = [one.work for one in results if not isinstance(one, PageGone)]
         lock_rows(self._connection, {work.extraction_id for work in works})
         mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
@@ -145,7 +145,7 @@ class _Flush:
             if isinstance(one, ReadFailed):
                 self._decide(one)
         self._write_pages(self._pages)
-        bury(self._connection, self._burials, now=self._now)
+        add_dead_letters(self._connection, self._burials, now=self._now)
         over = [one for one in wanted if isinstance(one, ReadOver)]
         self._moves += [_skipped(one.task, str(one.why)) for one in over]
         claims.apply(self._connection, self._moves, now=self._now)
@@ -157,7 +157,7 @@ class _Flush:
             skipped=len(gone) + len(over),
             lost=len(results) - len(kept),
         )
-        return WrittenReadings(
+        return ReadingsPersisted(
             counts=counts,
             again_at=self._again_at,
             ended=frozenset((ids - going_on.keys()) | ended),
@@ -167,7 +167,9 @@ class _Flush:
         run_id = self._shop.run_id
         return write_pages(self._connection, finished, now=self._now, run_id=run_id)
 
-    def _write_done(self, done: Sequence[ReadDone], going_on: Mapping[int, GoingOn]) -> ReadCounts:
+    def _write_done(
+        self, done: Sequence[ReadDone], going_on: Mapping[int, ActiveExtraction]
+    ) -> ReadCounts:
         """Pages, items and what is explored, of those that nobody else has read meanwhile."""
         names: dict[int, str] = {}
         found: dict[int, list[Item]] = {}
@@ -205,7 +207,7 @@ class _Flush:
         self,
         fresh: Sequence[ReadDone],
         found: Mapping[int, Sequence[Item]],
-        going_on: Mapping[int, GoingOn],
+        going_on: Mapping[int, ActiveExtraction],
     ) -> int:
         """Only from a page that holds records, and in the transaction that finishes it.
 
@@ -233,10 +235,10 @@ class _Flush:
             case Retry(not_before):
                 self._again_at.append(not_before)
                 self._moves.append(retried(one.task, one.error, not_before=not_before))
-            case GiveBack(not_before):
+            case ReleaseTask(not_before):
                 self._given_back += 1
                 self._moves.append(released(one.task, one.error, not_before=not_before))
-            case GiveUp():
+            case DeadLetterTask():
                 status = PageStatus.ERROR
                 self._burials.append(_dead_letter(one))
                 self._moves.append(failed(one.task, one.error))
@@ -245,11 +247,13 @@ class _Flush:
 
     def _end(self, ids: set[int], over: Sequence[ReadOver]) -> set[int]:
         """The ids of those that cannot go on: no money is left, or the root itself was in vain."""
-        spent = {one.work.extraction_id: budget_ending(str(one.why)) for one in over}
+        spent = {one.work.extraction_id: budget_finish(str(one.why)) for one in over}
         # Together: what a second step locked would come out of order.
-        endings = hopeless_endings(self._connection, ids) | spent
+        endings = failed_finishes(self._connection, ids) | spent
         now, settings, random = self._now, self._shop.settings, self._shop.random
-        ended = finalise(self._connection, endings, now=now, settings=settings, random=random)
+        ended = finish_extractions(
+            self._connection, endings, now=now, settings=settings, random=random
+        )
         return {one.id for one in ended}
 
 
@@ -258,10 +262,12 @@ NOTE_LENGTH = 500
 OF_THE_RUN = frozenset({"stopped", "slice_over"})  # says nothing of the page
 
 
-def _dead_letter(result: ReadFailed) -> Burial:
+def _dead_letter(result: ReadFailed) -> DeadLetterEntry:
     """Name what was served in the dead letter: whoever looks at it wants to see that."""
     served = {} if result.work.snapshot_id is None else {"snapshots": [result.work.snapshot_id]}
-    return Burial(task=result.task, error=result.error, stack=result.stack, evidence=served)
+    return DeadLetterEntry(
+        task=result.task, error=result.error, stack=result.stack, evidence=served
+    )
 
 
 def _read_page(one: ReadDone, items: Sequence[Item], name: str) -> FinishedPage:

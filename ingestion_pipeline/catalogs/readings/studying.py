@@ -15,16 +15,16 @@ from typing import Any
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.catalogs.entities.declared import Declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, FieldKind
 from ingestion_pipeline.catalogs.entities.ladder import is_json
-from ingestion_pipeline.catalogs.entities.learning import Lesson, learn_selectors
-from ingestion_pipeline.catalogs.entities.record import LEARNED, FieldValue, Rung
+from ingestion_pipeline.catalogs.entities.learning import TrainingPage, learn_selectors
+from ingestion_pipeline.catalogs.entities.record import LEARNED, ExtractionMethod, FieldValue
 from ingestion_pipeline.catalogs.entities.selectors import Selectors
 from ingestion_pipeline.catalogs.readings.learned import Learned, Subject, Uses, count, keep
 from ingestion_pipeline.catalogs.readings.work import ReadDone, ReadResult, ReadWork
 from ingestion_pipeline.catalogs.states import PageStatus
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.grounding import PROVED
 from ingestion_pipeline.store.tables import data_items, extractions, pages, snapshots
@@ -34,8 +34,8 @@ MOST_LESSONS = 10  # pages; their bodies are loaded and parsed
 MOST_RECORDS = 500
 # All of them, else only the newest: the layout may have changed in between.
 _NEWEST = (MOST_LESSONS, 5, 3, 1)
-_BY_MODEL = (Rung.CHEAP_MODEL, Rung.STRONG_MODEL)
-_DEARER = (Rung.LAYOUT, *_BY_MODEL)
+_BY_MODEL = (ExtractionMethod.CHEAP_MODEL, ExtractionMethod.STRONG_MODEL)
+_DEARER = (ExtractionMethod.LAYOUT, *_BY_MODEL)
 
 log = logging.getLogger(__name__)
 
@@ -49,10 +49,10 @@ class _ReadPage:
     items: Sequence[Any]
 
 
-class Student:
+class SelectorLearner:
     """What one run knows of learned selectors; `study` runs beside the readings, in a thread."""
 
-    def __init__(self, shop: Workshop) -> None:
+    def __init__(self, shop: RunContext) -> None:
         self._shop = shop
         self._known: dict[Subject, Learned | None] = {}
         self._read: dict[Subject, int] = {}
@@ -62,7 +62,7 @@ class Student:
         """What the rows say of the sources whose pages were just claimed."""
         self._known |= {_subject(work): work.learned for work in works}
 
-    def taught(self, wanted: Declared, work: ReadWork) -> Declared:
+    def taught(self, wanted: EntityConfig, work: ReadWork) -> EntityConfig:
         """What is wanted, with what was learned of where it stands."""
         known = self._known.get(_subject(work))
         if known is None or wanted.selectors is not None:
@@ -142,7 +142,7 @@ def _is_read(one: ReadDone) -> bool | None:
     return False if one.reading.rung in _DEARER else None
 
 
-def _learned(kind: EntityType, lessons: Sequence[Lesson]) -> tuple[int, Selectors | None]:
+def _learned(kind: EntityType, lessons: Sequence[TrainingPage]) -> tuple[int, Selectors | None]:
     for number in sorted({min(len(lessons), most) for most in _NEWEST}, reverse=True):
         if number and (found := learn_selectors(kind, lessons[:number])):
             return number, found
@@ -193,7 +193,7 @@ def _items(connection: Connection, page_ids: Sequence[int]) -> dict[int, list[An
     return {id_: list(its) for id_, its in groupby(rows, key=lambda row: row.page_id)}
 
 
-def _lesson(shop: Workshop, kind: EntityType, page: _ReadPage) -> Lesson | None:
+def _lesson(shop: RunContext, kind: EntityType, page: _ReadPage) -> TrainingPage | None:
     """The page with what is proved of its records; None if it cannot teach."""
     if any(item.is_flagged for item in page.items):
         return None
@@ -202,7 +202,7 @@ def _lesson(shop: Workshop, kind: EntityType, page: _ReadPage) -> Lesson | None:
     except WorkError:  # gone from the content store: others may teach
         return None
     records = [_values(kind, item.data, item.grounding) for item in page.items]
-    return None if is_json(body) else Lesson(body=body, records=records)
+    return None if is_json(body) else TrainingPage(body=body, records=records)
 
 
 def _values(

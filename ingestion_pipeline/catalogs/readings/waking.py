@@ -5,14 +5,14 @@ from __future__ import annotations
 from sqlalchemy import select, update
 
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import FRONTIER, tasks
 from ingestion_pipeline.work.task import TaskStatus
 
 NO_MODEL = "no_model"
 
 
-def wake_for_models(shop: Workshop) -> int:
+def wake_for_models(shop: RunContext) -> int:
     """What waits for want of a model is due, if one is configured by now; how many pages."""
     if not shop.settings.has_model:
         return 0

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, and_, select, update
 
 from ingestion_pipeline.catalogs.crawl.frontier import extraction_step
-from ingestion_pipeline.catalogs.entities.declared import Declared
+from ingestion_pipeline.catalogs.entities.declared import EntityConfig
 from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
 from ingestion_pipeline.catalogs.readings.learned import Learned
 from ingestion_pipeline.catalogs.readings.restricting import restricted
@@ -104,7 +104,7 @@ def gone(url: str, why: str) -> Permanent:
 class ReadDone(Result[ReadWork]):
     """A page that was read."""
 
-    wanted: Declared
+    wanted: EntityConfig
     reading: PageReading
 
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import cast
 
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE, CoursedogApi
-from ingestion_pipeline.catalogs.recipes.fields import Fields
+from ingestion_pipeline.catalogs.recipes.fields import ConfigFields
 from ingestion_pipeline.urls import BadUrl, checked_url
 
 MAX_CATALOGS = 100
@@ -16,18 +16,18 @@ _KEYS = ("provider", "school_id", "catalog_ids", "api_base", "effective_from", "
 _SCHOOL = re.compile(r"[A-Za-z0-9_.-]{1,120}")
 
 
-class Provider(StrEnum):
+class ApiProvider(StrEnum):
     """The providers whose API is known."""
 
     COURSEDOG = "coursedog"
 
 
-def api_of(given: Fields | None) -> CoursedogApi | None:
+def api_of(given: ConfigFields | None) -> CoursedogApi | None:
     """What is asked of which API; every problem goes to the fields."""
     if given is None:
         return None
     given.refuse_unknown(_KEYS)
-    given.choice("provider", Provider)
+    given.choice("provider", ApiProvider)
     school = given.text("school_id")
     if school is None and not given.has("school_id"):
         given.refuse("school_id", "is missing: the school's id in the API's addresses")
@@ -43,7 +43,7 @@ def api_of(given: Fields | None) -> CoursedogApi | None:
     )
 
 
-def _catalogs(given: Fields) -> tuple[str, ...]:
+def _catalogs(given: ConfigFields) -> tuple[str, ...]:
     raw = given.value("catalog_ids")
     if raw is None:
         given.refuse("catalog_ids", "is missing: a list of the catalogues' ids")
@@ -56,7 +56,7 @@ def _catalogs(given: Fields) -> tuple[str, ...]:
     return tuple(dict.fromkeys(ids))
 
 
-def _base(given: Fields) -> str:
+def _base(given: ConfigFields) -> str:
     text = given.text("api_base")
     if text is None:
         return API_BASE
@@ -67,7 +67,7 @@ def _base(given: Fields) -> str:
         return API_BASE
 
 
-def _day(given: Fields, key: str) -> str | None:
+def _day(given: ConfigFields, key: str) -> str | None:
     text = given.text(key)
     if text is None:
         return None

@@ -22,7 +22,7 @@ def as_mapping(value: object) -> Mapping[str, Any] | None:
     return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else None
 
 
-class Fields:
+class ConfigFields:
     """A mapping of the configuration at `path`; what is wrong with it goes to `problems`."""
 
     def __init__(self, raw: Mapping[str, Any], path: str, problems: list[str]) -> None:
@@ -139,7 +139,7 @@ class Fields:
                 self.refuse(key, str(error))
         return "offset" in counts
 
-    def inner(self, key: str) -> Fields | None:
+    def inner(self, key: str) -> ConfigFields | None:
         """The mapping under the key; None if it is not set."""
         value = self._raw.get(key)
         if value is None:
@@ -148,7 +148,7 @@ class Fields:
         if mapping is None:
             self.refuse(key, f"must be a mapping, not {_shown(value)}")
             return None
-        return Fields(mapping, f"{self._path}.{key}", self._problems)
+        return ConfigFields(mapping, f"{self._path}.{key}", self._problems)
 
 
 def _shown(value: object) -> str:

@@ -13,9 +13,9 @@ from typing import Any, cast
 
 from ingestion_pipeline.catalogs.recipes.api_fields import api_of
 from ingestion_pipeline.catalogs.recipes.coursedog import CoursedogApi
-from ingestion_pipeline.catalogs.recipes.fields import Fields, as_mapping
+from ingestion_pipeline.catalogs.recipes.fields import ConfigFields, as_mapping
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
-from ingestion_pipeline.pages.rendering import Rendering
+from ingestion_pipeline.pages.rendering import RenderingOptions
 from ingestion_pipeline.pages.rendering_config import KEYS, rendering_of
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS
 
@@ -80,7 +80,7 @@ class Recipe:
     links: Recipe | None = None
     api: CoursedogApi | None = None
     render: bool = False
-    rendering: Rendering = field(default_factory=Rendering)
+    rendering: RenderingOptions = field(default_factory=RenderingOptions)
 
     @property
     def follows_links(self) -> bool:
@@ -119,7 +119,7 @@ _WITH_LINKS = ("link_selector", "link_pattern", "exact_link_match", "links")
 def config_problems(config: Mapping[str, Any]) -> list[str]:
     """What is wrong with a catalogue's configuration but for how its records are read."""
     problems: list[str] = []
-    given = Fields(config, "config", problems)
+    given = ConfigFields(config, "config", problems)
     given.refuse_unknown(CONFIG_KEYS)
     for key in (RENDER, IGNORE_ROBOTS):
         given.flag(key)
@@ -161,13 +161,13 @@ def recipe_of(config: Mapping[str, Any]) -> Recipe:
         cure = "write page_type, and link_selector or link_pattern for pages that lead to others;"
         cure += " left out, it is detected"
         raise BadRecipe([f"recipe: is missing or no mapping; {cure}"])
-    recipe = _level(Fields(raw, "recipe", problems), level=1)
+    recipe = _level(ConfigFields(raw, "recipe", problems), level=1)
     if problems:
         raise BadRecipe(problems)
     return recipe
 
 
-def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
+def _level(given: ConfigFields, *, level: int, root: ConfigFields | None = None) -> Recipe:
     given.refuse_unknown(_KEYS)
     page_type = given.choice("page_type", PageType)
     pattern = given.pattern("link_pattern", is_exact=given.flag("exact_link_match"))
@@ -193,7 +193,7 @@ def _level(given: Fields, *, level: int, root: Fields | None = None) -> Recipe:
     )
 
 
-def _check_links(given: Fields, page_type: PageType | None) -> None:
+def _check_links(given: ConfigFields, page_type: PageType | None) -> None:
     has_rule = given.has("link_selector") or given.has("link_pattern")
     match page_type:
         case PageType.DETAIL | PageType.API_REQUEST:
@@ -209,14 +209,14 @@ def _check_links(given: Fields, page_type: PageType | None) -> None:
         given.refuse("exact_link_match", "belongs to link_pattern, which is missing")
 
 
-def _check_sitemap(given: Fields, *, level: int) -> None:
+def _check_sitemap(given: ConfigFields, *, level: int) -> None:
     if level > 1:
         given.refuse("page_type", "a sitemap is read at the root alone; no link leads to one")
     for key in ("link_selector", "exact_link_match", "pagination", RENDER, *KEYS):
         given.refuse_key(key, "says how a web page is read, and a sitemap is none; remove it")
 
 
-def _check_api(given: Fields, page_type: PageType | None, *, level: int) -> None:
+def _check_api(given: ConfigFields, page_type: PageType | None, *, level: int) -> None:
     if page_type is not PageType.API_REQUEST:
         given.refuse_key("api", "belongs to page_type API_REQUEST; remove it")
         return
@@ -229,7 +229,7 @@ def _check_api(given: Fields, page_type: PageType | None, *, level: int) -> None
 
 
 def _target(
-    given: Fields, page_type: PageType | None, *, level: int, root: Fields
+    given: ConfigFields, page_type: PageType | None, *, level: int, root: ConfigFields
 ) -> Recipe | None:
     if level == MAX_LEVELS:
         given.refuse_key("links", f"a recipe has at most {MAX_LEVELS} levels; remove it")
@@ -250,7 +250,7 @@ def _target(
 _PAGINATION_KEYS = ("url_pattern", "total_pages", "start_page", "limit", "next", "max_pages")
 
 
-def _pagination(given: Fields) -> Pagination | None:
+def _pagination(given: ConfigFields) -> Pagination | None:
     inner = given.inner("pagination")
     if inner is None:
         return None
@@ -268,7 +268,7 @@ def _pagination(given: Fields) -> Pagination | None:
     return _numbered(inner, int(max_pages))
 
 
-def _numbered(inner: Fields, max_pages: int) -> Numbered:
+def _numbered(inner: ConfigFields, max_pages: int) -> Numbered:
     pattern = inner.text("url_pattern") or ""
     is_offset = inner.url_template("url_pattern", pattern)
     if not inner.has("total_pages"):
@@ -286,7 +286,7 @@ def _numbered(inner: Fields, max_pages: int) -> Numbered:
     )
 
 
-def _rendering(given: Fields, loading: Fields) -> Rendering:
+def _rendering(given: ConfigFields, loading: ConfigFields) -> RenderingOptions:
     asked = {key: given.value(key) for key in KEYS if given.has(key)}
     if loading.has(_LOAD_WAIT):
         asked[_LOAD_WAIT] = loading.value(_LOAD_WAIT)
@@ -294,4 +294,4 @@ def _rendering(given: Fields, loading: Fields) -> Rendering:
     rendering, bad = rendering_of(asked)
     for one in bad:
         (loading if one.field == _LOAD_WAIT else given).refuse(one.field, one.message)
-    return rendering or Rendering()
+    return rendering or RenderingOptions()

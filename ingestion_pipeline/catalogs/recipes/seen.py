@@ -53,7 +53,7 @@ def content_of(tree: LexborHTMLParser, selector: str) -> LexborNode:
     return found
 
 
-class SeenPage:
+class PageSource:
     """A page as it was fetched or stored; `url` is where its redirects led."""
 
     def __init__(

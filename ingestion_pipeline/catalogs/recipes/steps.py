@@ -17,7 +17,7 @@ from functools import lru_cache
 from ingestion_pipeline.catalogs.recipes.list_memory import ListMemory
 from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
 from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
-from ingestion_pipeline.catalogs.recipes.seen import SeenPage, identity
+from ingestion_pipeline.catalogs.recipes.seen import PageSource, identity
 from ingestion_pipeline.reading.failure_notice import failure_notice
 from ingestion_pipeline.reading.links import canonical_or_none, linked_page
 from ingestion_pipeline.urls import canonical_url, host_of
@@ -65,7 +65,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FollowedLink:
     """A page that follows: `key` is its identity, `position` its place in a list.
 
     A `is_sibling` belongs to the same list as the page it was found on, and is no deeper.
@@ -86,7 +86,7 @@ class Found:
 class Followed:
     """What a page leads to; `is_detail` if it holds records, `beyond` counts pages past a limit."""
 
-    pages: tuple[Found, ...] = ()
+    pages: tuple[FollowedLink, ...] = ()
     is_detail: bool = False
     beyond: int = 0
 
@@ -113,7 +113,7 @@ def _steps(step: Step) -> Iterator[Step]:
         yield from _steps(Step(key=step.links_key, kind=kind, parent=step.key, recipe=level.target))
 
 
-def what_follows(step: Step, page: SeenPage) -> Followed:
+def what_follows(step: Step, page: PageSource) -> Followed:
     """The pages that follow, each once, never the page itself.
 
     A page that is the first of its own list goes on as its list's pages do: nobody else would.
@@ -150,7 +150,7 @@ def what_follows(step: Step, page: SeenPage) -> Followed:
     return Followed(pages=found, is_detail=is_explored, beyond=beyond)
 
 
-def _check_dead_end(step: Step, page: SeenPage) -> None:
+def _check_dead_end(step: Step, page: PageSource) -> None:
     """Raise if a page that leads nowhere should lead on, or says that its site is out of order."""
     is_explored = step.recipe.page_type is PageType.EXPLORATORY  # which may hold records
     is_list = step.kind is not StepKind.FETCH_ROOT and not is_explored
@@ -162,7 +162,7 @@ def _check_dead_end(step: Step, page: SeenPage) -> None:
         raise _nothing_to_do(step.recipe)
 
 
-def _named(step: Step, page: SeenPage) -> Iterator[Found]:
+def _named(step: Step, page: PageSource) -> Iterator[FollowedLink]:
     """The pages that a sitemap names on its own host; of an index, the sitemaps that go on."""
     sitemap, pattern = page.sitemap(), step.recipe.link_pattern
     for entry in sitemap.entries:
@@ -177,8 +177,8 @@ def _named(step: Step, page: SeenPage) -> Iterator[Found]:
 
 
 def _list_pages(
-    step: Step, page: SeenPage, linked: Sequence[Found]
-) -> tuple[list[Found], int, bool]:
+    step: Step, page: PageSource, linked: Sequence[FollowedLink]
+) -> tuple[list[FollowedLink], int, bool]:
     """Further pages of the list, how many are past its limit, and whether this page is in it."""
     match step.recipe.pagination:
         case None:
@@ -192,7 +192,9 @@ def _list_pages(
             return *_next_page(chained, step, page, linked), True
 
 
-def _numbered_pages(numbered: Numbered, step: Step, page: SeenPage) -> tuple[list[Found], int]:
+def _numbered_pages(
+    numbered: Numbered, step: Step, page: PageSource
+) -> tuple[list[FollowedLink], int]:
     """The list by its pattern, as long as its first page says.
 
     What a page links to may be a part of the list: then the recipe's own count is the least.
@@ -208,7 +210,7 @@ def _numbered_pages(numbered: Numbered, step: Step, page: SeenPage) -> tuple[lis
     return pages, count - kept
 
 
-def _numbered_url(numbered: Numbered, index: int, page: SeenPage) -> str | None:
+def _numbered_url(numbered: Numbered, index: int, page: PageSource) -> str | None:
     number = index + numbered.start_page if numbered.limit is None else index * numbered.limit
     return canonical_or_none(linked_page(page.url, _filled(numbered, str(number))) or "")
 
@@ -218,7 +220,7 @@ def _filled(numbered: Numbered, number: str) -> str:
     return text.replace("{page_num}", number).replace("{offset}", number)
 
 
-def _highest(numbered: Numbered, page: SeenPage) -> int:
+def _highest(numbered: Numbered, page: PageSource) -> int:
     """How many pages the list has by the highest number that the page links to; 0 if to none."""
     template = canonical_or_none(linked_page(page.url, _filled(numbered, _ANY_NUMBER)) or "")
     if template is None:
@@ -234,8 +236,8 @@ def _highest(numbered: Numbered, page: SeenPage) -> int:
 
 
 def _next_page(
-    chained: Chained, step: Step, page: SeenPage, linked: Sequence[Found]
-) -> tuple[list[Found], int]:
+    chained: Chained, step: Step, page: PageSource, linked: Sequence[FollowedLink]
+) -> tuple[list[FollowedLink], int]:
     """The page after this one, unless the list is as long as it may be, or shows nothing new.
 
     New is what no page of the list has shown: its links, or the lines of a page of records.
@@ -258,7 +260,7 @@ def _next_page(
     return [replace(following, memory=memory)], 0
 
 
-def _linked(step: Step, page: SeenPage) -> list[Found]:
+def _linked(step: Step, page: PageSource) -> list[FollowedLink]:
     level, key = step.recipe, step.links_key
     within = level.rendering.content_selector
     if level.link_pattern is not None and level.link_selector is None:
@@ -274,7 +276,7 @@ def _linked(step: Step, page: SeenPage) -> list[Found]:
     return [_linked_page(link, key) for link in links]
 
 
-def _matching(pattern: LinkPattern, links: Sequence[str], page: SeenPage) -> Iterator[str]:
+def _matching(pattern: LinkPattern, links: Sequence[str], page: PageSource) -> Iterator[str]:
     """Of the links that a selector chose, those that the pattern finds as well."""
     for link in links:
         part = pattern.find(link)
@@ -284,17 +286,21 @@ def _matching(pattern: LinkPattern, links: Sequence[str], page: SeenPage) -> Ite
                 yield url
 
 
-def _found(url: str, step: str, *, position: int | None = None, is_sibling: bool = False) -> Found:
-    return Found(url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling)
+def _found(
+    url: str, step: str, *, position: int | None = None, is_sibling: bool = False
+) -> FollowedLink:
+    return FollowedLink(
+        url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling
+    )
 
 
 @lru_cache(maxsize=4_096)  # the pages of a site link to the same pages
-def _linked_page(url: str, step: str) -> Found:
+def _linked_page(url: str, step: str) -> FollowedLink:
     return _found(url, step)
 
 
-def _each_once(page: SeenPage, found: Sequence[Found]) -> tuple[Found, ...]:
-    by_key: dict[str, Found] = {}
+def _each_once(page: PageSource, found: Sequence[FollowedLink]) -> tuple[FollowedLink, ...]:
+    by_key: dict[str, FollowedLink] = {}
     for one in found:
         by_key.setdefault(one.key, one)
     by_key.pop(page.key, None)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ingestion_pipeline.companies.analysis.boards import FoundBoard, boards_in
-from ingestion_pipeline.companies.analysis.fact import FIELDS, Fact, Facts, SeenPage
+from ingestion_pipeline.companies.analysis.fact import FIELDS, CompanyPage, Fact, Facts
 from ingestion_pipeline.companies.analysis.organization import (
     company_name,
     embedded_facts,
@@ -51,7 +51,7 @@ class Findings:
     is_remote_first: bool | None
     places: tuple[str, ...]
     boards: tuple[FoundBoard, ...]
-    pages: tuple[SeenPage, ...]
+    pages: tuple[CompanyPage, ...]
     notes: tuple[str, ...] = field(default=())
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - text or a year
@@ -82,7 +82,7 @@ class Judgement:
     quality: Mapping[str, Any]
 
 
-def find(pages: Sequence[SeenPage], *, website: str, known_name: str | None = None) -> Findings:
+def find(pages: Sequence[CompanyPage], *, website: str, known_name: str | None = None) -> Findings:
     """What the pages state of the company; `known_name` is what others call it."""
     ordered = sorted(pages, key=lambda page: _ORDER[page.role])
     said = company_name(sorted(pages, key=lambda page: page.role is not Role.HOME), website)
@@ -131,7 +131,7 @@ def judge(findings: Findings, *, ranks: Mapping[str, int], rules: Company) -> Ju
     )
 
 
-def _facts(pages: Iterable[SeenPage], website: str) -> dict[str, Fact]:
+def _facts(pages: Iterable[CompanyPage], website: str) -> dict[str, Fact]:
     """The first fact of each field, by rung and then by page."""
     pages = list(pages)
     found: dict[str, Fact] = {}

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from ingestion_pipeline.companies.analysis.fact import (
     FIELDS,
+    CompanyPage,
     Fact,
+    FactMethod,
     Facts,
-    Rung,
-    SeenPage,
     stated,
 )
 from ingestion_pipeline.reading.models import (
@@ -21,7 +21,7 @@ from ingestion_pipeline.reading.models import (
     Prompt,
     Question,
 )
-from ingestion_pipeline.reading.models import Rung as ModelRung
+from ingestion_pipeline.reading.models import ModelTier as ModelRung
 from ingestion_pipeline.work.errors import Resource, Transient
 
 CALL_SITE = "company"
@@ -54,7 +54,11 @@ What the text does not say is null.""",
 
 
 async def ask(
-    client: ModelClient, pages: Sequence[SeenPage], missing: Sequence[str], *, source_id: str | None
+    client: ModelClient,
+    pages: Sequence[CompanyPage],
+    missing: Sequence[str],
+    *,
+    source_id: str | None,
 ) -> tuple[Facts, list[str]]:
     """Proved facts for the missing fields, and notes on what was not answered or not proved.
 
@@ -77,7 +81,7 @@ async def ask(
 
 
 def _proved(
-    answer: Answered, pages: Sequence[SeenPage], missing: Sequence[str]
+    answer: Answered, pages: Sequence[CompanyPage], missing: Sequence[str]
 ) -> tuple[Facts, list[str]]:
     facts: dict[str, Fact] = {}
     notes: list[str] = []
@@ -85,7 +89,7 @@ def _proved(
         value = answer.data.get(name)
         if not isinstance(value, str | int) or isinstance(value, bool):
             continue
-        found = [stated(name, value, page=page, rung=Rung.MODEL) for page in pages]
+        found = [stated(name, value, page=page, rung=FactMethod.MODEL) for page in pages]
         proved = next((one for one in found if one is not None and one.grounding.is_proof), None)
         if proved is not None:
             facts[name] = proved

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ingestion_pipeline.companies.analysis.fact import SeenPage
+from ingestion_pipeline.companies.analysis.fact import CompanyPage
 from ingestion_pipeline.companies.analysis.site import (
     LEAST_NAME,
     Role,
@@ -58,7 +58,7 @@ class FoundBoard:
 
 
 def boards_in(
-    pages: Sequence[SeenPage], *, home: str, names: Iterable[str] = ()
+    pages: Sequence[CompanyPage], *, home: str, names: Iterable[str] = ()
 ) -> list[FoundBoard]:
     """The company's boards, the surest first: recognised ones, then its own careers pages.
 
@@ -76,7 +76,7 @@ def boards_in(
     return (named or list(_generic(ordered, home)))[:MOST_BOARDS]
 
 
-def _recognised(page: SeenPage, known: set[str]) -> Iterator[FoundBoard]:
+def _recognised(page: CompanyPage, known: set[str]) -> Iterator[FoundBoard]:
     for url, is_embedded in _addresses(page):
         platform = recognize_platform(url)
         if platform is None or platform.name in _NO_BOARDS or platform.name == RSS:
@@ -90,14 +90,14 @@ def _recognised(page: SeenPage, known: set[str]) -> Iterator[FoundBoard]:
                 yield _board(platform, url, page)
 
 
-def _addresses(page: SeenPage) -> Iterator[tuple[str, bool]]:
+def _addresses(page: CompanyPage) -> Iterator[tuple[str, bool]]:
     """Yield every address on the page, and whether the page embeds it."""
     yield from ((url, True) for url in page.embedded_urls)
     yield from ((url, False) for url in page.script_urls)
     yield from ((anchor.url, False) for anchor in page.anchors)
 
 
-def _board(platform: Platform, url: str, page: SeenPage) -> FoundBoard:
+def _board(platform: Platform, url: str, page: CompanyPage) -> FoundBoard:
     note = None if platform.name in PLATFORMS else f"nothing reads {platform.name} yet"
     return FoundBoard(
         platform=platform.name,
@@ -109,7 +109,7 @@ def _board(platform: Platform, url: str, page: SeenPage) -> FoundBoard:
     )
 
 
-def _generic(pages: Sequence[SeenPage], home: str) -> Iterator[FoundBoard]:
+def _generic(pages: Sequence[CompanyPage], home: str) -> Iterator[FoundBoard]:
     """The company's own pages of jobs, where no platform was recognised."""
     careers = [page for page in pages if page.role is Role.CAREERS]
     stating = [page for page in careers if any(page.embedded.things("JobPosting"))]

@@ -13,7 +13,7 @@ from ingestion_pipeline.reading.embedded import EmbeddedData
 from ingestion_pipeline.reading.grounding import BY_SOURCE, Grounding, ground
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.companies.analysis.site import Anchor
+    from ingestion_pipeline.companies.analysis.site import SiteLink
 
 # The fields of C15, in the order in which they are shown.
 TEXT_FIELDS = ("about", "culture", "mission", "size", "headquarters", "industry")
@@ -22,7 +22,7 @@ MOST_CHARACTERS = {"about": 4_000, "culture": 4_000, "mission": 1_000}
 MOST_OTHERWISE = 200
 
 
-class Rung(StrEnum):
+class FactMethod(StrEnum):
     """Who found a value: data for machines, the page's head, rules on its text, or a model."""
 
     EMBEDDED = "embedded"
@@ -32,7 +32,7 @@ class Rung(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeenPage:
+class CompanyPage:
     """A page of the company as it was seen; `text` is what a visitor reads, a line per block.
 
     `embedded_urls` are of frames, scripts and forms; `script_urls` are what inline scripts mention.
@@ -43,7 +43,7 @@ class SeenPage:
     text: str
     headed: tuple[tuple[str, str], ...]
     embedded: EmbeddedData
-    anchors: tuple[Anchor, ...]
+    anchors: tuple[SiteLink, ...]
     embedded_urls: tuple[str, ...]
     script_urls: tuple[str, ...] = ()
     feeds: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Fact:
     """A value of a field, found on `page` by `rung`."""
 
     value: str | int
-    rung: Rung
+    rung: FactMethod
     page: str
     grounding: Grounding
 
@@ -75,7 +75,7 @@ class Fact:
 Facts = Mapping[str, Fact]
 
 
-def stated(field: str, value: str | int, *, page: SeenPage, rung: Rung) -> Fact | None:
+def stated(field: str, value: str | int, *, page: CompanyPage, rung: FactMethod) -> Fact | None:
     """The fact, proved by the page's text; None if the value says nothing.
 
     What a page says to machines need not stand in its text: then its own data are the proof. Of
@@ -85,7 +85,7 @@ def stated(field: str, value: str | int, *, page: SeenPage, rung: Rung) -> Fact 
     if fitting is None:
         return None
     found = _grounded(fitting, page.text)
-    if not found.is_proof and rung in {Rung.EMBEDDED, Rung.META}:
+    if not found.is_proof and rung in {FactMethod.EMBEDDED, FactMethod.META}:
         found = BY_SOURCE
     return Fact(value=fitting, rung=rung, page=page.url, grounding=found)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.companies.analysis.fact import Fact, Rung, SeenPage, stated
+from ingestion_pipeline.companies.analysis.fact import CompanyPage, Fact, FactMethod, stated
 from ingestion_pipeline.companies.analysis.site import Role, is_called_like, is_same_site
 from ingestion_pipeline.companies.names import stated_company
 from ingestion_pipeline.companies.platforms.fields import one_line
@@ -28,7 +28,7 @@ from ingestion_pipeline.reading.organization_things import (
 LEAST_DESCRIPTION = 40  # characters; a shorter one is a slogan
 
 
-def organizations(page: SeenPage, home: str) -> list[Thing]:
+def organizations(page: CompanyPage, home: str) -> list[Thing]:
     """Return the organizations that the page speaks of as its own.
 
     They are those whose address is the home page, else another page of this site; without any, the
@@ -50,7 +50,7 @@ def organizations(page: SeenPage, home: str) -> list[Thing]:
     return at_home or here or others[:1]
 
 
-def company_name(pages: list[SeenPage], home: str) -> tuple[str, str] | None:
+def company_name(pages: list[CompanyPage], home: str) -> tuple[str, str] | None:
     """What the company calls itself, and the page that says so."""
     for page in pages:
         for one in organizations(page, home):
@@ -63,26 +63,26 @@ def company_name(pages: list[SeenPage], home: str) -> tuple[str, str] | None:
     return None
 
 
-def embedded_facts(page: SeenPage, home: str) -> Iterator[tuple[str, Fact]]:
+def embedded_facts(page: CompanyPage, home: str) -> Iterator[tuple[str, Fact]]:
     """The fields that the page's own data state."""
     for one in organizations(page, home):
         for field, value in _values(one):
-            if fact := stated(field, value, page=page, rung=Rung.EMBEDDED):
+            if fact := stated(field, value, page=page, rung=FactMethod.EMBEDDED):
                 yield field, fact
 
 
-def head_facts(page: SeenPage) -> Iterator[tuple[str, Fact]]:
+def head_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:
     """What an about page, or the home page, says of itself in its head."""
     if page.role not in {Role.ABOUT, Role.HOME}:
         return
     said = page.embedded.meta_content("description", "og:description", "twitter:description")
     if said and len(said) >= LEAST_DESCRIPTION:
-        fact = stated("about", said, page=page, rung=Rung.META)
+        fact = stated("about", said, page=page, rung=FactMethod.META)
         if fact is not None:
             yield "about", fact
 
 
-def places_of(page: SeenPage, home: str) -> list[str]:
+def places_of(page: CompanyPage, home: str) -> list[str]:
     """Where the organization has its seat and its offices, as its data say."""
     return [place for one in organizations(page, home) for place in stated_places(one)]
 

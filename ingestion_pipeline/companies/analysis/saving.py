@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.analysis.boards import FoundBoard
 from ingestion_pipeline.companies.analysis.fact import FIELDS
 from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.companies.discovery.standing import standing_source
-from ingestion_pipeline.companies.outcomes import Analysed
+from ingestion_pipeline.companies.outcomes import CompanyAnalysed
 from ingestion_pipeline.companies.records import company
 from ingestion_pipeline.companies.states import SOURCE_DISCOVERY, CompanyStatus
 from ingestion_pipeline.settings import Settings
@@ -28,7 +28,7 @@ _TOLD = (*FIELDS, "name", "tech_stack", "score", "is_remote_first")
 
 
 def save_company(
-    connection: Connection, done: Analysed, *, now: datetime, settings: Settings
+    connection: Connection, done: CompanyAnalysed, *, now: datetime, settings: Settings
 ) -> None:
     """The record is filled, and each board that is new to us has its discovery.
 
@@ -66,7 +66,7 @@ def save_company(
     )
 
 
-def summary(done: Analysed) -> str:
+def summary(done: CompanyAnalysed) -> str:
     """What the analysis came to, for people."""
     found, judged = done.findings, done.judgement
     return (
@@ -76,12 +76,12 @@ def summary(done: Analysed) -> str:
     )
 
 
-def _status(done: Analysed) -> CompanyStatus:
+def _status(done: CompanyAnalysed) -> CompanyStatus:
     is_thin = done.judgement.completeness is Completeness.THIN
     return CompanyStatus.PENDING if is_thin else CompanyStatus.ACTIVE
 
 
-def _values(done: Analysed, before: RowMapping) -> dict[str, Any]:
+def _values(done: CompanyAnalysed, before: RowMapping) -> dict[str, Any]:
     found, judged = done.findings, done.judgement
     evidence = dict(before["evidence"] or {}) | {
         name: fact.as_evidence() for name, fact in found.facts.items()
@@ -111,7 +111,7 @@ def _values(done: Analysed, before: RowMapping) -> dict[str, Any]:
 
 def _board(
     connection: Connection,
-    done: Analysed,
+    done: CompanyAnalysed,
     board: FoundBoard,
     before: RowMapping,
     *,
@@ -137,7 +137,7 @@ def _board(
     return kept | ({"note": f"refused: {made.value}"} if isinstance(made, Refusal) else {})
 
 
-def _discovery(done: Analysed, board: FoundBoard, *, now: datetime) -> NewTask:
+def _discovery(done: CompanyAnalysed, board: FoundBoard, *, now: datetime) -> NewTask:
     return NewTask(
         kind=SOURCE_DISCOVERY,
         dedupe_key=board.url,

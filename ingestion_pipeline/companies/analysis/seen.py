@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingestion_pipeline.companies.analysis.fact import SeenPage
+from ingestion_pipeline.companies.analysis.fact import CompanyPage
 from ingestion_pipeline.companies.analysis.site import Role, anchors_of
 from ingestion_pipeline.reading.embedded import embedded_of
 from ingestion_pipeline.reading.head import feeds_of, title_of
@@ -28,14 +28,14 @@ _MARKDOWN = re.compile(
 )
 
 
-def see_page(html: str, *, url: str, role: Role) -> SeenPage:
+def see_page(html: str, *, url: str, role: Role) -> CompanyPage:
     """What the page says, shows and leads to.
 
     Raises:
         Permanent: the page is a bomb (see `parse_html`).
     """
     tree = parse_html(html)
-    return SeenPage(
+    return CompanyPage(
         url=url,
         role=role,
         title=title_of(tree),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from ingestion_pipeline.companies.analysis.fact import Fact, Rung, SeenPage, stated
+from ingestion_pipeline.companies.analysis.fact import CompanyPage, Fact, FactMethod, stated
 from ingestion_pipeline.companies.analysis.scoring import employees_in
 from ingestion_pipeline.companies.analysis.site import Role
 
@@ -108,10 +108,10 @@ _OFFICE = re.compile(
 )
 
 
-def text_facts(page: SeenPage) -> Iterator[tuple[str, Fact]]:
+def text_facts(page: CompanyPage) -> Iterator[tuple[str, Fact]]:
     """The fields that rules find in the page's text, the surest of each first."""
     for field, value in _found(page):
-        fact = stated(field, value, page=page, rung=Rung.TEXT)
+        fact = stated(field, value, page=page, rung=FactMethod.TEXT)
         if fact is not None and fact.grounding.is_proof:
             yield field, fact
 
@@ -130,7 +130,7 @@ def offices_in(text: str) -> list[str]:
     return [line[:300] for line in text.split("\n") if _OFFICE.search(line)][:50]
 
 
-def _found(page: SeenPage) -> Iterator[tuple[str, str | int]]:
+def _found(page: CompanyPage) -> Iterator[tuple[str, str | int]]:
     yield from _headed(page)
     text = page.text
     if (mission := _MISSION.search(text)) is not None:
@@ -149,7 +149,7 @@ def _found(page: SeenPage) -> Iterator[tuple[str, str | int]]:
         yield "founded", int(founded[1])
 
 
-def _headed(page: SeenPage) -> Iterator[tuple[str, str]]:
+def _headed(page: CompanyPage) -> Iterator[tuple[str, str]]:
     """What stands under headings; of the careers page too, where culture is often told."""
     for heading, below in page.headed:
         for field, rule in _HEADINGS.items():

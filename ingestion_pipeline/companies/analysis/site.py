@@ -35,7 +35,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Anchor:
+class SiteLink:
     """A link: where it leads, and what it says."""
 
     url: str
@@ -43,7 +43,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WantedPage:
+class PageToFetch:
     """A page to look at, what for, and what named it: navigation, sitemap or guess."""
 
     url: str
@@ -91,10 +91,10 @@ GUESSES: dict[Role, tuple[str, ...]] = {
 MOST: dict[Role, int] = {Role.ABOUT: 2, Role.CULTURE: 1, Role.CAREERS: 2}
 
 
-def anchors_of(tree: LexborHTMLParser, url: str) -> list[Anchor]:
+def anchors_of(tree: LexborHTMLParser, url: str) -> list[SiteLink]:
     """Every link of the page to another one, in page order, each address once."""
     base = base_of(tree, url)
-    found: dict[str, Anchor] = {}
+    found: dict[str, SiteLink] = {}
     for node in tree.css("a[href], area[href]")[:MAX_ANCHORS]:
         address = linked_page(base, node.attrs.get("href"))
         if address is None:
@@ -102,7 +102,7 @@ def anchors_of(tree: LexborHTMLParser, url: str) -> list[Anchor]:
         said = " ".join((node.text() or node.attrs.get("aria-label") or "").split())
         known = found.get(address)
         if known is None or (not known.text and said):
-            found[address] = Anchor(url=address, text=said)
+            found[address] = SiteLink(url=address, text=said)
     return list(found.values())
 
 
@@ -139,34 +139,35 @@ def plain_name(text: str) -> str:
 
 
 def named_pages(
-    links: Iterable[Anchor], *, home: str, named_by: str, known: Iterable[WantedPage] = ()
-) -> list[WantedPage]:
+    links: Iterable[SiteLink], *, home: str, named_by: str, known: Iterable[PageToFetch] = ()
+) -> list[PageToFetch]:
     """The pages of the site that the links name, at most as many of each role as are wanted.
 
     Of several of one role the shortest addresses are taken: the page itself, not one below it.
     """
     seen = {_key(home), *(_key(one.url) for one in known)}
     room = {role: most - sum(one.role is role for one in known) for role, most in MOST.items()}
-    found: list[WantedPage] = []
+    found: list[PageToFetch] = []
     for link in links:
         role = role_of(link.url, link.text)
         if role is None or _key(link.url) in seen or not is_same_site(link.url, home):
             continue
         seen.add(_key(link.url))
-        found.append(WantedPage(url=link.url, role=role, named_by=named_by))
+        found.append(PageToFetch(url=link.url, role=role, named_by=named_by))
     shortest = sorted(found, key=lambda one: len(_segments(one.url)))
-    taken: list[WantedPage] = []
+    taken: list[PageToFetch] = []
     for role, most in room.items():
         taken += [one for one in shortest if one.role is role][: max(most, 0)]
     return taken
 
 
-def guessed_pages(home: str, role: Role) -> list[WantedPage]:
+def guessed_pages(home: str, role: Role) -> list[PageToFetch]:
     """The usual addresses of such a page."""
     parts = urlsplit(home)
     origin = f"{parts.scheme}://{parts.netloc}"
     return [
-        WantedPage(url=origin + path, role=role, named_by="guess") for path in GUESSES.get(role, ())
+        PageToFetch(url=origin + path, role=role, named_by="guess")
+        for path in GUESSES.get(role, ())
     ]
 
 

@@ -12,23 +12,23 @@ from typing import Any
 
 from sqlalchemy.exc import NoResultFound
 
-from ingestion_pipeline.companies.analysis.fact import SeenPage
+from ingestion_pipeline.companies.analysis.fact import CompanyPage
 from ingestion_pipeline.companies.analysis.seen import see_page
 from ingestion_pipeline.companies.analysis.site import (
-    Anchor,
+    PageToFetch,
     Role,
-    WantedPage,
+    SiteLink,
     guessed_pages,
     missing_roles,
     named_pages,
     role_of,
 )
 from ingestion_pipeline.pages.archive import SnapshotArchive
-from ingestion_pipeline.pages.crawled import StoredPage
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.crawled import CrawledPage
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.decode import decode
 from ingestion_pipeline.reading.sitemaps import Sitemap, read_sitemap
 from ingestion_pipeline.sources import Source
@@ -52,22 +52,22 @@ MAX_SITEMAP_PAGES = 200
 class Visits:
     """The pages of one company, for one claim; `state` is what the task's row knows of them."""
 
-    shop: Workshop
+    shop: RunContext
     visitor: PoliteVisitor
     archive: SnapshotArchive
-    host: Visited
+    host: HostLease
     source: Source
     task: Task
     state: dict[str, Any]
 
-    async def all_pages(self, website: str) -> list[SeenPage]:
+    async def all_pages(self, website: str) -> list[CompanyPage]:
         """The home page and what it leads to; a home page that cannot be had is an error."""
-        home = await self._needed(WantedPage(url=website, role=Role.HOME, named_by="source"))
+        home = await self._needed(PageToFetch(url=website, role=Role.HOME, named_by="source"))
         pages = [home]
         wanted = named_pages(home.anchors, home=home.url, named_by="navigation")
         if missing_roles(one.role for one in wanted):
             listed = await self._sitemap(home.url)
-            links = [Anchor(url=url, text="") for url in listed]
+            links = [SiteLink(url=url, text="") for url in listed]
             wanted += named_pages(links, home=home.url, named_by="sitemap", known=wanted)
         for one in wanted:
             pages += await self._optional(one, home.url)
@@ -76,7 +76,7 @@ class Visits:
         pages += await self._deeper(pages, home.url, wanted)
         return pages
 
-    async def _needed(self, wanted: WantedPage) -> SeenPage:
+    async def _needed(self, wanted: PageToFetch) -> CompanyPage:
         try:
             return await self._seen(wanted)
         except Resource as error:
@@ -84,7 +84,7 @@ class Visits:
                 raise Permanent(error.text, code=FORBIDDEN) from error
             raise
 
-    async def _optional(self, wanted: WantedPage, home: str) -> list[SeenPage]:
+    async def _optional(self, wanted: PageToFetch, home: str) -> list[CompanyPage]:
         """The page, or nothing and a note why: one that is not there is no failure."""
         if wanted.url in self._failed():
             return []
@@ -106,15 +106,15 @@ class Visits:
             return self.task.attempts >= self.shop.settings.work.max_attempts
         return isinstance(error, Resource) and error.code == FORBIDDEN
 
-    async def _guessed(self, role: Role, home: str) -> list[SeenPage]:
+    async def _guessed(self, role: Role, home: str) -> list[CompanyPage]:
         for one in guessed_pages(home, role):
             if found := await self._optional(one, home):
                 return found
         return []
 
     async def _deeper(
-        self, pages: Sequence[SeenPage], home: str, known: Sequence[WantedPage]
-    ) -> list[SeenPage]:
+        self, pages: Sequence[CompanyPage], home: str, known: Sequence[PageToFetch]
+    ) -> list[CompanyPage]:
         """The list of jobs that a page for applicants leads to, if it is a page of its own."""
         careers = [page for page in pages if page.role is Role.CAREERS]
         links = [
@@ -123,9 +123,9 @@ class Visits:
             for one in page.anchors
             if role_of(one.url, one.text) is Role.CAREERS
         ]
-        asked = [*known, *(WantedPage(url=one.url, role=one.role, named_by="") for one in pages)]
+        asked = [*known, *(PageToFetch(url=one.url, role=one.role, named_by="") for one in pages)]
         further = named_pages(links, home=home, named_by="careers page", known=asked)[:1]
-        found: list[SeenPage] = []
+        found: list[CompanyPage] = []
         for one in further:
             found += await self._optional(one, home)
         return found
@@ -162,7 +162,7 @@ class Visits:
 
     # --- one page
 
-    async def _seen(self, wanted: WantedPage) -> SeenPage:
+    async def _seen(self, wanted: PageToFetch) -> CompanyPage:
         """The page, from what is kept if this task has had it; else it is asked for and kept."""
         stored = await asyncio.to_thread(self._had, wanted.url)
         if stored is None:
@@ -181,7 +181,7 @@ class Visits:
             own=host_of(self.task.url or self.source.url),
         )
 
-    def _had(self, url: str) -> StoredPage | None:
+    def _had(self, url: str) -> CrawledPage | None:
         """The page as this task has got it; None if it has not, or if it was cleared away since."""
         kept = next((one for one in self._kept() if one["asked"] == url), None)
         if kept is None:
@@ -196,7 +196,7 @@ class Visits:
         with self.shop.store.read() as connection:
             return self.archive.known(connection, [url]).get(url)
 
-    def _keep(self, wanted: WantedPage, answer: PageAnswer) -> Mapping[str, Any]:
+    def _keep(self, wanted: PageToFetch, answer: PageAnswer) -> Mapping[str, Any]:
         """The page is a snapshot, and the task knows it: both or neither."""
         now = self.shop.store.now()
         is_new = isinstance(answer, NewPage)
@@ -218,7 +218,7 @@ class Visits:
         self.task = replace(self.task, stage=FETCHED, state=self.state)
         return kept
 
-    async def _note(self, wanted: WantedPage, error: WorkError) -> None:
+    async def _note(self, wanted: PageToFetch, error: WorkError) -> None:
         failed = {
             "asked": wanted.url,
             "role": wanted.role.value,
@@ -233,7 +233,7 @@ class Visits:
             set_progress(connection, self.task, stage=FETCHED, state=self.state)
         self.task = replace(self.task, stage=FETCHED, state=self.state)
 
-    def _stored(self, snapshot_id: int) -> StoredPage:
+    def _stored(self, snapshot_id: int) -> CrawledPage:
         return self.archive.stored(KnownPage(snapshot_id=snapshot_id, content_hash=""))
 
     def _kept(self) -> list[Mapping[str, Any]]:

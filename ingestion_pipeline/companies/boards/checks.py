@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from sqlalchemy import Connection, func, select
 
-from ingestion_pipeline.companies.states import ListingStatus, Verdict
+from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.findings import Finding
@@ -66,7 +66,7 @@ def _since(moment: datetime | None) -> str:
 def all_filtered(connection: Connection) -> list[Finding]:
     """Boards whose jobs are all filtered: the wrong board, or a filter that is too strict."""
     links = listing_sources.c
-    is_filtered = job_listings.c.verdict == Verdict.FILTERED.value
+    is_filtered = job_listings.c.verdict == ListingDecision.FILTERED.value
     query = (
         select(links.source_id, func.count())
         .join(job_listings, job_listings.c.id == links.listing_id)

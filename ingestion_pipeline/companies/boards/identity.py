@@ -15,7 +15,7 @@ from ingestion_pipeline.companies.names import is_same_place
 
 
 @dataclass(slots=True)
-class Home:
+class ListingPlace:
     """A listing, standing or to be made, and the postings of the boards that are known to be it."""
 
     candidate: Candidate | None
@@ -38,10 +38,10 @@ class Recognition:
     """
 
     listed: Mapping[str, set[str]]
-    by_url: dict[str, Home] = field(default_factory=dict[str, Home])
-    by_words: dict[str, list[Home]] = field(default_factory=dict[str, list[Home]])
+    by_url: dict[str, ListingPlace] = field(default_factory=dict[str, ListingPlace])
+    by_words: dict[str, list[ListingPlace]] = field(default_factory=dict[str, list[ListingPlace]])
 
-    def home_of(self, source_id: str, posting: Posting) -> Home:
+    def home_of(self, source_id: str, posting: Posting) -> ListingPlace:
         """The listing that the posting is: by its URL, else by its words on another board."""
         found = self._same_url(source_id, posting) or self._same_words(source_id, posting)
         if found is None:
@@ -49,12 +49,12 @@ class Recognition:
         found.links[source_id, posting.external_key] = True
         return found
 
-    def _same_url(self, source_id: str, posting: Posting) -> Home | None:
+    def _same_url(self, source_id: str, posting: Posting) -> ListingPlace | None:
         """Unless the board lists another posting at this URL: some have one page for all jobs."""
         found = self.by_url.get(posting.url_key or "")
         return None if found is None or self._is_listed(found, source_id) else found
 
-    def _same_words(self, source_id: str, posting: Posting) -> Home | None:
+    def _same_words(self, source_id: str, posting: Posting) -> ListingPlace | None:
         """Only another board's: on one, a job for two cities is two postings of equal words.
 
         Nor where both boards state a place, and not the same.
@@ -71,14 +71,14 @@ class Recognition:
         exact = [home for home in places if here and home.locations[:1] == here[:1]]
         return next(iter([*exact, *places]), None)
 
-    def _is_listed(self, home: Home, source_id: str) -> bool:
+    def _is_listed(self, home: ListingPlace, source_id: str) -> bool:
         keys = self.listed.get(source_id, set[str]())
         return any(linked == source_id and key in keys for linked, key in home.links)
 
-    def _new(self, source_id: str, posting: Posting) -> Home:
+    def _new(self, source_id: str, posting: Posting) -> ListingPlace:
         if posting.url_key in self.by_url:  # the address of another posting of this board
             posting = replace(posting, url_key=None)
-        home = Home(None, posting, source_id)
+        home = ListingPlace(None, posting, source_id)
         if posting.url_key:
             self.by_url[posting.url_key] = home
         if posting.is_telling:
@@ -109,7 +109,7 @@ def recognition(
     found = Recognition(listed=listed)
     for one in known:
         standing = {(source_id, key): on for source_id, key, on in links.get(one.id, [])}
-        home = Home(one, links=standing)
+        home = ListingPlace(one, links=standing)
         if one.url_key:
             found.by_url[one.url_key] = home
         found.by_words.setdefault(one.fingerprint, []).append(home)

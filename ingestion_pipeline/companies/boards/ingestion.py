@@ -19,8 +19,8 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.boards import rows
 from ingestion_pipeline.companies.boards.expired import EXPIRED
-from ingestion_pipeline.companies.boards.identity import Home, recognition
-from ingestion_pipeline.companies.boards.plan import BoardListing, Plan, result_of
+from ingestion_pipeline.companies.boards.identity import ListingPlace, recognition
+from ingestion_pipeline.companies.boards.plan import BoardListing, BoardPlan, result_of
 from ingestion_pipeline.companies.boards.posting import Posting, content_hash, quality_of
 from ingestion_pipeline.companies.boards.quarantine import reason_to_quarantine
 from ingestion_pipeline.companies.boards.spawning import Judging, spawn_jobs
@@ -54,9 +54,9 @@ def ingest_boards(
 
 def _plans(
     connection: Connection, listings: Sequence[BoardListing], settings: Settings
-) -> list[Plan]:
+) -> list[BoardPlan]:
     known = rows.known_links(connection, [one.source.id for one in listings])
-    by_source: dict[str, list[rows.KnownLink]] = {}
+    by_source: dict[str, list[rows.StoredPosting]] = {}
     for link in known.values():
         by_source.setdefault(link.source_id, []).append(link)
     return [
@@ -65,9 +65,11 @@ def _plans(
     ]
 
 
-def _plan(listing: BoardListing, known: Mapping[str, rows.KnownLink], settings: Settings) -> Plan:
+def _plan(
+    listing: BoardListing, known: Mapping[str, rows.StoredPosting], settings: Settings
+) -> BoardPlan:
     """What differs; nothing, if the listing is not to be believed."""
-    plan = Plan(listing=listing, believed_after=settings.boards.missing_before_closed)
+    plan = BoardPlan(listing=listing, believed_after=settings.boards.missing_before_closed)
     pairs = [(one, known.get(one.external_key)) for one in listing.postings]
     standing = [(one, link) for one, link in pairs if link is not None]
     keys = {one.external_key for one in listing.postings}
@@ -93,7 +95,9 @@ def _plan(listing: BoardListing, known: Mapping[str, rows.KnownLink], settings: 
     return plan
 
 
-def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> list[Judging]:
+def _write_new(
+    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
+) -> list[Judging]:
     """Every new posting has its link; those whose listing is new as well are to be judged."""
     new = [(plan, one) for plan in plans for one in plan.new]
     if not new:
@@ -108,7 +112,7 @@ def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) 
     made = _insert_listings(connection, plans, homes, now=now)
     links: list[tuple[Any, ...]] = []
     judged: list[Judging] = []
-    reopened: list[tuple[int, Plan]] = []
+    reopened: list[tuple[int, BoardPlan]] = []
     for (plan, posting), home in zip(new, homes, strict=True):
         listing_id = home.candidate.id if home.candidate else made[_own_key(home)]
         links.append(_link(listing_id, plan.listing, posting))
@@ -130,7 +134,9 @@ def _write_new(connection: Connection, plans: Sequence[Plan], *, now: datetime) 
     return judged
 
 
-def _unreported(connection: Connection, linked: Sequence[tuple[int, Plan]]) -> dict[int, Plan]:
+def _unreported(
+    connection: Connection, linked: Sequence[tuple[int, BoardPlan]]
+) -> dict[int, BoardPlan]:
     """Return the listings that are news of a board, though another's first sync had them before.
 
     Nobody was told of them then. What was there when this board was first read is its backlog.
@@ -159,8 +165,8 @@ def _link(listing_id: int, listing: BoardListing, posting: Posting) -> tuple[Any
 
 def _insert_listings(
     connection: Connection,
-    plans: Sequence[Plan],
-    homes: Sequence[Home],
+    plans: Sequence[BoardPlan],
+    homes: Sequence[ListingPlace],
     *,
     now: datetime,
 ) -> dict[str, int]:
@@ -174,13 +180,13 @@ def _insert_listings(
     return made
 
 
-def _own_key(home: Home) -> str:
+def _own_key(home: ListingPlace) -> str:
     """The one name of a new listing: its board and its key there."""
     key = home.posting.external_key if home.posting else ""
     return sha256(f"{home.source_id}\n{key}".encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _row(key: str, home: Home, listing: BoardListing) -> dict[str, Any]:
+def _row(key: str, home: ListingPlace, listing: BoardListing) -> dict[str, Any]:
     posting = home.posting
     assert posting is not None  # noqa: S101 - of a listing that stands there is none
     said = posting.columns
@@ -197,7 +203,7 @@ def _row(key: str, home: Home, listing: BoardListing) -> dict[str, Any]:
     }
 
 
-def _judging(plan: Plan, listing_id: int, posting: Posting) -> Judging:
+def _judging(plan: BoardPlan, listing_id: int, posting: Posting) -> Judging:
     has_own_url = posting.url_key is not None
     return Judging(
         parent=plan.listing.task,
@@ -209,7 +215,7 @@ def _judging(plan: Plan, listing_id: int, posting: Posting) -> Judging:
     )
 
 
-def _judging_of(plan: Plan, stored: Mapping[str, Any]) -> Judging:
+def _judging_of(plan: BoardPlan, stored: Mapping[str, Any]) -> Judging:
     return Judging(
         parent=plan.listing.task,
         source=plan.listing.source,
@@ -220,7 +226,7 @@ def _judging_of(plan: Plan, stored: Mapping[str, Any]) -> Judging:
 
 
 def _write_changes(
-    connection: Connection, plans: Sequence[Plan], *, now: datetime
+    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
 ) -> list[Judging]:
     """Links say what their boards say; listings that say something else are to be judged again.
 
@@ -277,7 +283,7 @@ def _merged(before: Mapping[str, Any], posting: Posting, *, speaks: bool) -> dic
 
 
 def _write_returns(
-    connection: Connection, plans: Sequence[Plan], *, now: datetime
+    connection: Connection, plans: Sequence[BoardPlan], *, now: datetime
 ) -> list[Judging]:
     """What is listed again is open again, and judged again if it had been closed."""
     by_listing = {link.listing_id: plan for plan in plans for link in plan.returned}
@@ -286,7 +292,7 @@ def _write_returns(
     return [_judging_of(by_listing[one], stored[one]) for one in sorted(back)]
 
 
-def _write_gone(connection: Connection, plans: Sequence[Plan], *, now: datetime) -> None:
+def _write_gone(connection: Connection, plans: Sequence[BoardPlan], *, now: datetime) -> None:
     """Missing once is noted; missing twice is gone, and what no board lists is closed."""
     missed = [
         (link.id, plan.listing.source.last_success_at or now, is_there)

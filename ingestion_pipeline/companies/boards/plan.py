@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from ingestion_pipeline.companies.boards.posting import Posting, posting_of
-from ingestion_pipeline.companies.boards.rows import KnownLink
+from ingestion_pipeline.companies.boards.rows import StoredPosting
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.pages.system import Ingested
 from ingestion_pipeline.reading.reading import Reading
@@ -53,18 +53,18 @@ class BoardListing:
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class BoardPlan:
     """What differs between a board's listing and what is known of it."""
 
     listing: BoardListing
     believed_after: int  # complete listings in a row that lack a job
     quarantine: str | None = None
     new: list[Posting] = field(default_factory=list[Posting])
-    changed: list[tuple[Posting, KnownLink]] = field(
-        default_factory=list[tuple[Posting, KnownLink]]
+    changed: list[tuple[Posting, StoredPosting]] = field(
+        default_factory=list[tuple[Posting, StoredPosting]]
     )
-    returned: list[KnownLink] = field(default_factory=list[KnownLink])
-    vanished: list[KnownLink] = field(default_factory=list[KnownLink])
+    returned: list[StoredPosting] = field(default_factory=list[StoredPosting])
+    vanished: list[StoredPosting] = field(default_factory=list[StoredPosting])
     created: int = 0  # of the new links, those whose listing is new as well
     updated: int = 0  # listings that say something else now
 
@@ -76,22 +76,22 @@ class Plan:
         return not (self.new or self.changed or self.returned or self.vanished)
 
     @property
-    def missing(self) -> list[KnownLink]:
+    def missing(self) -> list[StoredPosting]:
         """What may be gone."""
         return [one for one in self.vanished if not self._is_believed(one)]
 
     @property
-    def gone(self) -> list[KnownLink]:
+    def gone(self) -> list[StoredPosting]:
         """What is gone."""
         return [one for one in self.vanished if self._is_believed(one)]
 
-    def _is_believed(self, one: KnownLink) -> bool:
+    def _is_believed(self, one: StoredPosting) -> bool:
         # An operator's word is the second listing; without it the second would be quarantined.
         is_certain = self.listing.source.accepts_drop
         return is_certain or one.missing + 1 >= self.believed_after
 
 
-def result_of(plan: Plan, *, now: datetime) -> Ingested:
+def result_of(plan: BoardPlan, *, now: datetime) -> Ingested:
     """What the listing came to, for the source's row."""
     source = plan.listing.source
     if plan.quarantine is not None:
@@ -118,7 +118,7 @@ def result_of(plan: Plan, *, now: datetime) -> Ingested:
     )
 
 
-def _outcome(plan: Plan) -> str:
+def _outcome(plan: BoardPlan) -> str:
     parts = {
         "new": plan.created,
         "duplicate": len(plan.new) - plan.created,
@@ -134,7 +134,7 @@ def _outcome(plan: Plan) -> str:
     return first + "; ".join([f"{found}, {said or 'nothing new'}", *plan.listing.notes])
 
 
-def _newest_at(plan: Plan, *, now: datetime) -> datetime | None:
+def _newest_at(plan: BoardPlan, *, now: datetime) -> datetime | None:
     """When the board last brought something new: by its own dates at the first sync."""
     if not plan.new:
         return None

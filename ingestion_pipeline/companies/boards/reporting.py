@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, RowMapping, func, or_, select
 
-from ingestion_pipeline.companies.states import ListingStatus, Verdict
+from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.store.tables import job_listings, listing_sources, sources
 
 SHOWN_LISTINGS = 10
@@ -91,7 +91,7 @@ def _counts(connection: Connection, source_ids: Collection[str]) -> dict[str, Ro
             func.count().filter(_is_new(), ~is_own).label("duplicate"),
             *(
                 func.count().filter(listed, job_listings.c.verdict == verdict.value).label(verdict)
-                for verdict in Verdict
+                for verdict in ListingDecision
             ),
         )
         .join(job_listings, job_listings.c.id == links.listing_id)
@@ -111,7 +111,7 @@ def _reasons(connection: Connection, source_ids: Collection[str]) -> dict[str, C
         .where(
             links.source_id.in_(list(source_ids)),
             links.available,
-            job_listings.c.verdict == Verdict.FILTERED.value,
+            job_listings.c.verdict == ListingDecision.FILTERED.value,
         )
     )
     found: dict[str, Counter[str]] = {}
@@ -164,7 +164,7 @@ def _report(
     newest: Sequence[ShownListing],
 ) -> BoardReport:
     count = dict(counts) if counts else {}
-    judged = {verdict: count.get(verdict.value, 0) for verdict in Verdict}
+    judged = {verdict: count.get(verdict.value, 0) for verdict in ListingDecision}
     return BoardReport(
         source_id=row["id"],
         company=row["company_id"] or row["name"],
@@ -179,8 +179,8 @@ def _report(
         updated=row["untold_updated"],
         closed=row["untold_withdrawn"],
         filtered=dict(reasons),
-        skipped=judged[Verdict.SKIPPED],
-        matched=judged[Verdict.MATCHED],
+        skipped=judged[ListingDecision.SKIPPED],
+        matched=judged[ListingDecision.MATCHED],
         waiting=count.get("found", 0) - sum(judged.values()),
         newest=newest,
     )

@@ -26,7 +26,7 @@ from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import ACTIVE, job_matches, listing_sources, sources, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.queue import enqueue
 from ingestion_pipeline.work.spawn_guard import Refusal
 from ingestion_pipeline.work.task import Move, NewTask, Task, TaskStatus, finished
@@ -121,7 +121,7 @@ def run_scrape(connection: Connection, task: Task, *, now: datetime, settings: S
 
 def drain_scrapes(store: Store, worker: Worker, *, settings: Settings) -> int:
     """Every SCRAPE task that is due goes a step further; how many."""
-    claimed = worker.claim(Wanted(kind=SCRAPE), limit=SCRAPES_AT_ONCE)
+    claimed = worker.claim(ClaimFilter(kind=SCRAPE), limit=SCRAPES_AT_ONCE)
     for task in claimed:
         with store.begin() as connection:
             now = store.clock.now(connection)

@@ -33,7 +33,7 @@ LOCK = 0x1157  # of all who write listings; nobody else may use it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KnownLink:
+class StoredPosting:
     """A posting of a board that stands already."""
 
     id: int
@@ -63,13 +63,13 @@ def lock_listings(connection: Connection) -> None:
 
 def known_links(
     connection: Connection, source_ids: Collection[str]
-) -> dict[tuple[str, str], KnownLink]:
+) -> dict[tuple[str, str], StoredPosting]:
     """All links of these boards, by (source, key)."""
     if not source_ids:
         return {}
-    columns = [listing_sources.c[name] for name in KnownLink.__slots__]
+    columns = [listing_sources.c[name] for name in StoredPosting.__slots__]
     query = select(*columns).where(listing_sources.c.source_id.in_(list(source_ids)))
-    links = [KnownLink(**row) for row in connection.execute(query).mappings()]
+    links = [StoredPosting(**row) for row in connection.execute(query).mappings()]
     return {(one.source_id, one.external_key): one for one in links}
 
 

@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.boards.readings import MARK, reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.companies.boards.rows import place_listings
-from ingestion_pipeline.companies.platforms import Board, platform
+from ingestion_pipeline.companies.platforms import JobBoard, platform
 from ingestion_pipeline.pages.hosts import Pace
 from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading, StoredPage
 from ingestion_pipeline.settings import Settings
@@ -24,7 +24,7 @@ class BoardSystem:
 
     may_be_cut = True
 
-    def listing(self, source: Source) -> Board:
+    def listing(self, source: Source) -> JobBoard:
         """The source's board."""
         return platform(source.platform or "").configure(source.url, source.config)
 

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from ingestion_pipeline.companies.analysis.boards import GENERIC, RSS
-from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, Board, Platform
+from ingestion_pipeline.companies.platforms import PLATFORMS, BadConfig, JobBoard, JobPlatform
 from ingestion_pipeline.companies.platforms.generic import RECOGNISE
 from ingestion_pipeline.companies.platforms.recognised import recognised, sampled
 from ingestion_pipeline.companies.states import Confidence
@@ -34,7 +34,7 @@ class Probe:
     platform: str
     url: str
     config: Mapping[str, Any]
-    board: Board | None
+    board: JobBoard | None
     request: Request
     honours_robots: bool
 
@@ -45,7 +45,7 @@ class Probe:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class ProbeResult:
     """The platform to read it by, its config, and how sure that is."""
 
     platform: str
@@ -72,7 +72,7 @@ def probe_of(platform: str, url: str, config: Mapping[str, Any]) -> Probe:
         )
     if platform not in PLATFORMS:
         raise Permanent(f"nothing reads boards of {platform} yet", code="no_reader")
-    adapter: Platform = PLATFORMS[platform]
+    adapter: JobPlatform = PLATFORMS[platform]
     board = adapter.configure(url, config)
     return Probe(
         platform=platform,
@@ -84,7 +84,7 @@ def probe_of(platform: str, url: str, config: Mapping[str, Any]) -> Probe:
     )
 
 
-async def ask(probe: Probe, fetch: PacedFetch, *, now: datetime) -> Verdict:
+async def ask(probe: Probe, fetch: PacedFetch, *, now: datetime) -> ProbeResult:
     """The verdict on the board; what may pass, or is nobody's fault, is raised.
 
     A board that is not there, or answers with something else, is a verdict: medium, with what it
@@ -101,7 +101,7 @@ async def ask(probe: Probe, fetch: PacedFetch, *, now: datetime) -> Verdict:
         return _unsure(probe, error.code, error.text)
 
 
-def _read(probe: Probe, answer: Answer, *, now: datetime) -> Verdict:
+def _read(probe: Probe, answer: Answer, *, now: datetime) -> ProbeResult:
     if not isinstance(answer, Fetched):
         raise Permanent(f"{probe.request.url} sent no body", code="empty_body")
     if probe.board is None:
@@ -118,7 +118,7 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> Verdict:
     count = len(reading.records)
     # An empty feed may be a feed of anything; an empty board is a board without jobs.
     is_sure = count > 0 or probe.platform != RSS
-    return Verdict(
+    return ProbeResult(
         platform=probe.platform,
         config=probe.config,
         confidence=Confidence.HIGH if is_sure else Confidence.MEDIUM,
@@ -126,13 +126,13 @@ def _read(probe: Probe, answer: Answer, *, now: datetime) -> Verdict:
     )
 
 
-def _generic(probe: Probe, answer: Fetched) -> Verdict:
+def _generic(probe: Probe, answer: Fetched) -> ProbeResult:
     """A page of the company's own: read by its data for machines, else by its layout if sure."""
     html = decode(answer.body, answer.content_type)
     postings = sum(1 for _ in read_embedded(html).things("JobPosting"))
     if postings:
         said = f"a page of its own that states {postings} jobs for machines"
-        return Verdict(
+        return ProbeResult(
             platform="jsonld",
             config=probe.config or {"may_be_empty": True},
             confidence=Confidence.LOW,
@@ -148,12 +148,12 @@ def _generic(probe: Probe, answer: Fetched) -> Verdict:
             "a page of its own, on which no list of jobs is recognised; it needs `items` and"
             " `fields` (CSS selectors) in its config"
         )
-    return Verdict(platform="html", config=config, confidence=Confidence.LOW, said=said)
+    return ProbeResult(platform="html", config=config, confidence=Confidence.LOW, said=said)
 
 
-def _unsure(probe: Probe, code: str, text: str) -> Verdict:
+def _unsure(probe: Probe, code: str, text: str) -> ProbeResult:
     is_generic = probe.platform == GENERIC
-    return Verdict(
+    return ProbeResult(
         platform="html" if is_generic else probe.platform,
         config=probe.config,
         confidence=Confidence.LOW if is_generic else Confidence.MEDIUM,

@@ -8,11 +8,11 @@ from datetime import datetime, timedelta
 
 from ingestion_pipeline.companies.matching.asking import ModelScorer
 from ingestion_pipeline.companies.matching.company_rows import company_id_of, website_of
-from ingestion_pipeline.companies.matching.judging import Rules, Stage, next_stage
+from ingestion_pipeline.companies.matching.judging import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.profile import NoProfile
 from ingestion_pipeline.companies.matching.results import WAITS_FOR_COMPANY
 from ingestion_pipeline.companies.matching.scoring import BaseScore, match_result, rule_score
-from ingestion_pipeline.companies.matching.work import Judged, ListingWork, NotJudged
+from ingestion_pipeline.companies.matching.work import Evaluated, ListingWork, NotEvaluated
 from ingestion_pipeline.companies.states import CompanyStatus
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.work.errors import Resource, classify
@@ -43,35 +43,35 @@ class Analyst:
         """Whether nobody has to be asked."""
         return self._scorer is None
 
-    def judged(self, work: ListingWork) -> Judged | NotJudged:
+    def judged(self, work: ListingWork) -> Evaluated | NotEvaluated:
         """The listing with its verdict by rules, or what it waits for."""
         try:
             work = self._filtered(work)
-            if next_stage(work.state) is Stage.SAVE:
-                return Judged(work=work)
+            if next_stage(work.state) is ListingStage.SAVE:
+                return Evaluated(work=work)
             if (why := self._reason_to_wait(work)) is not None:
-                return NotJudged(work=work, error=why)
+                return NotEvaluated(work=work, error=why)
             return self._matched(work, rule_score(work.listing, self._rules.profile))
         except Exception as error:
             return _failed(work, error)
 
-    async def analysed(self, work: ListingWork) -> Judged | NotJudged:
+    async def analysed(self, work: ListingWork) -> Evaluated | NotEvaluated:
         """The same with the model's opinion; rules where it has none."""
         if self._scorer is None:
             return self.judged(work)
         try:
             work = self._filtered(work)
-            if next_stage(work.state) is Stage.SAVE:
-                return Judged(work=work)
+            if next_stage(work.state) is ListingStage.SAVE:
+                return Evaluated(work=work)
             if (why := self._reason_to_wait(work)) is not None:
-                return NotJudged(work=work, error=why)
+                return NotEvaluated(work=work, error=why)
             base = await self._scorer.score(work.listing, source_id=work.source_id)
             return self._matched(work, base or self._without_answer(work))
         except Exception as error:
             return _failed(work, error)
 
     def _filtered(self, work: ListingWork) -> ListingWork:
-        if next_stage(work.state) is not Stage.FILTER:
+        if next_stage(work.state) is not ListingStage.FILTER:
             return work
         return replace(work, state=self._rules.filtered(work.state, work.listing, at=work.at))
 
@@ -79,11 +79,11 @@ class Analyst:
         base = rule_score(work.listing, self._rules.profile)
         return replace(base, notes="the model gave no usable answer")
 
-    def _matched(self, work: ListingWork, base: BaseScore) -> Judged:
+    def _matched(self, work: ListingWork, base: BaseScore) -> Evaluated:
         found = match_result(
             work.listing, self._rules.profile, base, self._rules.settings.match, at=work.at
         )
-        return Judged(work=replace(work, state=replace(work.state, match=found)))
+        return Evaluated(work=replace(work, state=replace(work.state, match=found)))
 
     def _reason_to_wait(self, work: ListingWork) -> Resource | None:
         if self._lacking is not None:
@@ -107,5 +107,5 @@ class Analyst:
         return Resource(said, until=until, code=WAITS_FOR_COMPANY)
 
 
-def _failed(work: ListingWork, error: Exception) -> NotJudged:
-    return NotJudged(work=work, error=classify(error), stack=traceback.format_exc(limit=-20))
+def _failed(work: ListingWork, error: Exception) -> NotEvaluated:
+    return NotEvaluated(work=work, error=classify(error), stack=traceback.format_exc(limit=-20))

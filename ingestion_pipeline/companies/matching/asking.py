@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.scoring import BaseScore, Skill
 from ingestion_pipeline.reading.grounding import ground
@@ -15,11 +15,11 @@ from ingestion_pipeline.reading.models import (
     AnswerSchema,
     Billing,
     ModelClient,
+    ModelTier,
     OverBudget,
     PageText,
     Prompt,
     Question,
-    Rung,
     Unanswered,
 )
 
@@ -71,10 +71,12 @@ class ModelScorer:
         self._client = client
         self._profile = profile
         self._prompt = Prompt(
-            name=CALL_SITE, version=1, instructions=_INSTRUCTIONS.format(candidate=_told(profile))
+            name=CALL_SITE,
+            version=1,
+            instructions=_INSTRUCTIONS.format(candidate=_profile_text(profile)),
         )
 
-    async def score(self, listing: JudgedListing, *, source_id: str | None) -> BaseScore | None:
+    async def score(self, listing: ListedJob, *, source_id: str | None) -> BaseScore | None:
         """The base score; None where the model gives no usable answer.
 
         Raises:
@@ -90,7 +92,7 @@ class ModelScorer:
             extractor_version=f"match 1 {self._profile.hash[:16]}",
         )
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, rungs=[Rung.STRONG])
+        answer = await self._client.ask(question, billing, rungs=[ModelTier.STRONG])
         match answer:
             case Answered():
                 return self._checked(answer, text)
@@ -145,14 +147,14 @@ def _each_once(skills: list[Skill]) -> tuple[Skill, ...]:
     return tuple({one.name.lower(): one for one in reversed(skills)}.values())[::-1]
 
 
-def _page(text: str, listing: JudgedListing) -> str:
+def _page(text: str, listing: ListedJob) -> str:
     """The words that prove first, so that places in them are places in the listing."""
     facts = [f"Company: {listing.company}"] if listing.company else []
     facts += [f"Locations: {'; '.join(listing.locations)}"] if listing.locations else []
     return "\n\n".join([text, "\n".join(facts)]) if facts else text
 
 
-def _told(profile: Profile) -> str:
+def _profile_text(profile: Profile) -> str:
     skills = ", ".join(f"{name} {rank}" for name, rank in profile.skills.items())
     lines = [f"skills with ranks: {skills}"]
     if profile.seniority.wanted:

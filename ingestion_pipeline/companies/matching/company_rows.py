@@ -78,13 +78,13 @@ def identify(connection: Connection, works: Sequence[ListingWork], *, now: datet
 
 
 @dataclass(frozen=True, slots=True)
-class _Standing:
+class _StoredCompany:
     id: str
     website_key: str | None
     is_unanalysed: bool
 
 
-def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, _Standing]:
+def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[str, _StoredCompany]:
     """By the wanted id the one that stands, which may be another of the same website."""
     given = list(rows)
     keys = [row["website_key"] for row in given if row["website_key"]]
@@ -94,7 +94,7 @@ def _known(connection: Connection, rows: Iterable[Mapping[str, Any]]) -> dict[st
     found: Sequence[RowMapping] = connection.execute(query).mappings().all()
     pending = CompanyStatus.PENDING.value
     by_id = {
-        row["id"]: _Standing(row["id"], row["website_key"], row["status"] == pending)
+        row["id"]: _StoredCompany(row["id"], row["website_key"], row["status"] == pending)
         for row in found
     }
     by_key = {one.website_key: one for one in by_id.values() if one.website_key}

@@ -16,10 +16,10 @@ from ingestion_pipeline.reading.models import (
     AnswerSchema,
     Billing,
     ModelClient,
+    ModelTier,
     PageText,
     Prompt,
     Question,
-    Rung,
 )
 
 CALL_SITE = "scrape_listing"
@@ -56,7 +56,7 @@ class DetailAsker:
             prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1"
         )
         billing = Billing(call_site=CALL_SITE, source_id=source_id)
-        answer = await self._client.ask(question, billing, rungs=[Rung.CHEAP])
+        answer = await self._client.ask(question, billing, rungs=[ModelTier.CHEAP])
         if not isinstance(answer, Answered):
             return {"description": text}
         return proved_columns(answer.data, text)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from ingestion_pipeline.companies.listing import Remote, is_expired
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.places import is_home
 from ingestion_pipeline.companies.matching.profile import Allowed, Profile
 from ingestion_pipeline.companies.matching.terms import Text, find, find_phrase, first_of, places
@@ -81,10 +81,10 @@ class FilterResult:
 
 
 def filter_listing(
-    listing: JudgedListing, profile: Profile, limits: Filter, *, at: datetime
+    listing: ListedJob, profile: Profile, limits: Filter, *, at: datetime
 ) -> FilterResult:
     """What the filter makes of the listing at that moment."""
-    judged = _Judged(listing, profile, limits, at)
+    judged = _Evaluated(listing, profile, limits, at)
     for rejects in _REJECTIONS:
         if (item := rejects(judged)) is not None:
             return FilterResult(
@@ -119,8 +119,8 @@ def stopped(
 
 
 @dataclass(frozen=True, slots=True)
-class _Judged:
-    listing: JudgedListing
+class _Evaluated:
+    listing: ListedJob
     profile: Profile
     limits: Filter
     at: datetime
@@ -134,7 +134,7 @@ def _strike(name: str, reason: str, points: int, detail: str = "") -> FilterItem
     return FilterItem(category=STRIKE, name=name, reason=reason, detail=detail[:200], points=points)
 
 
-def _job_type(judged: _Judged) -> FilterItem | None:
+def _job_type(judged: _Evaluated) -> FilterItem | None:
     listing = judged.listing
     stated = Text.of(listing.employment_type.replace("_", " ") if listing.employment_type else None)
     for word in judged.profile.job_types_unwanted:
@@ -147,7 +147,7 @@ def _job_type(judged: _Judged) -> FilterItem | None:
     return None
 
 
-def _said_of_the_role(word: str, listing: JudgedListing) -> str | None:
+def _said_of_the_role(word: str, listing: ListedJob) -> str | None:
     """The words around, where the description calls the role that."""
     if len(word) < LEAST_TYPE_LETTERS or not listing.description:
         return None
@@ -162,14 +162,14 @@ def _said_of_the_role(word: str, listing: JudgedListing) -> str | None:
     return None
 
 
-def _seniority(judged: _Judged) -> FilterItem | None:
+def _seniority(judged: _Evaluated) -> FilterItem | None:
     found = first_of(judged.profile.seniority.unwanted, judged.listing.title_text)
     if found is None:
         return None
     return _hard("seniority", f"you do not want {found}", judged.listing.title)
 
 
-def _company(judged: _Judged) -> FilterItem | None:
+def _company(judged: _Evaluated) -> FilterItem | None:
     found = _company_part(judged.profile.stop.companies, judged.listing.company)
     if found is None:
         return None
@@ -182,14 +182,14 @@ def _company_part(names: tuple[str, ...], company: str | None) -> str | None:
     return next((name for name in names if lower and name.lower() in lower), None)
 
 
-def _keywords(judged: _Judged) -> FilterItem | None:
+def _keywords(judged: _Evaluated) -> FilterItem | None:
     for keyword in judged.profile.reject_keywords:
         if find_phrase(keyword, judged.listing.text):
             return _hard("keyword", f"it says {keyword!r}", judged.listing.title)
     return None
 
 
-def _salary_floor(judged: _Judged) -> FilterItem | None:
+def _salary_floor(judged: _Evaluated) -> FilterItem | None:
     best = judged.listing.best_salary(judged.profile.currency)
     own = judged.profile.salary_floor
     floor = judged.limits.salary_floor if own is None else own
@@ -199,13 +199,13 @@ def _salary_floor(judged: _Judged) -> FilterItem | None:
     return _hard("salary", said, str(dict(judged.listing.pay or {})))
 
 
-def _commission(judged: _Judged) -> FilterItem | None:
+def _commission(judged: _Evaluated) -> FilterItem | None:
     lower = judged.listing.text.lower
     found = next((one for one in judged.profile.commission_phrases if one.lower() in lower), None)
     return _hard("commission", "it pays commission only", found) if found else None
 
 
-def _work_mode(judged: _Judged) -> FilterItem | None:
+def _work_mode(judged: _Evaluated) -> FilterItem | None:
     listing, modes = judged.listing, judged.profile.work_modes
     mode = listing.work_mode
     if mode is None:
@@ -228,26 +228,26 @@ def _work_mode(judged: _Judged) -> FilterItem | None:
     return None
 
 
-def _expired(judged: _Judged) -> FilterItem | None:
+def _expired(judged: _Evaluated) -> FilterItem | None:
     deadline = judged.listing.valid_until
     if deadline is None or not is_expired(deadline, now=judged.at):
         return None
     return _hard("expired", f"it could be applied for until {deadline:%Y-%m-%d %H:%M} UTC")
 
 
-def _age(judged: _Judged) -> FilterItem | None:
+def _age(judged: _Evaluated) -> FilterItem | None:
     age = judged.listing.age_days(judged.at)
     if age is None or age <= judged.limits.max_age_days:
         return None
     return _hard("age", f"posted {age:.0f} days ago; at most {judged.limits.max_age_days:g}")
 
 
-def _forbidden(judged: _Judged) -> FilterItem | None:
+def _forbidden(judged: _Evaluated) -> FilterItem | None:
     found = first_of(judged.profile.technologies.forbidden, judged.listing.text)
     return _hard("technology", f"it names {found}, which you forbid") if found else None
 
 
-_REJECTIONS: tuple[Callable[[_Judged], FilterItem | None], ...] = (
+_REJECTIONS: tuple[Callable[[_Evaluated], FilterItem | None], ...] = (
     _job_type,
     _seniority,
     _company,
@@ -261,20 +261,20 @@ _REJECTIONS: tuple[Callable[[_Judged], FilterItem | None], ...] = (
 )
 
 
-def _low_salary(judged: _Judged) -> Iterator[FilterItem]:
+def _low_salary(judged: _Evaluated) -> Iterator[FilterItem]:
     best, wished = judged.listing.best_salary(judged.profile.currency), judged.limits.strike_salary
     if best is not None and best < wished:
         said = f"it pays at most {best:,.0f} a year, less than {wished:,}"
         yield _strike("salary", said, STRIKES_SALARY)
 
 
-def _experience(judged: _Judged) -> Iterator[FilterItem]:
+def _experience(judged: _Evaluated) -> Iterator[FilterItem]:
     asked, wished = years_asked(judged.listing), judged.limits.strike_experience_years
     if asked is not None and asked < wished:
         yield _strike("experience", f"it asks for {asked} years, fewer than {wished}", 1)
 
 
-def years_asked(listing: JudgedListing) -> int | None:
+def years_asked(listing: ListedJob) -> int | None:
     """The most years of experience that the description asks for; of "3-5" it is 3."""
     asked = [
         int(found[1])
@@ -284,42 +284,42 @@ def years_asked(listing: JudgedListing) -> int | None:
     return max(asked, default=None)
 
 
-def _level(judged: _Judged) -> Iterator[FilterItem]:
+def _level(judged: _Evaluated) -> Iterator[FilterItem]:
     points: Mapping[str, int] = judged.profile.seniority.strikes
     if found := first_of(points, judged.listing.title_text):
         yield _strike("seniority", f"the title says {found}", points[found], judged.listing.title)
 
 
-def _undesired(judged: _Judged) -> Iterator[FilterItem]:
+def _undesired(judged: _Evaluated) -> Iterator[FilterItem]:
     for name, points in judged.profile.technologies.undesired.items():
         if find(name, judged.listing.text):
             yield _strike("technology", f"it names {name}", points)
 
 
-def _required(judged: _Judged) -> Iterator[FilterItem]:
+def _required(judged: _Evaluated) -> Iterator[FilterItem]:
     required, listing = judged.profile.technologies.required, judged.listing
     if required and listing.has_text and first_of(required, listing.text) is None:
         yield _strike("required_technology", f"it names none of {', '.join(required)}", 1)
 
 
-def _short(judged: _Judged) -> Iterator[FilterItem]:
+def _short(judged: _Evaluated) -> Iterator[FilterItem]:
     length, least = len((judged.listing.description or "").strip()), judged.limits.short_description
     if judged.listing.has_text and length < least:
         yield _strike("description", f"its description has {length} characters, not {least}", 1)
 
 
-def _buzzword(judged: _Judged) -> Iterator[FilterItem]:
+def _buzzword(judged: _Evaluated) -> Iterator[FilterItem]:
     if found := first_of(judged.profile.buzzwords, judged.listing.text):
         yield _strike("buzzword", f"it says {found!r}", 1)
 
 
-def _not_new(judged: _Judged) -> Iterator[FilterItem]:
+def _not_new(judged: _Evaluated) -> Iterator[FilterItem]:
     age = judged.listing.age_days(judged.at)
     if age is not None and age > judged.limits.strike_age_days:
         yield _strike("age", f"posted {age:.1f} days ago", 1)
 
 
-_STRIKES: tuple[Callable[[_Judged], Iterator[FilterItem]], ...] = (
+_STRIKES: tuple[Callable[[_Evaluated], Iterator[FilterItem]], ...] = (
     _low_salary,
     _experience,
     _level,

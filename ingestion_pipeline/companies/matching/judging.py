@@ -14,10 +14,10 @@ from ingestion_pipeline.companies.matching.filtering import (
     filter_listing,
     stopped,
 )
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.scoring import RULES_VERSION, MatchResult
-from ingestion_pipeline.companies.states import Verdict
+from ingestion_pipeline.companies.states import ListingDecision
 from ingestion_pipeline.settings import Settings
 
 _HALF = 31  # characters of a hash: two of them and a colon fill the column
@@ -26,7 +26,7 @@ _HALF = 31  # characters of a hash: two of them and a colon fill the column
 _MATCH = ("min_score", "home_city_score", "high_score", "medium_score", "home_city_bonus")
 
 
-class Stage(StrEnum):
+class ListingStage(StrEnum):
     """What is done next to a listing; all of them in one claim, unless one has to wait."""
 
     SCRAPE = "SCRAPE"
@@ -45,29 +45,29 @@ class JobState:
     match: MatchResult | None = None
 
 
-def next_stage(state: JobState) -> Stage:
+def next_stage(state: JobState) -> ListingStage:
     """No data: SCRAPE; not filtered: FILTER; not scored: ANALYZE; else SAVE.
 
     What the stop lists or the filter ended goes straight to SAVE.
     """
     if state.stop is not None:
-        return Stage.SAVE
+        return ListingStage.SAVE
     if not state.has_data:
-        return Stage.SCRAPE
+        return ListingStage.SCRAPE
     if state.filtered is None:
-        return Stage.FILTER
+        return ListingStage.FILTER
     is_over = not state.filtered.passed or state.match is not None
-    return Stage.SAVE if is_over else Stage.ANALYZE
+    return ListingStage.SAVE if is_over else ListingStage.ANALYZE
 
 
-def verdict_of(state: JobState) -> Verdict:
+def verdict_of(state: JobState) -> ListingDecision:
     """What a listing came to that has been through its stages."""
     if state.stop is not None:
-        return Verdict.SKIPPED
+        return ListingDecision.SKIPPED
     if state.filtered is not None and not state.filtered.passed:
-        return Verdict.FILTERED
+        return ListingDecision.FILTERED
     is_match = state.match is not None and state.match.is_match
-    return Verdict.MATCHED if is_match else Verdict.SKIPPED
+    return ListingDecision.MATCHED if is_match else ListingDecision.SKIPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,12 +90,12 @@ class Rules:
         """By which rules a listing of this content was judged; those of equal rules begin alike."""
         return f"{self.hash}:{content_hash[: _HALF + 1]}"
 
-    def begun(self, listing: JudgedListing, *, has_data: bool) -> JobState:
+    def begun(self, listing: ListedJob, *, has_data: bool) -> JobState:
         """Before anything is fetched: the stop lists."""
         stop = stopped(self.profile, title=listing.title, url=listing.url, company=listing.company)
         return JobState(has_data=has_data, stop=stop)
 
-    def filtered(self, state: JobState, listing: JudgedListing, *, at: datetime) -> JobState:
+    def filtered(self, state: JobState, listing: ListedJob, *, at: datetime) -> JobState:
         """After FILTER."""
         found = filter_listing(listing, self.profile, self.settings.filter, at=at)
         return replace(state, has_data=True, filtered=found)

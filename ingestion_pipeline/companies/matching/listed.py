@@ -22,7 +22,7 @@ _LEAST_A_YEAR = 10_000  # without a period a smaller amount is for some other ti
 
 
 @dataclass(frozen=True, kw_only=True)
-class JudgedListing:
+class ListedJob:
     """What a judgement looks at; `size_category` is the company's, None if nobody knows it."""
 
     title: str

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from ingestion_pipeline.companies.matching.analysing import Analyst
 from ingestion_pipeline.companies.matching.detail_asking import DetailAsker
-from ingestion_pipeline.companies.matching.judging import Rules, Stage, next_stage
+from ingestion_pipeline.companies.matching.judging import ListingStage, Rules, next_stage
 from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.rows import SNAPSHOT
 from ingestion_pipeline.companies.matching.scraping import (
@@ -27,11 +27,11 @@ from ingestion_pipeline.companies.matching.scraping import (
 )
 from ingestion_pipeline.companies.matching.waiting import external_ids
 from ingestion_pipeline.companies.matching.work import (
-    Judged,
+    Evaluated,
     ListingGone,
     ListingWork,
     MatchCounts,
-    NotJudged,
+    NotEvaluated,
     Result,
     open_listings,
 )
@@ -39,16 +39,16 @@ from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.pages.archive import SnapshotArchive
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts
 from ingestion_pipeline.pages.page import NewPage
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import (
     Fatal,
     Permanent,
@@ -77,7 +77,7 @@ class ListingSlice:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         rules: Rules,
@@ -97,7 +97,7 @@ class ListingSlice:
         self._archive = SnapshotArchive(shop.store, shop.content, shop.run_id)
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
         limit = shop.settings.polling.slice_seconds if seconds is None else seconds
-        self._time = SliceTime(worker, clock, seconds=limit, network=self._hosts.network)
+        self._time = TimeBudget(worker, clock, seconds=limit, network=self._hosts.network)
         self._turns = asyncio.Semaphore(shop.settings.match.concurrency)
         self._open: dict[int, ListingWork] = {}
         self._results: list[Result] = []
@@ -208,7 +208,7 @@ class ListingSlice:
             known = sources_by_id(connection, {work.source_id for work in works})
             return known, external_ids(connection, [(work.id, work.source_id) for work in works])
 
-    async def _serve(self, item: _Item, host: Visited) -> None:
+    async def _serve(self, item: _Item, host: HostLease) -> None:
         try:
             scraped = await self._scraped(item, host)
         except Exception as error:
@@ -218,7 +218,7 @@ class ListingSlice:
             self._open[work.task.id] = work
             await self._judge(work)
 
-    async def _scraped(self, item: _Item, host: Visited) -> Mapping[str, object]:
+    async def _scraped(self, item: _Item, host: HostLease) -> Mapping[str, object]:
         answer = await self._visitor.visit(
             item.detail.visit,
             host=host,
@@ -251,12 +251,12 @@ class ListingSlice:
             self._leave(item.work, error, stack=stack)
 
     def _leave(self, work: ListingWork, why: WorkError, *, stack: str | None = None) -> None:
-        self._settle(NotJudged(work=work, error=why, stack=stack))
+        self._settle(NotEvaluated(work=work, error=why, stack=stack))
 
-    def _settle(self, result: Judged | NotJudged) -> None:
+    def _settle(self, result: Evaluated | NotEvaluated) -> None:
         self._open.pop(result.task.id, None)
         self._results.append(result)
-        if isinstance(result, Judged):
+        if isinstance(result, Evaluated):
             self.boards.add(result.work.source_id)
         elif isinstance(result.error, Fatal):
             self._time.fatal = result.error
@@ -273,12 +273,12 @@ class ListingSlice:
 
 
 def _is_to_scrape(work: ListingWork) -> bool:
-    return next_stage(work.state) is Stage.SCRAPE
+    return next_stage(work.state) is ListingStage.SCRAPE
 
 
-def _wishes(source_ids: Sequence[str] | None, room: int) -> list[tuple[Wanted, int]]:
+def _wishes(source_ids: Sequence[str] | None, room: int) -> list[tuple[ClaimFilter, int]]:
     """All that are due, or those of these boards, a share each."""
     if source_ids is None:
-        return [(Wanted(kind=JOB), room)]
+        return [(ClaimFilter(kind=JOB), room)]
     share = max(1, room // max(1, len(source_ids)))
-    return [(Wanted(kind=JOB, frontier_of=one), share) for one in source_ids]
+    return [(ClaimFilter(kind=JOB, frontier_of=one), share) for one in source_ids]

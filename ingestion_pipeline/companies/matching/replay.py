@@ -8,14 +8,14 @@ from sqlalchemy import Connection, RowMapping, select
 
 from ingestion_pipeline.companies.matching.waiting import tasks_again
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.work.dead_letters import revive_task
+from ingestion_pipeline.work.dead_letters import requeue_task
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import TaskStatus
 
 CLOSED = "no board lists it any more"
 
 
-def revive_job(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def requeue_job(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """Its task waits, or another one, where that was cleared away or has ended since."""
     listing_id = letter["payload"].get("listing_id")
     again = tasks_again(connection, [] if listing_id is None else [listing_id], now=now)
@@ -25,6 +25,6 @@ def revive_job(connection: Connection, letter: RowMapping, now: datetime) -> str
         select(tasks.c.status).where(tasks.c.id == letter["task_id"])
     ).scalar()
     if status not in {None, TaskStatus.SKIPPED.value, TaskStatus.CANCELLED.value}:
-        return revive_task(connection, letter, now)
+        return requeue_task(connection, letter, now)
     made = insert_tasks(connection, again, now=now)
     return "queued" if made else "already queued"

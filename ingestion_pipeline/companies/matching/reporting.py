@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, Select, func, select
 
 from ingestion_pipeline.companies.matching.rows import NEW
-from ingestion_pipeline.companies.states import ListingStatus, Verdict
+from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.store.tables import companies, job_listings, job_matches, listing_sources
 
 SHOWN_MATCHES = 20
@@ -39,13 +39,13 @@ class MatchReport:
 def match_report(connection: Connection, source_id: str) -> MatchReport:
     """The board as it stands."""
     verdicts, reasons, scores = _counted(connection, source_id)
-    matched = verdicts[Verdict.MATCHED.value]
+    matched = verdicts[ListingDecision.MATCHED.value]
     return MatchReport(
         source_id=source_id,
         listings=verdicts.total(),
         waiting=verdicts[None],
-        filtered=verdicts[Verdict.FILTERED.value],
-        skipped=verdicts[Verdict.SKIPPED.value],
+        filtered=verdicts[ListingDecision.FILTERED.value],
+        skipped=verdicts[ListingDecision.SKIPPED.value],
         matched=matched,
         filtered_by=dict(reasons.most_common()),
         scores=dict(sorted(scores.items())),
@@ -73,7 +73,7 @@ def _counted(
     scores: Counter[int] = Counter()
     for verdict, why, scored, number in connection.execute(query):
         verdicts[verdict] += number
-        if verdict == Verdict.FILTERED.value and why:
+        if verdict == ListingDecision.FILTERED.value and why:
             reasons[why] += number
         if scored is not None:
             scores[min(scored // BIN_WIDTH, 9) * BIN_WIDTH] += number

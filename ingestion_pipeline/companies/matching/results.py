@@ -32,81 +32,81 @@ from ingestion_pipeline.companies.matching.rows import (
     write_verdicts,
 )
 from ingestion_pipeline.companies.matching.work import (
-    Judged,
+    Evaluated,
     ListingGone,
     ListingWork,
     MatchCounts,
-    NotJudged,
+    NotEvaluated,
     Result,
 )
-from ingestion_pipeline.companies.states import ListingStatus, Verdict
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import job_listings
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import Move, Task, TaskStatus, failed, finished, released, retried
 
 log = logging.getLogger(__name__)
 
 WAITS_FOR_COMPANY = "company_sparse"
 STATUSES = {
-    Verdict.MATCHED: TaskStatus.SUCCESS,
-    Verdict.FILTERED: TaskStatus.FILTERED,
-    Verdict.SKIPPED: TaskStatus.SKIPPED,
+    ListingDecision.MATCHED: TaskStatus.SUCCESS,
+    ListingDecision.FILTERED: TaskStatus.FILTERED,
+    ListingDecision.SKIPPED: TaskStatus.SKIPPED,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class ListingsPersisted:
     """What a flush came to, and when what is tried again is due."""
 
     counts: MatchCounts = field(default_factory=MatchCounts)
     again_at: Sequence[datetime] = ()
 
-    def __add__(self, other: Written) -> Written:
+    def __add__(self, other: ListingsPersisted) -> ListingsPersisted:
         """Both."""
-        return Written(
+        return ListingsPersisted(
             counts=self.counts + other.counts, again_at=[*self.again_at, *other.again_at]
         )
 
 
-def write_results(shop: Workshop, rules: Rules, results: Sequence[Result]) -> Written:
+def write_results(shop: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
     """Every result takes effect that is still ours.
 
     One that cannot be written spoils its transaction: then each is written on its own, so that only
     the culprit fails.
     """
     if not results:
-        return Written()
+        return ListingsPersisted()
     try:
         return _commit(shop, rules, results)
     except SQLAlchemyError as error:
         if isinstance(classify(error), Fatal):
             raise
         log.warning("a flush of %d listings failed; one by one now", len(results), exc_info=True)
-    written = Written()
+    written = ListingsPersisted()
     for one in results:
         written += _commit_alone(shop, rules, one)
     return written
 
 
-def _commit_alone(shop: Workshop, rules: Rules, one: Result) -> Written:
+def _commit_alone(shop: RunContext, rules: Rules, one: Result) -> ListingsPersisted:
     try:
         return _commit(shop, rules, [one])
     except SQLAlchemyError as error:
-        if not isinstance(one, Judged) or isinstance(classify(error), Fatal):
+        if not isinstance(one, Evaluated) or isinstance(classify(error), Fatal):
             raise
         said = f"the verdict on listing {one.work.id} could not be written: {error}"
         failure = Permanent(said[:2_000], code="not_written")
         stack = traceback.format_exc(limit=-20)
         bare = replace(one.work, scraped={})
-        return _commit(shop, rules, [NotJudged(work=bare, error=failure, stack=stack)])
+        return _commit(shop, rules, [NotEvaluated(work=bare, error=failure, stack=stack)])
 
 
-def _commit(shop: Workshop, rules: Rules, results: Sequence[Result]) -> Written:
-    def write(connection: Connection) -> Written:
+def _commit(shop: RunContext, rules: Rules, results: Sequence[Result]) -> ListingsPersisted:
+    def write(connection: Connection) -> ListingsPersisted:
         now = shop.store.clock.now(connection)
         return _Flush(connection, shop, rules, now=now).write(results)
 
@@ -117,24 +117,24 @@ class _Flush:
     """One transaction."""
 
     def __init__(
-        self, connection: Connection, shop: Workshop, rules: Rules, *, now: datetime
+        self, connection: Connection, shop: RunContext, rules: Rules, *, now: datetime
     ) -> None:
         self._connection = connection
         self._shop = shop
         self._rules = rules
         self._now = now
         self._moves: list[Move] = []
-        self._burials: list[Burial] = []
+        self._burials: list[DeadLetterEntry] = []
         self._again_at: list[datetime] = []
         self._waiting = 0
 
-    def write(self, results: Sequence[Result]) -> Written:
+    def write(self, results: Sequence[Result]) -> ListingsPersisted:
         mine = claims.held(self._connection, [(one.task.id, one.task.fence) for one in results])
         kept = [one for one in results if one.task.id in mine]
         rows = self._locked([_listing_id(one) for one in kept])
         gone = [one.task for one in kept if isinstance(one, ListingGone)]
         self._moves += [_skipped(one.task, one.why) for one in kept if isinstance(one, ListingGone)]
-        current: list[Judged | NotJudged] = []
+        current: list[Evaluated | NotEvaluated] = []
         pages = {int(one.task.payload["listing_id"]): one.why for one in kept if _is_page_gone(one)}
         withdrawn = write_gone(self._connection, self._rules, pages, now=self._now)
         for one in kept:
@@ -143,13 +143,15 @@ class _Flush:
             if self._is_current(one.work, rows.get(one.work.id), gone):
                 current.append(one)
         found = identify(self._connection, [one.work for one in current], now=self._now)
-        judged = [one.work for one in current if isinstance(one, Judged)]
+        judged = [one.work for one in current if isinstance(one, Evaluated)]
         counts = self._write_judged(judged, found, rows)
-        counts += self._write_others([one for one in current if isinstance(one, NotJudged)], found)
+        counts += self._write_others(
+            [one for one in current if isinstance(one, NotEvaluated)], found
+        )
         works = [one.work for one in current]
         policy = self._shop.settings.work
         spawn_analyses(self._connection, works, found, now=self._now, policy=policy)
-        bury(self._connection, self._burials, now=self._now)
+        add_dead_letters(self._connection, self._burials, now=self._now)
         claims.apply(self._connection, self._moves, now=self._now)
         counts += MatchCounts(
             skipped=len(gone),
@@ -161,7 +163,7 @@ class _Flush:
             companies=len(found.made),
             lost=len(results) - len(kept),
         )
-        return Written(counts=counts, again_at=self._again_at)
+        return ListingsPersisted(counts=counts, again_at=self._again_at)
 
     def _locked(self, ids: Sequence[int]) -> dict[int, Row[tuple[int, str, str, str | None]]]:
         """The listings as they stand, before anything is written: in one order, so no deadlock.
@@ -202,7 +204,7 @@ class _Flush:
         verdicts = {work.id: verdict_of(work.state) for work in works}
         works = write_scraped(self._connection, works)
         write_verdicts(self._connection, self._rules, works, found.ids, now=self._now)
-        before = {id_ for id_ in verdicts if rows[id_].verdict == Verdict.MATCHED.value}
+        before = {id_ for id_ in verdicts if rows[id_].verdict == ListingDecision.MATCHED.value}
         new, withdrawn, told = write_matches(
             self._connection,
             self._rules,
@@ -217,15 +219,15 @@ class _Flush:
             self._moves.append(replace(move, stage="SAVE", state=None, error=_why(work)))
         given = list(verdicts.values())
         return MatchCounts(
-            matched=given.count(Verdict.MATCHED),
-            filtered=given.count(Verdict.FILTERED),
-            skipped=given.count(Verdict.SKIPPED),
+            matched=given.count(ListingDecision.MATCHED),
+            filtered=given.count(ListingDecision.FILTERED),
+            skipped=given.count(ListingDecision.SKIPPED),
             new_matches=new,
             withdrawn=withdrawn,
             told=told,
         )
 
-    def _write_others(self, others: Sequence[NotJudged], found: Identified) -> MatchCounts:
+    def _write_others(self, others: Sequence[NotEvaluated], found: Identified) -> MatchCounts:
         works = write_scraped(self._connection, [one.work for one in others])
         write_progress(self._connection, works, found.ids)
         for one in others:
@@ -235,7 +237,7 @@ class _Flush:
         write_failures(self._connection, self._rules, given_up)
         return MatchCounts()
 
-    def _decide(self, one: NotJudged) -> None:
+    def _decide(self, one: NotEvaluated) -> None:
         """It is tried again, put off, or given up; how far it came stands in its task."""
         task = replace(one.task, stage=_stage(one), state=_state(one))
         policy, random = self._shop.settings.work, self._shop.random
@@ -243,14 +245,14 @@ class _Flush:
             case Retry(not_before):
                 self._again_at.append(not_before)
                 self._moves.append(retried(task, one.error, not_before=not_before))
-            case GiveBack(not_before):
+            case ReleaseTask(not_before):
                 self._waiting += 1
                 # The engine forgets the stage of what was never tried; here it is where to go on.
                 move = released(task, one.error, not_before=not_before)
                 self._moves.append(replace(move, stage=task.stage))
-            case GiveUp():
+            case DeadLetterTask():
                 error = _with_cure(one)
-                self._burials.append(Burial(task=task, error=error, stack=one.stack))
+                self._burials.append(DeadLetterEntry(task=task, error=error, stack=one.stack))
                 self._moves.append(failed(task, error))
 
 
@@ -260,13 +262,13 @@ def _listing_id(one: Result) -> int:
     )
 
 
-def _stage(one: NotJudged) -> str:
+def _stage(one: NotEvaluated) -> str:
     from ingestion_pipeline.companies.matching.judging import next_stage
 
     return next_stage(one.work.state).value
 
 
-def _state(one: NotJudged) -> dict[str, object]:
+def _state(one: NotEvaluated) -> dict[str, object]:
     state: dict[str, object] = {"has_data": one.work.state.has_data}
     waits = one.work.company_waits + (one.error.code == WAITS_FOR_COMPANY)
     return state | ({"company_waits": waits} if waits else {})
@@ -284,7 +286,7 @@ def _why(work: ListingWork) -> str | None:
     return None
 
 
-def _with_cure(one: NotJudged) -> WorkError:
+def _with_cure(one: NotEvaluated) -> WorkError:
     tries = f"after {one.task.attempts} of its attempts" if one.task.attempts > 1 else "at once"
     where = one.work.listing.url or f"listing {one.work.id}"
     said = (

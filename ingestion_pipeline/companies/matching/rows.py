@@ -26,7 +26,7 @@ from ingestion_pipeline.companies.boards.posting import content_hash, quality_of
 from ingestion_pipeline.companies.matching.judging import Rules, verdict_of
 from ingestion_pipeline.companies.matching.work import NOT_SCRAPED, ListingWork, flagged
 from ingestion_pipeline.companies.names import fingerprint
-from ingestion_pipeline.companies.states import Verdict
+from ingestion_pipeline.companies.states import ListingDecision
 from ingestion_pipeline.notices.subjects import JOB_MATCH, write_notices
 from ingestion_pipeline.store.insert import insert_into
 from ingestion_pipeline.store.rows import row_source
@@ -155,7 +155,7 @@ def write_gone(
         update(job_listings)
         .where(job_listings.c.id == given.c.id)
         .values(
-            verdict=Verdict.SKIPPED.value,
+            verdict=ListingDecision.SKIPPED.value,
             judged_as=_judged_as_now(rules),
             filter_result=given.c.filter_result,
             match_result=null(),
@@ -241,7 +241,7 @@ def write_matches(
     A match is new by its insert. It is told once in its life, and not at all if it came with its
     board's first listing, unless another board lists it later.
     """
-    fitting = [work for work in works if verdict_of(work.state) is Verdict.MATCHED]
+    fitting = [work for work in works if verdict_of(work.state) is ListingDecision.MATCHED]
     made: set[int] = set()
     if fitting:
         made = _insert(connection, rules, fitting, company_ids, now=now, run_id=run_id)

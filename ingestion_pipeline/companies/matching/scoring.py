@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.places import hours_apart, is_home
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.terms import find, first_of
@@ -106,7 +106,7 @@ class MatchResult:
         }
 
 
-def rule_score(listing: JudgedListing, profile: Profile) -> BaseScore:
+def rule_score(listing: ListedJob, profile: Profile) -> BaseScore:
     """The base score by rules."""
     matched = _found(profile.skills, listing)
     own = {name.lower() for name in profile.skills}
@@ -129,14 +129,14 @@ def rule_score(listing: JudgedListing, profile: Profile) -> BaseScore:
     )
 
 
-def _found(names: Mapping[str, int] | tuple[str, ...], listing: JudgedListing) -> tuple[Skill, ...]:
+def _found(names: Mapping[str, int] | tuple[str, ...], listing: ListedJob) -> tuple[Skill, ...]:
     places = {name: find(name, listing.text) for name in names}
     return tuple(
         Skill(name=name, start=place[0], end=place[1]) for name, place in places.items() if place
     )
 
 
-def _strength(matched: tuple[Skill, ...], profile: Profile, listing: JudgedListing) -> float:
+def _strength(matched: tuple[Skill, ...], profile: Profile, listing: ListedJob) -> float:
     best = sum(sorted(profile.skills.values(), reverse=True)[:BEST_SKILLS])
     ranks = sum(profile.skills[one.name] for one in matched)
     strength = ranks / best if best else HALF
@@ -147,7 +147,7 @@ def _coverage(matched: int, missing: int) -> float:
     return matched / (matched + missing) if matched + missing else HALF
 
 
-def _level(listing: JudgedListing, profile: Profile) -> float:
+def _level(listing: ListedJob, profile: Profile) -> float:
     wanted = profile.seniority.wanted
     if not wanted:
         return HALF
@@ -157,7 +157,7 @@ def _level(listing: JudgedListing, profile: Profile) -> float:
 
 
 def adjustments(
-    listing: JudgedListing, profile: Profile, settings: Match, *, at: datetime
+    listing: ListedJob, profile: Profile, settings: Match, *, at: datetime
 ) -> tuple[Adjustment, ...]:
     """Home city, freshness, time zone, size of the company, role; none where nothing is known."""
     is_at_home = is_home(profile.home_city, listing.places)
@@ -177,7 +177,7 @@ def adjustments(
     return tuple(one for one in found if one.points)
 
 
-def _freshness(listing: JudgedListing, at: datetime) -> Adjustment:
+def _freshness(listing: ListedJob, at: datetime) -> Adjustment:
     age = listing.age_days(at)
     if age is None:
         return Adjustment(name="freshness", points=UNKNOWN_AGE, reason="no date of posting")
@@ -194,7 +194,7 @@ def _zone(hours: float) -> Adjustment:
 
 
 def match_result(
-    listing: JudgedListing, profile: Profile, base: BaseScore, settings: Match, *, at: datetime
+    listing: ListedJob, profile: Profile, base: BaseScore, settings: Match, *, at: datetime
 ) -> MatchResult:
     """The base with its adjustments, clamped, against the threshold that holds there."""
     changes = adjustments(listing, profile, settings, at=at)

@@ -34,7 +34,7 @@ from ingestion_pipeline.companies.matching.waiting import (
 )
 from ingestion_pipeline.companies.matching.work import MatchCounts
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.findings import Finding
@@ -100,7 +100,7 @@ def profile_findings(settings: Settings) -> list[Finding]:
 
 
 async def match_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
@@ -130,7 +130,7 @@ async def match_slice(
     return replace(done, rejudged=rejudged, closed=closed, problem=said)
 
 
-def _close_ended(shop: Workshop) -> int:
+def _close_ended(shop: RunContext) -> int:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         unwatched = close_unwatched(connection, now=now, settings=shop.settings)
@@ -138,7 +138,7 @@ def _close_ended(shop: Workshop) -> int:
 
 
 def _prepare(
-    shop: Workshop, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None
+    shop: RunContext, rules: Rules, source_ids: Sequence[str] | None, lacking: NoProfile | None
 ) -> int:
     """With a profile, what waited for one is due, and what others judged is to be judged anew.
 
@@ -158,7 +158,7 @@ def _prepare(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    shop: Workshop
+    shop: RunContext
     worker: Worker
     fetcher: HttpFetcher
     rules: Rules

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, RowMapping, select
 
 from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.companies.matching.judging import JobState, same_content
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.states import CompanyStatus, ListingStatus
 from ingestion_pipeline.store.tables import companies, job_listings, sources
 from ingestion_pipeline.work.errors import WorkError
@@ -32,7 +32,7 @@ class ListingWork:
     task: Task
     id: int
     source_id: str
-    listing: JudgedListing
+    listing: ListedJob
     content_hash: str
     at: datetime
     company_id: str | None
@@ -63,7 +63,7 @@ class ListingWork:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Evaluated:
     """A listing with a verdict."""
 
     work: ListingWork
@@ -75,7 +75,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NotJudged:
+class NotEvaluated:
     """A listing without one: this time, or for good. What was found of it so far is kept."""
 
     work: ListingWork
@@ -97,7 +97,7 @@ class ListingGone:
     is_page_gone: bool = False
 
 
-Result = Judged | NotJudged | ListingGone
+Result = Evaluated | NotEvaluated | ListingGone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,10 +186,10 @@ def _opened(task: Task, row: RowMapping | None, *, now: datetime) -> ListingWork
     )
 
 
-def listing_of(row: RowMapping) -> JudgedListing:
+def listing_of(row: RowMapping) -> ListedJob:
     """What a judgement looks at, of a row of `job_listings` with its company's size."""
     places = (row["location"], *(row["other_locations"] or ()))
-    return JudgedListing(
+    return ListedJob(
         title=row["title"],
         url=row["url"],
         company=row["company_name"],

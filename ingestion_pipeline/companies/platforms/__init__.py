@@ -22,14 +22,14 @@ from ingestion_pipeline.companies.platforms import (
     workable,
     workday,
 )
-from ingestion_pipeline.companies.platforms.board import Board, Platform
+from ingestion_pipeline.companies.platforms.board import JobBoard, JobPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
-__all__ = ["PLATFORMS", "BadConfig", "Board", "Platform", "UnknownPlatform", "platform"]
+__all__ = ["PLATFORMS", "BadConfig", "JobBoard", "JobPlatform", "UnknownPlatform", "platform"]
 
 _APIS = (greenhouse, lever, ashby, workday, smartrecruiters, recruitee, workable, personio)
 
-PLATFORMS: Mapping[str, Platform] = MappingProxyType(
+PLATFORMS: Mapping[str, JobPlatform] = MappingProxyType(
     {
         adapter.name: adapter
         for adapter in (
@@ -43,7 +43,7 @@ PLATFORMS: Mapping[str, Platform] = MappingProxyType(
 )
 
 
-def platform(name: str) -> Platform:
+def platform(name: str) -> JobPlatform:
     """The platform of that name.
 
     Raises:

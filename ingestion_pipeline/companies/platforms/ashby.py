@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     apart,
     description_of,
     one_line,
@@ -16,9 +16,9 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
-    Known,
-    Page,
     api_platform,
     page_of,
 )
@@ -29,17 +29,17 @@ from ingestion_pipeline.reading.links import absolute_link
 API_BASE = "https://api.ashbyhq.com"
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     token = quote(place.known_token(), safe="")
     address = f"{place.api_base}/posting-api/job-board/{token}?includeCompensation=true"
     return Request(url=address, accept=ACCEPT)
 
 
-def _page(document: object) -> Page | None:
+def _page(document: object) -> ApiPage | None:
     return page_of(document, "jobs")
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     url = absolute_link(known.url, item.text("jobUrl", "applyUrl"))
     external_id = item.text("id") or _id_in(url)
@@ -68,14 +68,14 @@ def _id_in(url: str | None) -> str | None:
     return (url or "").removesuffix("/application").rpartition("/")[2] or None
 
 
-def _remote(item: Fields, location: str | None) -> Remote | None:
+def _remote(item: ListingFields, location: str | None) -> Remote | None:
     stated = remote_in(item.text("workplaceType"))
     if stated is None and item.is_true("isRemote"):
         return Remote.REMOTE
     return stated or remote_in(location)
 
 
-def _salary(item: Fields) -> Salary | None:
+def _salary(item: ListingFields) -> Salary | None:
     """The salary among the parts of the compensation; equity and bonus are others."""
     for part in item.each("compensation.summaryComponents"):
         if part.text("compensationType") != "Salary":

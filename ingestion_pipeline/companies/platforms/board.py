@@ -14,7 +14,7 @@ from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 from ingestion_pipeline.sources.platforms import recognize_platform
 
 
-class Board(Protocol):
+class JobBoard(Protocol):
     """A configured board: it says what to ask and reads the answers, and touches no network."""
 
     def first_request(self) -> Request:
@@ -45,7 +45,7 @@ class Board(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class JobPlatform:
     """A kind of board; `version` changes when the same body would be read otherwise.
 
     Only a documented API, made for programs, may say that it does not honour robots.txt.
@@ -54,11 +54,11 @@ class Platform:
     name: str
     version: int
     honours_robots: bool
-    configure: Callable[[str, Mapping[str, object]], Board]
+    configure: Callable[[str, Mapping[str, object]], JobBoard]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AddressPlace:
     """Whose board it is and where it is asked; `url` is the source's own address, or empty."""
 
     platform: str
@@ -77,13 +77,13 @@ class Place:
         return self.token
 
 
-def read_place(reader: ConfigReader, url: str, *, platform: str, api_base: str) -> Place:
+def read_place(reader: ConfigReader, url: str, *, platform: str, api_base: str) -> AddressPlace:
     """The keys that every board of an API has: `board_token`, `api_base` and `company`."""
     if url:
         reader.checked_address("url", url)
     found = recognize_platform(url)
     named = found.token if found is not None and found.name == platform else None
-    return Place(
+    return AddressPlace(
         platform=platform,
         url=url,
         token=reader.text("board_token") or named,

@@ -45,13 +45,13 @@ _REMOTE_WORDS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class ListingFields:
     """A JSON object that may lack anything; names may be paths such as `location.name`."""
 
     values: Mapping[str, object]
 
     @classmethod
-    def of(cls, value: object) -> Fields:
+    def of(cls, value: object) -> ListingFields:
         """The object's fields; none if it is no object."""
         return cls(cast("Mapping[str, object]", value) if isinstance(value, dict) else {})
 
@@ -60,7 +60,7 @@ class Fields:
         *outer, last = path.split(".")
         fields = self
         for name in outer:
-            fields = Fields.of(fields.values.get(name))
+            fields = ListingFields.of(fields.values.get(name))
         return fields.values.get(last)
 
     def text(self, *paths: str) -> str | None:
@@ -76,9 +76,9 @@ class Fields:
         """Whether it says yes."""
         return self.value(path) in {True, "true"} if _is_plain(self.value(path)) else False
 
-    def each(self, path: str) -> list[Fields]:
+    def each(self, path: str) -> list[ListingFields]:
         """The objects of a list."""
-        return [one for one in map(Fields.of, items_of(self.value(path))) if one.values]
+        return [one for one in map(ListingFields.of, items_of(self.value(path))) if one.values]
 
     def texts(self, path: str) -> list[str]:
         """The texts of a list, or the one that stands there alone."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from ingestion_pipeline.companies.platforms.board import Platform
+from ingestion_pipeline.companies.platforms.board import JobPlatform
 from ingestion_pipeline.companies.platforms.listed import (
     FIELDS,
     ListedBoard,
@@ -30,7 +30,7 @@ from ingestion_pipeline.reading.html_reader import (
     checked_css,
 )
 from ingestion_pipeline.reading.items import ItemReader
-from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
+from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, JsonReader
 from ingestion_pipeline.sources.config_reader import ConfigReader
 from ingestion_pipeline.work.errors import Permanent
 
@@ -168,7 +168,7 @@ def _recognising(url: str, reader: ConfigReader) -> ListedBoard:
 def _path(reader: ConfigReader, key: str, text: str) -> JsonPath:
     try:
         return JsonPath.of(text)
-    except BadPath as error:
+    except BadJsonPath as error:
         reader.reject(key, str(error))
         return JsonPath.of("")
 
@@ -189,5 +189,5 @@ def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
         return FieldSelector("", None)
 
 
-JSON = Platform(name="json", version=2, honours_robots=True, configure=configure_json)
-HTML = Platform(name="html", version=3, honours_robots=True, configure=configure_html)
+JSON = JobPlatform(name="json", version=2, honours_robots=True, configure=configure_json)
+HTML = JobPlatform(name="html", version=3, honours_robots=True, configure=configure_html)

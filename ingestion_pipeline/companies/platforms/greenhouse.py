@@ -6,19 +6,19 @@ from decimal import Decimal
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     description_of,
     one_line,
     remote_in,
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
-    Known,
-    Page,
     api_platform,
     detail_of,
     page_of,
@@ -31,20 +31,20 @@ API_BASE = "https://boards-api.greenhouse.io"
 _PLACE_NAMES = ("Location Type", "Workplace Type", "Remote", "Remote Status", "Work Model")
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     token = quote(place.known_token(), safe="")
     address = f"{place.api_base}/v1/boards/{token}/jobs?content=true&pay_transparency=true"
     return Request(url=address, accept=ACCEPT)
 
 
-def _page(document: object) -> Page | None:
-    fields = Fields.of(document)
+def _page(document: object) -> ApiPage | None:
+    fields = ListingFields.of(document)
     if fields.text("absolute_url") and fields.text("title"):
         return detail_of(document)
     return page_of(document, "jobs", total="meta.total")
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id")
     if title is None or external_id is None:
@@ -67,7 +67,7 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     )
 
 
-def _metadata(item: Fields, *names: str) -> str | None:
+def _metadata(item: ListingFields, *names: str) -> str | None:
     """What the company's own fields say under one of the names."""
     for one in item.each("metadata"):
         if one.text("name") in names:
@@ -75,7 +75,7 @@ def _metadata(item: Fields, *names: str) -> str | None:
     return None
 
 
-def _salary(item: Fields) -> Salary | None:
+def _salary(item: ListingFields) -> Salary | None:
     ranges = item.each("pay_input_ranges")
     if not ranges:
         return None

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
-from ingestion_pipeline.companies.platforms.fields import Fields, date_of, list_of
+from ingestion_pipeline.companies.platforms.board import AddressPlace, JobPlatform, read_place
+from ingestion_pipeline.companies.platforms.fields import ListingFields, date_of, list_of
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.dates import DateReader
 from ingestion_pipeline.reading.items import MAX_PROBLEMS
@@ -31,21 +31,21 @@ _PASSING_WORDS = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class ApiPage:
     """One answer: its items, how many there are in all if it says so, and the whole document."""
 
-    document: Fields
+    document: ListingFields
     items: Sequence[object]
     total: int | None = None
     is_detail: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Known:
+class JobContext:
     """What is known beside the item: whose board, what is said of all, how to read dates."""
 
-    place: Place
-    document: Fields
+    place: AddressPlace
+    document: ListingFields
     url: str
     dates: DateReader
 
@@ -66,18 +66,18 @@ class JsonApi:
     """
 
     wanted: str
-    first: Callable[[Place], Request]
-    page: Callable[[object], Page | None]
-    listing: Callable[[Fields, Known], Listing | None]
-    next: Callable[[Place, Request, Page], Request | None] | None = None
-    detail: Callable[[Place, Listing], Request | None] | None = None
+    first: Callable[[AddressPlace], Request]
+    page: Callable[[object], ApiPage | None]
+    listing: Callable[[ListingFields, JobContext], Listing | None]
+    next: Callable[[AddressPlace, Request, ApiPage], Request | None] | None = None
+    detail: Callable[[AddressPlace, Listing], Request | None] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JsonBoard:
     """A board behind a JSON API."""
 
-    place: Place
+    place: AddressPlace
     api: JsonApi
 
     def first_request(self) -> Request:
@@ -112,7 +112,7 @@ class JsonBoard:
         listings: list[Listing] = []
         problems: list[Problem] = []
         for page, url in zip(pages, where, strict=True):
-            known = Known(place=self.place, document=page.document, url=url, dates=dates)
+            known = JobContext(place=self.place, document=page.document, url=url, dates=dates)
             earlier = {one.external_id for one in listings if one.external_id}
             found = self._listings(page, known, problems)
             listings += [one for one in found if one.external_id not in earlier]
@@ -126,7 +126,7 @@ class JsonBoard:
             notes=[f"{count} of {total} jobs: a part of the list"] if count < total else [],
         )
 
-    def _is_whole(self, pages: Sequence[Page]) -> bool:
+    def _is_whole(self, pages: Sequence[ApiPage]) -> bool:
         """Whether nothing follows the last page: a total may lie, and pages may have been cut."""
         if self.api.next is None:
             return True
@@ -138,10 +138,10 @@ class JsonBoard:
             return True
         return asked is None
 
-    def _listings(self, page: Page, known: Known, problems: list[Problem]) -> list[Listing]:
+    def _listings(self, page: ApiPage, known: JobContext, problems: list[Problem]) -> list[Listing]:
         found: list[Listing] = []
         for position, item in enumerate(page.items[: MAX_RECORDS + 1]):
-            listing = self.api.listing(Fields.of(item), known)
+            listing = self.api.listing(ListingFields.of(item), known)
             if listing is not None:
                 found.append(listing)
             else:
@@ -151,10 +151,10 @@ class JsonBoard:
             raise self._unexpected(f"a list of {len(page.items)} that are no listings")
         return found
 
-    def _page(self, body: bytes, content_type: str | None) -> Page:
+    def _page(self, body: bytes, content_type: str | None) -> ApiPage:
         document = read_document(body, content_type)
         page = self.api.page(document)
-        error = api_error(Fields.of(document), self.place.platform)
+        error = api_error(ListingFields.of(document), self.place.platform)
         if page is None:
             raise error or self._unexpected(_described(document))
         if error is not None and not page.items:
@@ -171,7 +171,7 @@ class JsonBoard:
 
 def api_platform(
     name: str, api: JsonApi, *, api_base: str = "", honours_robots: bool = False
-) -> Platform:
+) -> JobPlatform:
     """The platform whose boards are told apart by `board_token` or by their address."""
 
     def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
@@ -180,30 +180,30 @@ def api_platform(
         reader.finish()
         return JsonBoard(place=place, api=api)
 
-    return Platform(name=name, version=2, honours_robots=honours_robots, configure=configure)
+    return JobPlatform(name=name, version=2, honours_robots=honours_robots, configure=configure)
 
 
-def page_of(document: object, key: str, *, total: str | None = None) -> Page | None:
+def page_of(document: object, key: str, *, total: str | None = None) -> ApiPage | None:
     """The page whose items stand under the key."""
-    fields = Fields.of(document)
+    fields = ListingFields.of(document)
     items = list_of(fields.value(key))
     if items is None:
         return None
-    return Page(document=fields, items=items, total=count_of(fields, total) if total else None)
+    return ApiPage(document=fields, items=items, total=count_of(fields, total) if total else None)
 
 
-def detail_of(item: object) -> Page:
+def detail_of(item: object) -> ApiPage:
     """A page that is one listing."""
-    return Page(document=Fields.of(item), items=[item], is_detail=True)
+    return ApiPage(document=ListingFields.of(item), items=[item], is_detail=True)
 
 
-def count_of(fields: Fields, path: str) -> int | None:
+def count_of(fields: ListingFields, path: str) -> int | None:
     """The number of things that stands at the path; None for what can be none."""
     text = fields.text(path) or ""
     return int(text) if re.fullmatch("[0-9]{1,9}", text) else None
 
 
-def api_error(document: Fields, platform: str) -> WorkError | None:
+def api_error(document: ListingFields, platform: str) -> WorkError | None:
     """The error that an answer is, in its own words; None if it is none."""
     said = [document.value(key) for key in _ERROR_KEYS if document.value(key)]
     failed = document.value("ok") is False or document.value("success") is False
@@ -221,5 +221,5 @@ def api_error(document: Fields, platform: str) -> WorkError | None:
 def _described(document: object) -> str:
     if (items := list_of(document)) is not None:
         return f"a JSON list of {len(items)}"
-    keys = [key[:40] for key in list(Fields.of(document).values)[:10]]
+    keys = [key[:40] for key in list(ListingFields.of(document).values)[:10]]
     return f"JSON with the keys {keys}" if keys else f"JSON of type {type(document).__name__}"

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Platform
+from ingestion_pipeline.companies.platforms.board import JobPlatform
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     apart,
     date_of,
     description_of,
@@ -20,7 +20,7 @@ from ingestion_pipeline.companies.platforms.fields import (
     one_or_more,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.listed import Defaults, read_defaults
+from ingestion_pipeline.companies.platforms.listed import BoardDefaults, read_defaults
 from ingestion_pipeline.companies.platforms.paging import MAX_PAGES
 from ingestion_pipeline.companies.platforms.recognised import next_page_of, shows_part_of_list
 from ingestion_pipeline.companies.salary import Salary, stated_salary
@@ -45,7 +45,7 @@ _MARKS = ("@value", "name", "value", "@id")
 class JsonLdBoard:
     """A page, or a document of JSON-LD."""
 
-    defaults: Defaults
+    defaults: BoardDefaults
     may_be_empty: bool
 
     def first_request(self) -> Request:
@@ -86,7 +86,7 @@ class JsonLdBoard:
         ):
             postings = self._postings(decode(body, content_type), problems, is_first=n == 0)
             page_url = url if len(postings) == 1 else None
-            found = [self._listing(Fields(one), url, page_url, dates) for one in postings]
+            found = [self._listing(ListingFields(one), url, page_url, dates) for one in postings]
             if found and all(one is None for one in found):
                 raise Permanent(f"none of {len(found)} job postings has a title", code="no_fields")
             problems += [
@@ -129,7 +129,7 @@ class JsonLdBoard:
         return DateReader(now=None, day_first=self.defaults.day_first)
 
     def _listing(
-        self, item: Fields, url: str, page_url: str | None, dates: DateReader
+        self, item: ListingFields, url: str, page_url: str | None, dates: DateReader
     ) -> Listing | None:
         title = one_line(_said(item, "title", "name"), most=MAX_TITLE_CHARACTERS)
         if title is None:
@@ -170,11 +170,11 @@ def _stated(text: str) -> Iterator[Mapping[str, object]]:
     yield from (thing for thing in things if POSTING in types_of(thing))
 
 
-def _said(item: Fields, *names: str) -> str | None:
+def _said(item: ListingFields, *names: str) -> str | None:
     """The first that says anything: text, a number, a list of them, or a thing with a name."""
     for name in names:
         for one in _values(item, name):
-            inside = Fields.of(one)
+            inside = ListingFields.of(one)
             marks = ("value", "name", "@id") if name == "identifier" else _MARKS
             text = inside.text(*marks) if inside.values else one_line(one)
             if text:
@@ -182,30 +182,30 @@ def _said(item: Fields, *names: str) -> str | None:
     return None
 
 
-def _values(item: Fields, name: str) -> list[object]:
+def _values(item: ListingFields, name: str) -> list[object]:
     return one_or_more(item.values.get(name))
 
 
-def _listed(item: Fields, name: str) -> list[Fields]:
-    return [Fields.of(one) for one in _values(item, name) if one]
+def _listed(item: ListingFields, name: str) -> list[ListingFields]:
+    return [ListingFields.of(one) for one in _values(item, name) if one]
 
 
-def _place(place: Fields) -> str | None:
+def _place(place: ListingFields) -> str | None:
     address = place.value("address")
     if isinstance(address, str):
         return one_line(address, most=MAX_PLACE_CHARACTERS)
-    fields = Fields.of(next(iter(one_or_more(address)), None))
+    fields = ListingFields.of(next(iter(one_or_more(address)), None))
     stated = (
         _said(fields, name) for name in ("addressLocality", "addressRegion", "addressCountry")
     )
     return joined(*stated) or _said(place, "name")
 
 
-def _remote(item: Fields, location: str | None) -> Remote | None:
+def _remote(item: ListingFields, location: str | None) -> Remote | None:
     return remote_in(*item.texts("jobLocationType"), location)
 
 
-def _website(item: Fields, url: str) -> str | None:
+def _website(item: ListingFields, url: str) -> str | None:
     """The hiring company's own site: `url` before `sameAs`; a profile on a network is none."""
     found = _listed(item, "hiringOrganization")
     stated = (_said(one, name) for one in found for name in ("url", "sameAs"))
@@ -213,9 +213,9 @@ def _website(item: Fields, url: str) -> str | None:
     return next((site for site in sites if site and not is_profile(site)), None)
 
 
-def _salary(item: Fields) -> Salary | None:
+def _salary(item: ListingFields) -> Salary | None:
     for one in _listed(item, "baseSalary"):
-        value = Fields.of(one.value("value"))
+        value = ListingFields.of(one.value("value"))
         inside = value if value.values else one
         low = _said(inside, "minValue") or _said(inside, "value")
         found = stated_salary(
@@ -247,4 +247,4 @@ def configure(url: str, config: Mapping[str, object]) -> JsonLdBoard:
     return board
 
 
-PLATFORM = Platform(name="jsonld", version=3, honours_robots=True, configure=configure)
+PLATFORM = JobPlatform(name="jsonld", version=3, honours_robots=True, configure=configure)

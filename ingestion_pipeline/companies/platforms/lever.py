@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import AddressPlace, JobPlatform, read_place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     apart,
     description_of,
     list_of,
@@ -18,10 +18,10 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
     JsonBoard,
-    Known,
-    Page,
     detail_of,
 )
 from ingestion_pipeline.companies.salary import stated_salary
@@ -33,19 +33,19 @@ API_BASE = "https://api.lever.co"
 EU_API_BASE = "https://api.eu.lever.co"
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     token = quote(place.known_token(), safe="")
     return Request(url=f"{place.api_base}/v0/postings/{token}?mode=json", accept=ACCEPT)
 
 
-def _page(document: object) -> Page | None:
+def _page(document: object) -> ApiPage | None:
     if (items := list_of(document)) is not None:
-        return Page(document=Fields({}), items=items)
-    fields = Fields.of(document)
+        return ApiPage(document=ListingFields({}), items=items)
+    fields = ListingFields.of(document)
     return detail_of(document) if fields.text("text") and fields.text("id") else None
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("text"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id")
     if title is None or external_id is None:
@@ -72,7 +72,7 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     )
 
 
-def _description(item: Fields) -> str | None:
+def _description(item: ListingFields) -> str | None:
     """Opening, body, lists with their headings, and what is added at the end."""
     lists = (
         f"<h3>{one.markup('text') or ''}</h3><ul>{one.markup('content') or ''}</ul>"
@@ -94,4 +94,4 @@ def configure(url: str, config: Mapping[str, object]) -> JsonBoard:
     return JsonBoard(place=place, api=API)
 
 
-PLATFORM = Platform(name="lever", version=2, honours_robots=False, configure=configure)
+PLATFORM = JobPlatform(name="lever", version=2, honours_robots=False, configure=configure)

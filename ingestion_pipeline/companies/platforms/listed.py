@@ -63,7 +63,7 @@ class PageReader(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class BoardDefaults:
     """What a source's config says of all its listings, and of where they are listed."""
 
     url: str
@@ -92,7 +92,7 @@ class ListedBoard:
 
     platform: str
     asking: Asking
-    defaults: Defaults
+    defaults: BoardDefaults
     reader: PageReader
 
     def first_request(self) -> Request:
@@ -224,12 +224,12 @@ def _salary(item: Item) -> Salary | None:
     return stated or (salary_in(words) if words else None)
 
 
-def read_defaults(url: str, reader: ConfigReader, *, is_window: bool) -> Defaults:
+def read_defaults(url: str, reader: ConfigReader, *, is_window: bool) -> BoardDefaults:
     """The keys that these boards have; the list is at `url`, or at `api_base` if that is set.
 
     `is_window` where a list has the newest jobs alone unless its config says `complete`.
     """
-    return Defaults(
+    return BoardDefaults(
         url=reader.checked_address("url", url) if url else "",
         requested_url=reader.address("api_base", default=url) or url,
         company=reader.text("company"),

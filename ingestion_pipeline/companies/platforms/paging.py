@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from ingestion_pipeline.pages.request import Request, Secret, SecretPlace
 from ingestion_pipeline.pages.secrets import is_usable
-from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, read_document
+from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, read_document
 from ingestion_pipeline.sources.config_reader import ConfigReader
 
 MAX_PAGES = 50
@@ -173,7 +173,7 @@ def _cursor(section: ConfigReader) -> JsonPath | None:
     text = section.text("cursor")
     try:
         return JsonPath.of(text) if text else None
-    except BadPath as error:
+    except BadJsonPath as error:
         section.reject("cursor", str(error))
         return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place, Platform, read_place
+from ingestion_pipeline.companies.platforms.board import AddressPlace, JobPlatform, read_place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     apart,
@@ -34,7 +34,7 @@ ROOT = "workzag-jobs"
 class PersonioBoard:
     """One career site."""
 
-    place: Place
+    place: AddressPlace
     language: str | None
 
     def first_request(self) -> Request:
@@ -144,4 +144,4 @@ def configure(url: str, config: Mapping[str, object]) -> PersonioBoard:
     return PersonioBoard(place=place, language=language)
 
 
-PLATFORM = Platform(name="personio", version=2, honours_robots=False, configure=configure)
+PLATFORM = JobPlatform(name="personio", version=2, honours_robots=False, configure=configure)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     apart,
     description_of,
     joined,
@@ -17,9 +17,9 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
-    Known,
-    Page,
     api_platform,
     detail_of,
     page_of,
@@ -32,12 +32,12 @@ from ingestion_pipeline.sources.platforms import recognize_platform
 _POLICIES = (("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE))
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     base = place.api_base or _own_site(place) or f"https://{place.known_token()}.recruitee.com"
     return Request(url=f"{base}/api/offers/", accept=ACCEPT)
 
 
-def _own_site(place: Place) -> str | None:
+def _own_site(place: AddressPlace) -> str | None:
     """The site of a company that has its Recruitee pages under a name of its own."""
     found = recognize_platform(place.url) if place.token is None else None
     if found is None or found.name != "recruitee":
@@ -46,12 +46,12 @@ def _own_site(place: Place) -> str | None:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def _page(document: object) -> Page | None:
-    offer = Fields.of(document).value("offer")
-    return detail_of(offer) if Fields.of(offer).values else page_of(document, "offers")
+def _page(document: object) -> ApiPage | None:
+    offer = ListingFields.of(document).value("offer")
+    return detail_of(offer) if ListingFields.of(offer).values else page_of(document, "offers")
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id", "slug")
     if title is None or external_id is None:
@@ -81,7 +81,7 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     )
 
 
-def _url(item: Fields, known: Known) -> str | None:
+def _url(item: ListingFields, known: JobContext) -> str | None:
     slug = item.text("slug")
     stated = absolute_link(known.url, item.text("careers_url", "url"))
     return stated or (absolute_link(known.url, f"/o/{slug}") if slug else None)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingestion_pipeline.companies.platforms.board import Platform
+from ingestion_pipeline.companies.platforms.board import JobPlatform
 from ingestion_pipeline.companies.platforms.listed import (
     FIELDS,
     ListedBoard,
@@ -96,4 +96,4 @@ def configure(url: str, config: Mapping[str, object]) -> ListedBoard:
     )
 
 
-PLATFORM = Platform(name="rss", version=2, honours_robots=True, configure=configure)
+PLATFORM = JobPlatform(name="rss", version=2, honours_robots=True, configure=configure)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import parse_qs, quote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     description_of,
     joined,
     one_line,
@@ -16,9 +16,9 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
-    Known,
-    Page,
     api_platform,
     count_of,
     detail_of,
@@ -33,20 +33,20 @@ LIMIT = 100  # the API's own maximum
 _SECTIONS = ("companyDescription", "jobDescription", "qualifications", "additionalInformation")
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     return _request(place, offset=0)
 
 
-def _request(place: Place, *, offset: int) -> Request:
+def _request(place: AddressPlace, *, offset: int) -> Request:
     address = f"{_postings(place)}?limit={LIMIT}&offset={offset}"
     return Request(url=address, accept=ACCEPT)
 
 
-def _postings(place: Place) -> str:
+def _postings(place: AddressPlace) -> str:
     return f"{place.api_base}/v1/companies/{quote(place.known_token(), safe='')}/postings"
 
 
-def _next(place: Place, asked: Request, page: Page) -> Request | None:
+def _next(place: AddressPlace, asked: Request, page: ApiPage) -> Request | None:
     """By what the answer holds: an empty page is the last, whatever its total says."""
     stated = count_of(page.document, "offset")
     asked_for = parse_qs(urlsplit(asked.url).query).get("offset", ["0"])[0]
@@ -57,20 +57,20 @@ def _next(place: Place, asked: Request, page: Page) -> Request | None:
     return _request(place, offset=end)
 
 
-def _detail(place: Place, listing: Listing) -> Request | None:
+def _detail(place: AddressPlace, listing: Listing) -> Request | None:
     """The list has no descriptions; the posting itself has."""
     address = f"{_postings(place)}/{quote(listing.external_id or '', safe='')}"
     return Request(url=address, accept=ACCEPT) if listing.external_id else None
 
 
-def _page(document: object) -> Page | None:
-    fields = Fields.of(document)
+def _page(document: object) -> ApiPage | None:
+    fields = ListingFields.of(document)
     if fields.value("jobAd") and fields.text("name"):
         return detail_of(document)
     return page_of(document, "content", total="totalFound")
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("name"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("id", "uuid")
     if title is None or external_id is None:
@@ -94,7 +94,7 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     )
 
 
-def _job_page(item: Fields, place: Place) -> str | None:
+def _job_page(item: ListingFields, place: AddressPlace) -> str | None:
     company = item.text("company.identifier") or place.token
     external_id = item.text("id", "uuid") or ""
     return (
@@ -102,7 +102,7 @@ def _job_page(item: Fields, place: Place) -> str | None:
     )
 
 
-def _remote(item: Fields, location: str | None) -> Remote | None:
+def _remote(item: ListingFields, location: str | None) -> Remote | None:
     if item.is_true("location.hybrid"):
         return Remote.HYBRID
     return Remote.REMOTE if item.is_true("location.remote") else remote_in(location)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     apart,
     description_of,
     joined,
@@ -17,9 +17,9 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
-    Known,
-    Page,
     api_platform,
     detail_of,
     page_of,
@@ -30,20 +30,20 @@ from ingestion_pipeline.reading.links import absolute_link
 API_BASE = "https://apply.workable.com"
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     token = quote(place.known_token(), safe="")
     address = f"{place.api_base}/api/v1/widget/accounts/{token}?details=true"
     return Request(url=address, accept=ACCEPT)
 
 
-def _page(document: object) -> Page | None:
-    fields = Fields.of(document)
+def _page(document: object) -> ApiPage | None:
+    fields = ListingFields.of(document)
     if fields.text("shortcode") and fields.text("title"):
         return detail_of(document)
     return page_of(document, "jobs") or page_of(document, "results", total="total")
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     external_id = item.text("shortcode", "id", "code")
     if title is None or external_id is None:
@@ -51,7 +51,7 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     location = (
         _place(item)
         or item.text("location.location_str")
-        or _place(Fields.of(item.value("location")))
+        or _place(ListingFields.of(item.value("location")))
     )
     others = [_place(one) for one in item.each("locations") if not one.is_true("hidden")]
     stated = absolute_link(known.url, item.text("url", "shortlink", "application_url"))
@@ -72,11 +72,11 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     )
 
 
-def _place(item: Fields) -> str | None:
+def _place(item: ListingFields) -> str | None:
     return joined(item.text("city"), item.text("state", "region"), item.text("country"))
 
 
-def _remote(item: Fields, location: str | None) -> Remote | None:
+def _remote(item: ListingFields, location: str | None) -> Remote | None:
     stated = remote_in(item.text("workplace_type", "workplace"))
     is_remote = item.is_true("telecommuting") or item.is_true("remote")
     return stated or (Remote.REMOTE if is_remote else remote_in(location))

@@ -12,10 +12,10 @@ from dataclasses import replace
 from urllib.parse import quote, unquote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import Place
+from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
-    Fields,
+    ListingFields,
     apart,
     description_of,
     is_relative,
@@ -24,9 +24,9 @@ from ingestion_pipeline.companies.platforms.fields import (
 )
 from ingestion_pipeline.companies.platforms.json_api import (
     ACCEPT,
+    ApiPage,
+    JobContext,
     JsonApi,
-    Known,
-    Page,
     api_platform,
     detail_of,
     page_of,
@@ -54,7 +54,7 @@ def _site(url: str) -> str | None:
     return segments[0] if segments and segments[0] not in {"job", "jobs"} else None
 
 
-def _board(place: Place) -> str:
+def _board(place: AddressPlace) -> str:
     """Where the site's pages are, which the paths of jobs are relative to."""
     parts = urlsplit(place.url)
     origin = f"{parts.scheme}://{parts.netloc}"
@@ -63,7 +63,7 @@ def _board(place: Place) -> str:
     return f"{origin}/{_site(place.url) or ''}".rstrip("/")
 
 
-def _api(place: Place, path: str) -> str:
+def _api(place: AddressPlace, path: str) -> str:
     site = _site(place.url) if place.url else None
     if site is None:
         raise BadConfig(
@@ -74,11 +74,11 @@ def _api(place: Place, path: str) -> str:
     return f"{base}/wday/cxs/{quote(place.known_token(), safe='')}/{quote(site, safe='')}{path}"
 
 
-def _first(place: Place) -> Request:
+def _first(place: AddressPlace) -> Request:
     return _request(place, offset=0)
 
 
-def _request(place: Place, *, offset: int) -> Request:
+def _request(place: AddressPlace, *, offset: int) -> Request:
     asked: dict[str, object] = {
         "appliedFacets": {},
         "limit": LIMIT,
@@ -88,7 +88,7 @@ def _request(place: Place, *, offset: int) -> Request:
     return Request(url=_api(place, "/jobs"), accept=ACCEPT, body=json.dumps(asked).encode())
 
 
-def _next(place: Place, asked: Request, page: Page) -> Request | None:
+def _next(place: AddressPlace, asked: Request, page: ApiPage) -> Request | None:
     end = _offset(asked) + len(page.items)
     is_last = not page.items or (len(page.items) < LIMIT and end >= (page.total or 0))
     return None if page.is_detail or is_last else _request(place, offset=end)
@@ -99,21 +99,21 @@ def _offset(asked: Request) -> int:
     return offset if isinstance(offset, int) else 0
 
 
-def _detail(place: Place, listing: Listing) -> Request | None:
+def _detail(place: AddressPlace, listing: Listing) -> Request | None:
     """The list has no descriptions; the job's own answer has."""
     _, job, rest = (listing.url or "").partition(_JOB)
     return Request(url=_api(place, f"{job}{rest}"), accept=ACCEPT) if rest else None
 
 
-def _page(document: object) -> Page | None:
-    fields = Fields.of(document)
+def _page(document: object) -> ApiPage | None:
+    fields = ListingFields.of(document)
     if isinstance(fields.value("jobPostingInfo"), dict):
         page = detail_of(fields.value("jobPostingInfo"))
         return replace(page, document=fields)
     return page_of(document, "jobPostings", total="total")
 
 
-def _listing(item: Fields, known: Known) -> Listing | None:
+def _listing(item: ListingFields, known: JobContext) -> Listing | None:
     title = one_line(item.value("title"), most=MAX_TITLE_CHARACTERS)
     url = _url(item, known)
     external_id = _requisition(item)
@@ -138,7 +138,7 @@ def _listing(item: Fields, known: Known) -> Listing | None:
     )
 
 
-def _url(item: Fields, known: Known) -> str | None:
+def _url(item: ListingFields, known: JobContext) -> str | None:
     if stated := absolute_link(known.url, item.text("externalUrl")):
         return stated
     path = item.text("externalPath")
@@ -147,7 +147,7 @@ def _url(item: Fields, known: Known) -> str | None:
     return absolute_link(known.place.url, _board(known.place) + path)
 
 
-def _requisition(item: Fields) -> str | None:
+def _requisition(item: ListingFields) -> str | None:
     """The number at the end of the job's address: list and detail have it, and it is unique."""
     path = item.text("externalPath", "jobPostingId", "externalUrl") or ""
     _, mark, number = path.rpartition("_")

@@ -21,7 +21,7 @@ from ingestion_pipeline.pages.browser.limits import BrowserLimits
 from ingestion_pipeline.pages.browser.proxy import GuardedProxy
 from ingestion_pipeline.pages.browser.visit import Host, Visit
 from ingestion_pipeline.pages.guard import Guard
-from ingestion_pipeline.pages.rendering import Rendered, Rendering
+from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Resource, Transient
@@ -71,7 +71,7 @@ class BrowserRenderer:
             raise
 
     async def render(
-        self, url: str, rendering: Rendering, *, check_url: Check | None = None
+        self, url: str, rendering: RenderingOptions, *, check_url: Check | None = None
     ) -> Rendered:
         """The page after its setup; every failure is a `WorkError`."""
         async with self._places:
@@ -90,7 +90,7 @@ class BrowserRenderer:
         raise AssertionError("unreachable")
 
     async def _visit(
-        self, chromium: Chromium, url: str, rendering: Rendering, check_url: Check | None
+        self, chromium: Chromium, url: str, rendering: RenderingOptions, check_url: Check | None
     ) -> Rendered:
         host = Host(
             chromium=chromium,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ingestion_pipeline.pages.browser.document import Document
 from ingestion_pipeline.pages.browser.limits import BrowserLimits
 from ingestion_pipeline.pages.browser.traffic import Traffic
-from ingestion_pipeline.pages.rendering import Click, Rendering, Wait
+from ingestion_pipeline.pages.rendering import Click, RenderingOptions, RenderWait
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient
 
@@ -47,7 +47,7 @@ class Stage:
         page: Page,
         traffic: Traffic,
         document: Document,
-        rendering: Rendering,
+        rendering: RenderingOptions,
         limits: BrowserLimits,
     ) -> None:
         self.page = page
@@ -73,7 +73,7 @@ class Stage:
                 case Click():
                     await self._click(step.selector, f"setup[{number}].click")
                     await self.settle()
-                case Wait():
+                case RenderWait():
                     await asyncio.sleep(step.seconds)
 
     async def settle(self) -> None:

@@ -19,7 +19,7 @@ from ingestion_pipeline.pages.browser.proxy import GuardedProxy, Pass
 from ingestion_pipeline.pages.browser.stage import WIDTH, Stage
 from ingestion_pipeline.pages.browser.traffic import Traffic
 from ingestion_pipeline.pages.guard import exempt_hosts, hosts_and_ports
-from ingestion_pipeline.pages.rendering import Rendered, Rendering, Wait
+from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions, RenderWait
 from ingestion_pipeline.pages.request import Fetched
 from ingestion_pipeline.urls import without_credentials
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
@@ -47,7 +47,7 @@ class Visit:
     """Renders one page once; `BrowserLost` means that another browser may do better."""
 
     def __init__(
-        self, host: Host, url: str, rendering: Rendering, *, check_url: Check | None
+        self, host: Host, url: str, rendering: RenderingOptions, *, check_url: Check | None
     ) -> None:
         self._host = host
         self._url = url
@@ -73,7 +73,7 @@ class Visit:
             raise self._classified(str(error)) from error
 
     def _allowed_seconds(self) -> float:
-        waits = sum(one.seconds for one in self._rendering.setup if isinstance(one, Wait))
+        waits = sum(one.seconds for one in self._rendering.setup if isinstance(one, RenderWait))
         return self._host.limits.deadline_seconds + self._rendering.load_wait_seconds + waits
 
     async def _guest(self, deadline: asyncio.Timeout) -> Rendered:

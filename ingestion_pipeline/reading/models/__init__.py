@@ -6,16 +6,16 @@ of them, does not belong here.
 """
 
 from ingestion_pipeline.reading.models.budgets import Billing
-from ingestion_pipeline.reading.models.client import BOTH, ModelClient, Rung
+from ingestion_pipeline.reading.models.client import BOTH, ModelClient, ModelTier
 from ingestion_pipeline.reading.models.outcomes import (
     Answer,
     Answered,
+    AnswerRefused,
     CutOff,
     Empty,
     Malformed,
     NoAnswer,
     OverBudget,
-    Refused,
     Rejected,
     Unanswered,
     Usage,
@@ -40,9 +40,9 @@ __all__ = [
     "PageText",
     "Prompt",
     "Question",
-    "Refused",
+    "AnswerRefused",
     "Rejected",
-    "Rung",
+    "ModelTier",
     "Unanswered",
     "Usage",
     "Violated",

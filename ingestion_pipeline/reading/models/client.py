@@ -28,12 +28,12 @@ from ingestion_pipeline.reading.models.ledger import CACHE, Ledger, NewCall, Res
 from ingestion_pipeline.reading.models.outcomes import (
     Answer,
     Answered,
+    AnswerRefused,
     CutOff,
     Empty,
     Malformed,
     NoAnswer,
     OverBudget,
-    Refused,
     Rejected,
     Unanswered,
     Usage,
@@ -49,7 +49,14 @@ from ingestion_pipeline.reading.models.server import (
     as_error,
     deadline,
 )
-from ingestion_pipeline.reading.models.wire import Bad, Busy, Denied, Exchange, Said, Unsupported
+from ingestion_pipeline.reading.models.wire import (
+    Bad,
+    Denied,
+    Exchange,
+    Said,
+    ServerBusy,
+    Unsupported,
+)
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.work.errors import Resource, Transient
@@ -59,14 +66,14 @@ CLOSING_SECONDS = 0.2  # kept back from the deadline, to write down how it ended
 LEAST_SECONDS = 0.05  # for a request that has waited for its reserve
 
 
-class Rung(StrEnum):
+class ModelTier(StrEnum):
     """Which model is asked."""
 
     CHEAP = "cheap"
     STRONG = "strong"
 
 
-BOTH = (Rung.CHEAP, Rung.STRONG)
+BOTH = (ModelTier.CHEAP, ModelTier.STRONG)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +108,7 @@ class ModelClient:
         await self._server.close()
 
     async def ask(
-        self, question: Question, billing: Billing, *, rungs: Sequence[Rung] = BOTH
+        self, question: Question, billing: Billing, *, rungs: Sequence[ModelTier] = BOTH
     ) -> Answer:
         """The answer of the first rung that gives one; the same question costs once.
 
@@ -147,7 +154,7 @@ class ModelClient:
                     tries.append(outcome)
                     said = "" if isinstance(outcome, Empty) else outcome.text
                     talk = talk.after(said, outcome.problems)
-                case Refused() | CutOff() | Rejected():
+                case AnswerRefused() | CutOff() | Rejected():
                     tries.append(outcome)
                     return None
                 case _:
@@ -163,7 +170,7 @@ class ModelClient:
         while True:
             came = await self._call(asking, talk, asked)
             match came:
-                case Busy():
+                case ServerBusy():
                     if not await patience.wait(came):
                         base_url = self._server.base_url
                         raise await asyncio.to_thread(
@@ -186,7 +193,7 @@ class ModelClient:
 
     async def _call(
         self, asking: _Asking, talk: Conversation, asked: AnswerFormat
-    ) -> Answered | NoAnswer | OverBudget | Busy | Unsupported | Bad | Denied:
+    ) -> Answered | NoAnswer | OverBudget | ServerBusy | Unsupported | Bad | Denied:
         """Reserve, send and settle one request; its answer is stored with its cost."""
         seconds = asking.until.seconds_left - CLOSING_SECONDS
         if seconds <= 0:
@@ -219,9 +226,9 @@ class ModelClient:
         reserved: Reserved,
         came: Exchange,
         latency_ms: int,
-    ) -> Answered | NoAnswer | Busy | Unsupported | Bad | Denied:
+    ) -> Answered | NoAnswer | ServerBusy | Unsupported | Bad | Denied:
         if not isinstance(came, Said):
-            is_charged = isinstance(came, Busy | Bad) and came.may_be_charged
+            is_charged = isinstance(came, ServerBusy | Bad) and came.may_be_charged
             self._ledger.fail(reserved, came.code, may_be_charged=is_charged, latency_ms=latency_ms)
             return came
         usage = came.usage or _guessed(reserved.estimate, came)
@@ -283,11 +290,11 @@ class ModelClient:
             now=self._store.clock.now(connection),
         )
 
-    def _model(self, rung: Rung) -> str:
+    def _model(self, rung: ModelTier) -> str:
         match rung:
-            case Rung.CHEAP:
+            case ModelTier.CHEAP:
                 return self._settings.model_cheap
-            case Rung.STRONG:
+            case ModelTier.STRONG:
                 return self._settings.model_strong
             case _:
                 assert_never(rung)
@@ -305,7 +312,7 @@ def judged(
 ) -> Answered | NoAnswer:
     """What an answer of the server is worth."""
     if said.refusal is not None:
-        return Refused(model=model, usage=usage, said=said.refusal)
+        return AnswerRefused(model=model, usage=usage, said=said.refusal)
     if said.is_cut:
         return CutOff(model=model, usage=usage)
     if not said.text.strip():

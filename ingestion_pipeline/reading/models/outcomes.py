@@ -30,7 +30,7 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
+class AnswerRefused:
     """The model will not; the same model would not the next time either."""
 
     code: ClassVar[str] = "refused"
@@ -114,7 +114,7 @@ class Rejected:
         return (self.message,)
 
 
-NoAnswer = Refused | CutOff | Empty | Malformed | Violated | Rejected
+NoAnswer = AnswerRefused | CutOff | Empty | Malformed | Violated | Rejected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

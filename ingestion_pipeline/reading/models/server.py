@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ingestion_pipeline.reading.models import wire
 from ingestion_pipeline.reading.models.formats import AnswerFormat, known_format, remember_format
-from ingestion_pipeline.reading.models.wire import Busy
+from ingestion_pipeline.reading.models.wire import ServerBusy
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.urls import without_credentials
@@ -109,7 +109,7 @@ class Patience:
         self._until = until
         self._attempts = 0
 
-    async def wait(self, trouble: Busy) -> bool:
+    async def wait(self, trouble: ServerBusy) -> bool:
         """Whether another attempt is worth it, after having waited for it."""
         self._attempts += 1
         pause = self._pause(trouble)
@@ -119,14 +119,14 @@ class Patience:
         await asyncio.sleep(pause)
         return True
 
-    def _pause(self, trouble: Busy) -> float:
+    def _pause(self, trouble: ServerBusy) -> float:
         if trouble.wait is not None:
             return trouble.wait.total_seconds()
         doubled = self._settings.models.backoff_base_seconds * 2 ** (self._attempts - 1)
         return doubled * (1 + random.random() / 4)  # noqa: S311 - spreads retries, guards nothing
 
 
-def as_error(trouble: Busy, store: Store, settings: Settings, base_url: str) -> WorkError:
+def as_error(trouble: ServerBusy, store: Store, settings: Settings, base_url: str) -> WorkError:
     """What is raised when patience is over: a trouble of all postpones, a question's own counts."""
     text = f"{base_url}: {trouble.message}"
     if not trouble.is_shared:

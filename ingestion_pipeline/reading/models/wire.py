@@ -55,7 +55,7 @@ class Unsupported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Busy:
+class ServerBusy:
     """May pass: worth another attempt after `wait`, or a pause of our own."""
 
     code: str
@@ -82,7 +82,7 @@ class Denied:
     message: str
 
 
-Exchange = Said | Unsupported | Busy | Bad | Denied
+Exchange = Said | Unsupported | ServerBusy | Bad | Denied
 
 
 def open_client(
@@ -169,7 +169,7 @@ async def exchange(
         async with asyncio.timeout(seconds):
             body = str((await create(**request, timeout=seconds)).text)
     except (TimeoutError, openai.APITimeoutError):
-        return Busy(
+        return ServerBusy(
             code="timeout",
             message=f"no answer within {seconds:.0f} s",
             may_be_charged=True,
@@ -182,7 +182,7 @@ async def exchange(
     except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:
         is_unsent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
         said = _safe(f"{type(error).__name__}: {error}", client.api_key)
-        return Busy(code="unreachable", message=said, may_be_charged=not is_unsent)
+        return ServerBusy(code="unreachable", message=said, may_be_charged=not is_unsent)
     return read_body(asked, body)
 
 
@@ -199,7 +199,7 @@ def read_body(asked: AnswerFormat, body: str) -> Exchange:
         if said is not None:
             return said
     message = f"its answer is not of the protocol: {body[:80]!r}"
-    return Busy(code="garbled", message=message, may_be_charged=True, is_shared=False)
+    return ServerBusy(code="garbled", message=message, may_be_charged=True, is_shared=False)
 
 
 def _read_response(found: dict[str, Any]) -> Exchange | None:
@@ -207,7 +207,7 @@ def _read_response(found: dict[str, Any]) -> Exchange | None:
     if found.get("status") == "failed":
         error = _mapping(found.get("error"))
         said = str(error.get("message"))[:MESSAGE_CHARS]
-        return Busy(code="failed", message=said, is_shared=False)
+        return ServerBusy(code="failed", message=said, is_shared=False)
     if not isinstance(output, list):
         return None
     parts = [
@@ -286,7 +286,7 @@ def _refused(asked: AnswerFormat, error: openai.APIStatusError, key: str) -> Exc
     if status in _BUSY or status >= 500:  # noqa: PLR2004
         wait = wait_asked_for(error.response.headers)
         # A server that is down says so with 502 to 504; a 500 may be about this one question.
-        return Busy(code=code, message=said, wait=wait, is_shared=status != 500)  # noqa: PLR2004
+        return ServerBusy(code=code, message=said, wait=wait, is_shared=status != 500)  # noqa: PLR2004
     return Bad(code=code, message=said)
 
 

@@ -10,12 +10,20 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ingestion_pipeline.series.platforms import html_list, json_feed, mangadex, rss
-from ingestion_pipeline.series.platforms.feed import Feed, Platform, Rate
+from ingestion_pipeline.series.platforms.feed import Rate, SeriesFeed, SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
-__all__ = ["PLATFORMS", "BadConfig", "Feed", "Platform", "Rate", "UnknownPlatform", "platform"]
+__all__ = [
+    "PLATFORMS",
+    "BadConfig",
+    "SeriesFeed",
+    "SeriesPlatform",
+    "Rate",
+    "UnknownPlatform",
+    "platform",
+]
 
-PLATFORMS: Mapping[str, Platform] = MappingProxyType(
+PLATFORMS: Mapping[str, SeriesPlatform] = MappingProxyType(
     {
         adapter.name: adapter
         for adapter in (mangadex.PLATFORM, rss.PLATFORM, json_feed.PLATFORM, html_list.PLATFORM)
@@ -23,7 +31,7 @@ PLATFORMS: Mapping[str, Platform] = MappingProxyType(
 )
 
 
-def platform(name: str) -> Platform:
+def platform(name: str) -> SeriesPlatform:
     """The platform of that name.
 
     Raises:

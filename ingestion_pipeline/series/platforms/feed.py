@@ -12,7 +12,7 @@ from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.release import Release
 
 
-class Feed(Protocol):
+class SeriesFeed(Protocol):
     """A configured source: it says what to ask and reads the answers, and touches no network."""
 
     def first_request(self) -> Request:
@@ -50,7 +50,7 @@ class Rate:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Platform:
+class SeriesPlatform:
     """A kind of source; `version` changes when the same body would be read otherwise.
 
     Only a documented API, made for programs and fetched at its published rate, may say that it does
@@ -61,4 +61,4 @@ class Platform:
     version: int
     rate: Rate | None
     honours_robots: bool
-    configure: Callable[[str, Mapping[str, object]], Feed]
+    configure: Callable[[str, Mapping[str, object]], SeriesFeed]

@@ -10,7 +10,7 @@ from ingestion_pipeline.reading.html_reader import (
     HtmlReader,
     checked_css,
 )
-from ingestion_pipeline.series.platforms.feed import Platform
+from ingestion_pipeline.series.platforms.feed import SeriesPlatform
 from ingestion_pipeline.series.platforms.listed import (
     FIELDS,
     ListedFeed,
@@ -100,4 +100,6 @@ def _field(reader: ConfigReader, key: str, text: str) -> FieldSelector:
         return FieldSelector("", None)
 
 
-PLATFORM = Platform(name="html", version=2, rate=None, honours_robots=True, configure=configure)
+PLATFORM = SeriesPlatform(
+    name="html", version=2, rate=None, honours_robots=True, configure=configure
+)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingestion_pipeline.reading.json_reader import BadPath, JsonPath, JsonReader
-from ingestion_pipeline.series.platforms.feed import Platform
+from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, JsonReader
+from ingestion_pipeline.series.platforms.feed import SeriesPlatform
 from ingestion_pipeline.series.platforms.listed import (
     FIELDS,
     ListedFeed,
@@ -39,9 +39,11 @@ def configure(url: str, config: Mapping[str, object]) -> ListedFeed:
 def _path(reader: ConfigReader, key: str, text: str) -> JsonPath:
     try:
         return JsonPath.of(text)
-    except BadPath as error:
+    except BadJsonPath as error:
         reader.reject(key, str(error))
         return JsonPath.of("")
 
 
-PLATFORM = Platform(name="json", version=2, rate=None, honours_robots=True, configure=configure)
+PLATFORM = SeriesPlatform(
+    name="json", version=2, rate=None, honours_robots=True, configure=configure
+)

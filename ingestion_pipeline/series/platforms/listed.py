@@ -24,7 +24,7 @@ FIELDS = (*NAMING_FIELDS, "language", "scanlation_group", "volume", "published_a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Defaults:
+class ReleaseDefaults:
     """What a source's config says of all its releases, and of where they are listed."""
 
     url: str
@@ -47,7 +47,7 @@ class ListedFeed:
 
     platform: str
     accept: str
-    defaults: Defaults
+    defaults: ReleaseDefaults
     reader: ItemReader
 
     def first_request(self) -> Request:
@@ -141,9 +141,9 @@ class ListedFeed:
         )
 
 
-def read_defaults(url: str, reader: ConfigReader) -> Defaults:
+def read_defaults(url: str, reader: ConfigReader) -> ReleaseDefaults:
     """The keys that both platforms have; the list is at `url`, or at `api_base` if that is set."""
-    return Defaults(
+    return ReleaseDefaults(
         url=reader.checked_address("url", url) if url else "",
         requested_url=reader.address("api_base", default=url) or url,
         series_title=reader.text("series_title"),

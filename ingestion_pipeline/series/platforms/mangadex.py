@@ -14,8 +14,8 @@ from urllib.parse import quote, urlencode
 
 from ingestion_pipeline.pages.request import Request
 from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.series.platforms.feed import Platform, Rate
-from ingestion_pipeline.series.platforms.mangadex_page import FeedPage, Upload, read_page
+from ingestion_pipeline.series.platforms.feed import Rate, SeriesPlatform
+from ingestion_pipeline.series.platforms.mangadex_page import FeedPage, MangadexUpload, read_page
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 
@@ -98,7 +98,7 @@ class MangaDexFeed:
         address = f"{self.api_base}/manga/{quote(self.manga_id)}/feed?{urlencode(query)}"
         return Request(url=address, accept="application/json")
 
-    def _is_wanted(self, upload: Upload) -> bool:
+    def _is_wanted(self, upload: MangadexUpload) -> bool:
         language = (upload.release.language or "").lower()
         is_language = not self.languages or language in self.languages
         return is_language and (self.include_external or not upload.is_external)
@@ -164,7 +164,7 @@ def _manga_id(url: str, reader: ConfigReader, *, is_public_api: bool) -> str | N
     return found[1]
 
 
-PLATFORM = Platform(
+PLATFORM = SeriesPlatform(
     name="mangadex",
     version=1,
     rate=Rate(per_second=5, burst=10),

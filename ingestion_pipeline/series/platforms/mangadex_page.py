@@ -23,7 +23,7 @@ _Fields = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Upload:
+class MangadexUpload:
     """A chapter as MangaDex holds it: one release, hosted there or elsewhere."""
 
     chapter_id: str
@@ -38,7 +38,7 @@ class FeedPage:
     offset: int
     end: int
     total: int
-    uploads: Sequence[Upload]
+    uploads: Sequence[MangadexUpload]
     problems: Sequence[Problem]
 
 
@@ -126,8 +126,8 @@ def _is_chapter(item: object) -> bool:
     return _fields(item).get("type", "chapter") == "chapter"
 
 
-def _uploads(items: Sequence[object], offset: int) -> tuple[list[Upload], list[Problem]]:
-    uploads: list[Upload] = []
+def _uploads(items: Sequence[object], offset: int) -> tuple[list[MangadexUpload], list[Problem]]:
+    uploads: list[MangadexUpload] = []
     problems: list[Problem] = []
     for position, item in enumerate(items, start=offset):
         upload = _upload(_fields(item)) if _is_chapter(item) else None
@@ -139,7 +139,7 @@ def _uploads(items: Sequence[object], offset: int) -> tuple[list[Upload], list[P
     return uploads, problems
 
 
-def _upload(item: _Fields) -> Upload | None:
+def _upload(item: _Fields) -> MangadexUpload | None:
     chapter_id, attributes = _text(item, "id"), _fields(item.get("attributes"))
     if chapter_id is None or not attributes:
         return None
@@ -157,7 +157,7 @@ def _upload(item: _Fields) -> Upload | None:
         volume=_text(attributes, "volume"),
         published_at=_published_at(attributes),
     )
-    return Upload(chapter_id=chapter_id, is_external=is_external, release=release)
+    return MangadexUpload(chapter_id=chapter_id, is_external=is_external, release=release)
 
 
 def _title(attributes: _Fields, *, is_numbered: bool) -> str | None:

@@ -12,7 +12,7 @@ from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
 from ingestion_pipeline.reading.links import absolute_link
 from ingestion_pipeline.reading.reading import Problem, Reading
 from ingestion_pipeline.series.numbers import chapter_number, volume_text
-from ingestion_pipeline.series.platforms.feed import Platform
+from ingestion_pipeline.series.platforms.feed import SeriesPlatform
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 
@@ -95,4 +95,6 @@ def configure(url: str, config: Mapping[str, object]) -> RssFeed:
     return feed
 
 
-PLATFORM = Platform(name="rss", version=2, rate=None, honours_robots=True, configure=configure)
+PLATFORM = SeriesPlatform(
+    name="rss", version=2, rate=None, honours_robots=True, configure=configure
+)

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, select, update
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, crawls
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
@@ -146,7 +146,7 @@ def _enqueue_first(
     )
 
 
-def ask_for(shop: Workshop, source_ids: Collection[str]) -> dict[str, str]:
+def ask_for(shop: RunContext, source_ids: Collection[str]) -> dict[str, str]:
     """Each source is analysed now, due or not, which counts as its poll; in a word for people.
 
     Raises:

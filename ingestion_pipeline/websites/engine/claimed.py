@@ -13,7 +13,7 @@ from ingestion_pipeline.sources import Source, SourceStatus
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import website_analyses
 from ingestion_pipeline.urls import host_of
-from ingestion_pipeline.websites.analysis import Analysed, ProviderAnswer
+from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.given import Given, given_of
 from ingestion_pipeline.websites.outcomes import AskedPrompt, Informed, Prompted, PromptedBy
@@ -79,7 +79,7 @@ class PhaseDone:
     """A phase that came to something."""
 
     item: ClaimedPhase
-    outcome: Informed | Prompted | Analysed
+    outcome: Informed | Prompted | WebsiteAnalysed
 
     @property
     def task(self) -> Task:
@@ -102,7 +102,7 @@ class PhaseNotDone:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unwanted:
+class NoLongerNeeded:
     """A task that nobody needs: its analysis has ended or is elsewhere, or its source is off."""
 
     task: Task
@@ -116,12 +116,12 @@ class PutOff:
     task: Task
 
 
-PhaseResult = PhaseDone | PhaseNotDone | Unwanted | PutOff
+PhaseResult = PhaseDone | PhaseNotDone | NoLongerNeeded | PutOff
 
 
 def open_phases(
     connection: Connection, claimed: Sequence[Task], *, now: datetime
-) -> list[ClaimedPhase | Unwanted]:
+) -> list[ClaimedPhase | NoLongerNeeded]:
     """What is to be done with each; an analysis whose phase begins says so.
 
     What was lost since it was claimed is left out: it is another worker's to say.
@@ -151,14 +151,14 @@ def _opened(
     source: Source | None,
     *,
     now: datetime,
-) -> ClaimedPhase | Unwanted:
+) -> ClaimedPhase | NoLongerNeeded:
     phase = BY_KIND[task.kind]
     if row is None or source is None:
-        return Unwanted(task=task, why="its analysis or its source is gone")
+        return NoLongerNeeded(task=task, why="its analysis or its source is gone")
     if row["status"] != phase.status.value:
-        return Unwanted(task=task, why=f"its analysis is {row['status']}")
+        return NoLongerNeeded(task=task, why=f"its analysis is {row['status']}")
     if source.status is SourceStatus.DISABLED:
-        return Unwanted(task=task, why=f"{source.id} is disabled: {source.status_reason}")
+        return NoLongerNeeded(task=task, why=f"{source.id} is disabled: {source.status_reason}")
     prompts = tuple(_prompt(one) for one in row["prompts"] or ())
     taken = ("business_id", "url", "created_at", "is_recurring", "is_manual", "info")
     return ClaimedPhase(

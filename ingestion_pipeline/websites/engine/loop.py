@@ -23,24 +23,24 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.pages.host_visits import HostVisits
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
-from ingestion_pipeline.pages.leased_hosts import LeasedHosts, Visited
-from ingestion_pipeline.pages.slice_time import SliceTime
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts
+from ingestion_pipeline.pages.slice_time import TimeBudget
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.websites.engine.beginning import queue_sizes
 from ingestion_pipeline.websites.engine.claimed import (
     ClaimedPhase,
+    NoLongerNeeded,
     PhaseDone,
     PhaseNotDone,
     PhaseResult,
     PutOff,
-    Unwanted,
     open_phases,
 )
 from ingestion_pipeline.websites.engine.phases import PhaseWork
-from ingestion_pipeline.websites.engine.results import Written, write_result
+from ingestion_pipeline.websites.engine.results import PhasesPersisted, write_result
 from ingestion_pipeline.websites.states import BY_STATUS, PHASES
-from ingestion_pipeline.work.claims import LostClaim, Wanted
+from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
 from ingestion_pipeline.work.errors import Fatal, Permanent, WorkError, classify
 from ingestion_pipeline.work.worker import Worker
 
@@ -54,7 +54,7 @@ class AnalysisSlice:
 
     def __init__(
         self,
-        shop: Workshop,
+        shop: RunContext,
         worker: Worker,
         fetcher: HttpFetcher,
         work: PhaseWork,
@@ -69,7 +69,7 @@ class AnalysisSlice:
         self._clock = clock
         self._source_ids = source_ids
         self._hosts = LeasedHosts(shop, worker, fetcher, clock)
-        self._time = SliceTime(
+        self._time = TimeBudget(
             worker, clock, seconds=shop.settings.polling.slice_seconds, network=self._hosts.network
         )
         self._open: dict[int, ClaimedPhase] = {}
@@ -137,7 +137,7 @@ class AnalysisSlice:
         for one in put_off:
             await self._end(PutOff(task=one.task))
         for one in served:
-            if isinstance(one, Unwanted):
+            if isinstance(one, NoLongerNeeded):
                 await self._end(one)
                 continue
             self._open[one.task.id] = one
@@ -152,8 +152,8 @@ class AnalysisSlice:
         return len(opened)
 
     def _chosen(
-        self, opened: Sequence[ClaimedPhase | Unwanted]
-    ) -> tuple[Sequence[ClaimedPhase | Unwanted], Sequence[ClaimedPhase | Unwanted]]:
+        self, opened: Sequence[ClaimedPhase | NoLongerNeeded]
+    ) -> tuple[Sequence[ClaimedPhase | NoLongerNeeded], Sequence[ClaimedPhase | NoLongerNeeded]]:
         """What is served now, and what is put off because something is to be served alone."""
         last = self._shop.settings.work.max_attempts
         suspects = [
@@ -180,18 +180,18 @@ class AnalysisSlice:
             for phase in PHASES
         }
 
-    def _claim(self, free: Mapping[str, int]) -> Sequence[ClaimedPhase | Unwanted]:
+    def _claim(self, free: Mapping[str, int]) -> Sequence[ClaimedPhase | NoLongerNeeded]:
         """In the order of phases; of one whose next queue is full nothing, so that none is lost."""
         with self._shop.store.read() as connection:
             sizes = queue_sizes(connection)
         limit = self._shop.settings.website.queue_limit
-        wishes: list[tuple[Wanted, int]] = []
+        wishes: list[tuple[ClaimFilter, int]] = []
         for phase in PHASES:
             after = BY_STATUS.get(phase.after)
             room = limit if after is None else limit - sizes.get(after.kind, 0)
             most = min(free[phase.kind], room)
             if most > 0 and sizes.get(phase.kind):
-                wishes.append((Wanted(kind=phase.kind, due_of=self._source_ids), most))
+                wishes.append((ClaimFilter(kind=phase.kind, due_of=self._source_ids), most))
         tasks = self._worker.claim_all(wishes) if wishes else []
         if not tasks:
             return []
@@ -205,7 +205,7 @@ class AnalysisSlice:
 
     # --- doing and writing
 
-    async def _serve(self, item: ClaimedPhase, host: Visited | None = None) -> None:
+    async def _serve(self, item: ClaimedPhase, host: HostLease | None = None) -> None:
         try:
             result = await self._work.do(item, host)
         except LostClaim:
@@ -253,8 +253,8 @@ class AnalysisSlice:
             failed = PhaseNotDone(item=result.item, error=error)
             self._count(await asyncio.to_thread(self._write, failed))
 
-    def _write(self, result: PhaseResult) -> Written:
-        def write(connection: Connection) -> Written:
+    def _write(self, result: PhaseResult) -> PhasesPersisted:
+        def write(connection: Connection) -> PhasesPersisted:
             now = self._shop.store.clock.now(connection)
             return write_result(
                 connection, result, now=now, settings=self._shop.settings, random=self._shop.random
@@ -262,7 +262,7 @@ class AnalysisSlice:
 
         return self._shop.store.write(write)
 
-    def _count(self, written: Written) -> None:
+    def _count(self, written: PhasesPersisted) -> None:
         self.counts[written.word] += 1
         if written.again_at is not None:
             self._time.expect([written.again_at])

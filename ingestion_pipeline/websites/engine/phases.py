@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.pages.leased_hosts import Visited
+from ingestion_pipeline.pages.leased_hosts import HostLease
 from ingestion_pipeline.pages.page import NewPage, PageVisit
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store.clock import SteadyClock
@@ -30,11 +30,11 @@ from ingestion_pipeline.websites.engine.claimed import (
 from ingestion_pipeline.websites.engine.results import set_progress
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.outcomes import (
+    FetchedPage,
     InformationOutcome,
     PhaseFailed,
     PromptsOutcome,
     Visit,
-    VisitedPage,
 )
 from ingestion_pipeline.websites.prompts import prompts_for
 from ingestion_pipeline.websites.provider_pool import ProviderPool
@@ -53,7 +53,7 @@ from ingestion_pipeline.work.errors import FORBIDDEN, Permanent, Resource, Trans
 class PhaseTools:
     """What a run does phases with; `model` is None where none is configured."""
 
-    shop: Workshop
+    shop: RunContext
     visitor: PoliteVisitor
     pool: ProviderPool
     clock: SteadyClock
@@ -68,7 +68,7 @@ class PhaseWork:
         self._shop = tools.shop
         self._settings = tools.shop.settings.website
 
-    async def do(self, item: ClaimedPhase, host: Visited | None = None) -> PhaseResult:
+    async def do(self, item: ClaimedPhase, host: HostLease | None = None) -> PhaseResult:
         """The phase of the claim; the first one reads pages while their host is ours."""
         outcome: InformationOutcome | PromptsOutcome | AnalysisOutcome
         if item.task.kind == WEBSITE_INFO:
@@ -81,7 +81,7 @@ class PhaseWork:
             return PhaseNotDone(item=item, error=outcome.error)
         return PhaseDone(item=item, outcome=outcome)
 
-    async def _informed(self, item: ClaimedPhase, host: Visited | None) -> InformationOutcome:
+    async def _informed(self, item: ClaimedPhase, host: HostLease | None) -> InformationOutcome:
         return await information(
             item.url,
             visit=self._visit(item.source, host),
@@ -100,10 +100,10 @@ class PhaseWork:
             source_id=item.source.id,
         )
 
-    def _visit(self, source: Source, host: Visited | None) -> Visit:
+    def _visit(self, source: Source, host: HostLease | None) -> Visit:
         """Looks at pages of the website at its host's pace; other hosts are borrowed."""
 
-        async def visit(url: str) -> VisitedPage:
+        async def visit(url: str) -> FetchedPage:
             if host is None:
                 raise ValueError(f"the host of {url} is not ours")
             try:
@@ -119,7 +119,7 @@ class PhaseWork:
                 raise
             if not isinstance(answer, NewPage):
                 raise Transient(f"{url} was not sent", code="empty_body")
-            return await asyncio.to_thread(VisitedPage.of, answer)
+            return await asyncio.to_thread(FetchedPage.of, answer)
 
         return visit
 

@@ -9,13 +9,13 @@ from sqlalchemy import Connection, RowMapping, select, update
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import UNFINISHED, tasks, website_analyses
 from ingestion_pipeline.websites.states import BY_KIND, AnalysisStatus
-from ingestion_pipeline.work.dead_letters import revive_task
+from ingestion_pipeline.work.dead_letters import requeue_task
 
 GONE = "its analysis is no longer kept"
 NEWER = "a newer analysis of the website is under way"
 
 
-def revive_phase(connection: Connection, letter: RowMapping, now: datetime) -> str:
+def requeue_phase(connection: Connection, letter: RowMapping, now: datetime) -> str:
     """Analysis and task wait again; not if another analysis of the source is under way."""
     phase, id_ = BY_KIND[letter["task_kind"]], letter["payload"].get("analysis", 0)
     lock_rows(connection, tasks.c.id, [letter["task_id"]])  # before the analysis, as its worker
@@ -32,7 +32,7 @@ def revive_phase(connection: Connection, letter: RowMapping, now: datetime) -> s
         return NEWER
     if row.status not in {AnalysisStatus.FAILED.value, phase.status.value}:
         return f"its analysis is {row.status}"
-    outcome = revive_task(connection, letter, now)
+    outcome = requeue_task(connection, letter, now)
     if outcome == "queued":
         connection.execute(
             update(website_analyses)

@@ -21,14 +21,14 @@ from ingestion_pipeline.sources import crawls
 from ingestion_pipeline.sources.crawls import FailedWalk
 from ingestion_pipeline.sources.polls import lock_polls
 from ingestion_pipeline.store.tables import website_analyses, website_rankings
-from ingestion_pipeline.websites.analysis import Analysed
+from ingestion_pipeline.websites.analysis import WebsiteAnalysed
 from ingestion_pipeline.websites.engine.claimed import (
     ClaimedPhase,
+    NoLongerNeeded,
     PhaseDone,
     PhaseNotDone,
     PhaseResult,
     PutOff,
-    Unwanted,
 )
 from ingestion_pipeline.websites.outcomes import Informed, Prompted
 from ingestion_pipeline.websites.rows import (
@@ -49,10 +49,10 @@ from ingestion_pipeline.websites.states import (
 )
 from ingestion_pipeline.work import claims
 from ingestion_pipeline.work.claims import LostClaim
-from ingestion_pipeline.work.dead_letters import Burial, bury
+from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
 from ingestion_pipeline.work.errors import FORBIDDEN, WALL_CODES, WorkError, storable
 from ingestion_pipeline.work.queue import Spawning, continue_all
-from ingestion_pipeline.work.retry import GiveBack, GiveUp, Retry, after_failure
+from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
 from ingestion_pipeline.work.task import (
     Move,
     NewTask,
@@ -67,7 +67,7 @@ LOWEST = task_priority(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Written:
+class PhasesPersisted:
     """What became of the task, in a word that is counted; when it is due again, if it is."""
 
     word: str
@@ -81,7 +81,7 @@ def write_result(
     now: datetime,
     settings: Settings,
     random: Random,
-) -> Written:
+) -> PhasesPersisted:
     """Everything that the result means is written, or `LostClaim` and nothing is."""
     task = result.task
     if not claims.held(connection, [(task.id, task.fence)]):
@@ -93,11 +93,11 @@ def write_result(
             return _done(connection, result, now=now)
         case PhaseNotDone():
             return _not_done(connection, result, now=now, settings=settings, random=random)
-        case Unwanted():
+        case NoLongerNeeded():
             return _unwanted(connection, result, now=now)
         case PutOff():
             claims.apply(connection, [released(task, None, not_before=now)], now=now)
-            return Written(word="put_off")
+            return PhasesPersisted(word="put_off")
 
 
 def set_progress(
@@ -122,7 +122,7 @@ def phase_policy(settings: Settings) -> Work:
 # --- it came to something
 
 
-def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> Written:
+def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> PhasesPersisted:
     item = done.item
     phase, after = item.phase, BY_STATUS.get(item.phase.after)
     kept = _kept(connection, done, now=now)
@@ -149,7 +149,7 @@ def _done(connection: Connection, done: PhaseDone, *, now: datetime) -> Written:
     claims.apply(connection, [finished(item.task)], now=now)
     if after is not None:
         continue_all(connection, [_next_task(item, after, now=now)], now=now)
-    return Written(word=f"{phase.kind}_done")
+    return PhasesPersisted(word=f"{phase.kind}_done")
 
 
 def _kept(connection: Connection, done: PhaseDone, *, now: datetime) -> dict[str, Any]:
@@ -171,12 +171,14 @@ def _kept(connection: Connection, done: PhaseDone, *, now: datetime) -> dict[str
             }
         case Prompted() as formed:
             return {"prompts": formed.as_json()}
-        case Analysed() as analysed:
+        case WebsiteAnalysed() as analysed:
             _rank(connection, item, analysed, now=now)
             return {"analysis": _in_numbers(analysed)}
 
 
-def _rank(connection: Connection, item: ClaimedPhase, analysed: Analysed, *, now: datetime) -> None:
+def _rank(
+    connection: Connection, item: ClaimedPhase, analysed: WebsiteAnalysed, *, now: datetime
+) -> None:
     """Answers, the ranking of the day and the source say what was found."""
     if item.business_id is None:
         raise ValueError(f"analysis {item.analysis_id} has no business")
@@ -207,7 +209,7 @@ def _last_ranking(connection: Connection, business_id: int) -> tuple[float, int]
     return None if row is None else (row.visibility, row.score)
 
 
-def _in_numbers(analysed: Analysed) -> dict[str, Any]:
+def _in_numbers(analysed: WebsiteAnalysed) -> dict[str, Any]:
     ranking = analysed.ranking
     return {
         "overall": ranking.overall.as_json(),
@@ -255,7 +257,7 @@ def _ended_times(item: ClaimedPhase, now: datetime) -> dict[str, Any]:
 
 def _not_done(
     connection: Connection, one: PhaseNotDone, *, now: datetime, settings: Settings, random: Random
-) -> Written:
+) -> PhasesPersisted:
     item, policy = one.item, phase_policy(settings)
     match after_failure(one.task, one.error, now=now, policy=policy, random=random):
         case Retry(not_before):
@@ -263,13 +265,13 @@ def _not_done(
             _wait(connection, one, f"{attempts} failed: {one.error.text}", now=now)
             lower = _priority(item, retries=one.task.attempts, now=now)
             move = replace(retried(one.task, one.error, not_before=not_before), priority=lower)
-            written = Written(word="retried", again_at=not_before)
-        case GiveBack(not_before):
+            written = PhasesPersisted(word="retried", again_at=not_before)
+        case ReleaseTask(not_before):
             _wait(connection, one, f"waits: {one.error.text}", now=now)
             move = released(one.task, one.error, not_before=not_before)
             move = replace(move, priority=min(one.task.priority + 1, LOWEST))
-            written = Written(word="given_back", again_at=not_before)
-        case GiveUp():
+            written = PhasesPersisted(word="given_back", again_at=not_before)
+        case DeadLetterTask():
             _give_up(connection, one, now=now, settings=settings, random=random)
             move, written = _given_up(one)
     claims.apply(connection, [replace(move, stage=None)], now=now)  # its worker has not died
@@ -296,7 +298,9 @@ def _give_up(
     _fail(connection, item.analysis_id, why, now=now, phase=item.phase)
     is_forbidden = error.code == FORBIDDEN
     if not is_forbidden:
-        bury(connection, [Burial(task=one.task, error=error, stack=one.stack)], now=now)
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=one.task, error=error, stack=one.stack)], now=now
+        )
     walk = FailedWalk(
         source_id=item.source.id,
         outcome=f"{item.phase.queue} failed ({error.code}): {error.text}",
@@ -307,11 +311,11 @@ def _give_up(
     crawls.fail(connection, walk, now=now, settings=settings, random=random)
 
 
-def _given_up(one: PhaseNotDone) -> tuple[Move, Written]:
+def _given_up(one: PhaseNotDone) -> tuple[Move, PhasesPersisted]:
     move = failed(one.task, one.error)
     if one.error.code == FORBIDDEN:
-        return replace(move, status=TaskStatus.SKIPPED), Written(word="forbidden")
-    return move, Written(word="failed")
+        return replace(move, status=TaskStatus.SKIPPED), PhasesPersisted(word="forbidden")
+    return move, PhasesPersisted(word="failed")
 
 
 def _wall(error: WorkError) -> str | None:
@@ -340,7 +344,7 @@ def _fail(
     )
 
 
-def _unwanted(connection: Connection, one: Unwanted, *, now: datetime) -> Written:
+def _unwanted(connection: Connection, one: NoLongerNeeded, *, now: datetime) -> PhasesPersisted:
     """The task is skipped; an analysis in its phase, which has no other, does not wait for ever."""
     analysis_id: int = one.task.payload.get("analysis", 0)
     _fail(connection, analysis_id, one.why, now=now, phase=BY_KIND[one.task.kind])
@@ -348,4 +352,4 @@ def _unwanted(connection: Connection, one: Unwanted, *, now: datetime) -> Writte
         finished(one.task, status=TaskStatus.SKIPPED), error_code="unwanted", error=one.why[:500]
     )
     claims.apply(connection, [move], now=now)
-    return Written(word="unwanted")
+    return PhasesPersisted(word="unwanted")

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, exists, select
 from ingestion_pipeline.pages.http_fetcher import HttpFetcher
 from ingestion_pipeline.pages.polite_visits import PoliteVisitor
 from ingestion_pipeline.pages.rendering import Renderer
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.models import ModelClient
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import ACTIVE, tasks
@@ -29,7 +29,7 @@ NO_PROVIDER = "no_provider"
 
 
 async def website_slice(
-    shop: Workshop,
+    shop: RunContext,
     worker: Worker,
     fetcher: HttpFetcher,
     *,
@@ -58,7 +58,7 @@ async def website_slice(
         ).run()
 
 
-def _wake(shop: Workshop) -> None:
+def _wake(shop: RunContext) -> None:
     """What waits for want of a provider is due, now that there is one."""
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)

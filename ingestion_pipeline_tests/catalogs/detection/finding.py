@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import outbox, recipes
@@ -26,7 +26,7 @@ def serve(web: FakeWeb, site: Mapping[str, str]) -> None:
     web.routes |= dict(site)
 
 
-def detect(shop: Workshop, web: FakeWeb) -> DetectionCounts:
+def detect(shop: RunContext, web: FakeWeb) -> DetectionCounts:
     async def run() -> DetectionCounts:
         worker = Worker(shop.store, lease_seconds=shop.settings.work.lease_seconds)
         async with a_fetcher(shop.settings, web.port) as fetcher:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis, look_at
 from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
 from ingestion_pipeline.work.errors import Permanent
 
@@ -214,7 +214,7 @@ class SavedLook:
     kind: EntityType | None = None
     asked: list[str] = field(default_factory=list[str])
 
-    async def page(self, url: str) -> LookedPage:
+    async def page(self, url: str) -> PageAnalysis:
         self.asked.append(url)
         path = url.removeprefix(HOME)
         known = {one.replace("[", "%5B").replace("]", "%5D"): one for one in self.site}

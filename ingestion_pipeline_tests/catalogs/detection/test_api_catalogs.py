@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import data_items, extractions, outbox, pages
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.finding import (
@@ -31,7 +31,7 @@ def api_routes(count: int) -> dict[str, Any]:
 
 
 def test_a_vendors_api_is_found_and_read_to_its_reported_length(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     """Whose robots.txt does not govern it: it is an API, and not a page."""
     web.routes |= api_routes(45)
@@ -47,7 +47,7 @@ def test_a_vendors_api_is_found_and_read_to_its_reported_length(
 
 
 def test_an_api_that_was_read_is_complete_with_an_item_for_each_course_and_told_once(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes |= api_routes(45)
     given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
@@ -67,7 +67,7 @@ def test_an_api_that_was_read_is_complete_with_an_item_for_each_course_and_told_
     assert [row.payload["status"] for row in ends] == ["COMPLETE"]
 
 
-def test_an_unchanged_api_still_leads_to_its_further_pages(shop: Workshop, web: FakeWeb) -> None:
+def test_an_unchanged_api_still_leads_to_its_further_pages(shop: RunContext, web: FakeWeb) -> None:
     web.routes |= api_routes(45)
     given_sources(shop.store, a_found_catalog("/", api_base="http://api.test/api"))
     detect(shop, web)
@@ -79,7 +79,7 @@ def test_an_unchanged_api_still_leads_to_its_further_pages(shop: Workshop, web: 
 
 
 def test_an_api_that_breaks_off_is_an_error_after_its_attempts(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes |= api_routes(45)
     broken = f"{API}?catalogId=c1&limit=20&orderBy=code&skip=20"

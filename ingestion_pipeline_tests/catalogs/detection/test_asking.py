@@ -14,7 +14,7 @@ from ingestion_pipeline.catalogs.detection.asking import (
     checked_pagination,
     checked_pattern,
 )
-from ingestion_pipeline.catalogs.detection.detecting import Detective
+from ingestion_pipeline.catalogs.detection.detecting import RecipeDetector
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.detection.link_coverage import followed_links
 from ingestion_pipeline.catalogs.detection.looked import look_at
@@ -96,7 +96,7 @@ def detect(
 ) -> tuple[FoundRecipe, ScriptedModel]:
     async def run(configured: Settings) -> FoundRecipe:
         async with ModelClient(store, configured) as client:
-            detective = Detective(
+            detective = RecipeDetector(
                 look=SavedLook(site or badges(), entity=BADGE),
                 settings=detection,
                 entity=BADGE,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.detecting import Detective
+from ingestion_pipeline.catalogs.detection.detecting import RecipeDetector
 from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
 from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.seen import SeenPage
+from ingestion_pipeline.catalogs.recipes.seen import PageSource
 from ingestion_pipeline.catalogs.recipes.steps import steps_of, what_follows
 from ingestion_pipeline.settings.catalogs import Detection
 from ingestion_pipeline.work.errors import Permanent
@@ -25,7 +25,7 @@ from ingestion_pipeline_tests.catalogs.detection.sites import HOME, Categorised,
 def detect(
     look: SavedLook, path: str, settings: Detection | None = None, **changes: Any
 ) -> FoundRecipe:
-    detective = Detective(look=look, settings=settings or Detection(), **changes)
+    detective = RecipeDetector(look=look, settings=settings or Detection(), **changes)
     return asyncio.run(detective.detect(HOME + path))
 
 
@@ -121,7 +121,7 @@ def crawled(look: SavedLook, path: str = "/catalog", **changes: Any) -> set[str]
     while waiting:
         url, step, position = waiting.pop(0)
         html = look.site.get(url.removeprefix(HOME), sites.page("About us"))
-        page = SeenPage(url=url, body=html.encode(), content_type="text/html", position=position)
+        page = PageSource(url=url, body=html.encode(), content_type="text/html", position=position)
         try:
             followed = what_follows(step, page)
         except Permanent:  # a page of the menu that looks like a category fails alone

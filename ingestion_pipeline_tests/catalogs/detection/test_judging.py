@@ -7,7 +7,7 @@ import pytest
 from ingestion_pipeline.catalogs.detection.clusters import clusters_of
 from ingestion_pipeline.catalogs.detection.judging import judged
 from ingestion_pipeline.catalogs.detection.lists import found_list
-from ingestion_pipeline.catalogs.detection.looked import LookedPage, look_at
+from ingestion_pipeline.catalogs.detection.looked import PageAnalysis, look_at
 from ingestion_pipeline.catalogs.detection.platforms import platform_of
 from ingestion_pipeline.catalogs.entities.entity_type import entity_type
 from ingestion_pipeline_tests.catalogs.detection import sites
@@ -17,7 +17,7 @@ from ingestion_pipeline_tests.samples import sample
 URL = "http://a.test/list"
 
 
-def seen(html: str, url: str = URL) -> LookedPage:
+def seen(html: str, url: str = URL) -> PageAnalysis:
     return look_at(html, url, kind=entity_type("course"))
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import datasets
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.finding import a_found_catalog, detect, recipe_row
@@ -27,7 +27,7 @@ SESSIONS = {
 
 @pytest.mark.parametrize("kind", SESSIONS)
 def test_session_ids_enter_neither_recipe_nor_pages_of_a_categorised_catalogue(
-    shop: Workshop, web: FakeWeb, kind: str
+    shop: RunContext, web: FakeWeb, kind: str
 ) -> None:
     """Every answer has another session in all of its links; 40 courses in seven categories."""
     catalogue = sites.Categorised()

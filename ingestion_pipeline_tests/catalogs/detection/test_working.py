@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.catalogs.crawl.crawling import ask_for
-from ingestion_pipeline.catalogs.detection.outcomes import Failed, write_results
+from ingestion_pipeline.catalogs.detection.outcomes import DetectionFailed, write_results
 from ingestion_pipeline.catalogs.detection.working import DetectionCounts
 from ingestion_pipeline.catalogs.recipes.stored import (
     DETECT,
@@ -20,7 +20,7 @@ from ingestion_pipeline.catalogs.recipes.stored import (
     recipe_facts,
 )
 from ingestion_pipeline.notices.message import message_of
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -34,7 +34,7 @@ from ingestion_pipeline.store.tables import (
     tasks,
 )
 from ingestion_pipeline.systems import declared
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Permanent
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
@@ -56,7 +56,7 @@ from ingestion_pipeline_tests.pollers import (
 )
 
 
-def test_a_recipe_is_detected_told_and_followed(shop: Workshop, web: FakeWeb) -> None:
+def test_a_recipe_is_detected_told_and_followed(shop: RunContext, web: FakeWeb) -> None:
     serve(web, sites.numbered())
     given_sources(shop.store, a_found_catalog("/courses"))
 
@@ -78,7 +78,7 @@ def test_a_recipe_is_detected_told_and_followed(shop: Workshop, web: FakeWeb) ->
 
 
 def test_its_first_extraction_is_due_as_soon_as_the_recipe_is_there(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, sites.single())
     given_sources(shop.store, a_found_catalog("/all"))
@@ -91,7 +91,7 @@ def test_its_first_extraction_is_due_as_soon_as_the_recipe_is_there(
     assert waits_until > now >= source_row(shop.store, SHOP).next_check_at
 
 
-def test_a_failure_is_told_only_when_it_is_final(shop: Workshop, web: FakeWeb) -> None:
+def test_a_failure_is_told_only_when_it_is_final(shop: RunContext, web: FakeWeb) -> None:
     web.routes["/courses"] = 500
     given_sources(shop.store, a_found_catalog("/courses"))
 
@@ -113,7 +113,7 @@ def test_a_failure_is_told_only_when_it_is_final(shop: Workshop, web: FakeWeb) -
     ],
 )
 def test_the_notice_of_a_detection_says_to_people_what_came_of_it(
-    shop: Workshop, web: FakeWeb, reply: int | None, title: str, text: str
+    shop: RunContext, web: FakeWeb, reply: int | None, title: str, text: str
 ) -> None:
     serve(web, sites.numbered())
     if reply is not None:
@@ -136,7 +136,7 @@ def test_the_notice_of_a_detection_says_to_people_what_came_of_it(
 
 
 def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, sites.single())
     web.routes["/all"] = 500
@@ -154,7 +154,7 @@ def test_what_a_host_that_was_down_hid_is_looked_for_again_at_the_next_poll(
 
 
 def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["/courses"] = 404
     given_sources(shop.store, a_found_catalog("/courses"))
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_the_catalogue_itself_is_not_looked_for_again(
 
 
 def test_a_detection_in_progress_says_so_and_waits_for_its_own_backoff(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     """A05, A23: looked at from within the request, and after an attempt that came to nothing."""
     seen: list[str] = []
@@ -187,7 +187,7 @@ def test_a_detection_in_progress_says_so_and_waits_for_its_own_backoff(
     assert recipe_row(shop.store).status == "WAITING"
 
 
-def test_a_failure_that_passes_is_never_told(shop: Workshop, web: FakeWeb) -> None:
+def test_a_failure_that_passes_is_never_told(shop: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single())
     web.routes["/all"] = [500, sites.single()["/all"]]  # pyright: ignore[reportArgumentType]
     given_sources(shop.store, a_found_catalog("/all"))
@@ -198,7 +198,7 @@ def test_a_failure_that_passes_is_never_told(shop: Workshop, web: FakeWeb) -> No
 
 
 def test_a_page_that_robots_forbid_is_an_error_and_is_not_asked_for(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
     given_sources(shop.store, a_found_catalog("/courses"))
@@ -210,7 +210,7 @@ def test_a_page_that_robots_forbid_is_an_error_and_is_not_asked_for(
 
 
 def test_a_catalogue_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /courses")
     given_sources(shop.store, a_found_catalog("/courses"))
@@ -227,7 +227,7 @@ def test_a_catalogue_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_lette
     ]
 
 
-def test_a_doubt_without_a_model_is_an_error_with_its_cure(shop: Workshop, web: FakeWeb) -> None:
+def test_a_doubt_without_a_model_is_an_error_with_its_cure(shop: RunContext, web: FakeWeb) -> None:
     serve(web, {"/": sites.page("<p>" + "Welcome to the college. " * 30)})
     given_sources(shop.store, a_found_catalog("/"))
 
@@ -241,7 +241,7 @@ def test_a_doubt_without_a_model_is_an_error_with_its_cure(shop: Workshop, web: 
     assert rows(shop.store, extractions) == []
 
 
-def test_a_recipe_by_hand_is_never_looked_for(shop: Workshop, web: FakeWeb) -> None:
+def test_a_recipe_by_hand_is_never_looked_for(shop: RunContext, web: FakeWeb) -> None:
     given_sources(shop.store, a_catalog())
 
     counts = detect(shop, web)
@@ -250,7 +250,7 @@ def test_a_recipe_by_hand_is_never_looked_for(shop: Workshop, web: FakeWeb) -> N
     assert rows(shop.store, recipes) == []
 
 
-def test_another_url_is_another_catalogue(shop: Workshop, web: FakeWeb) -> None:
+def test_another_url_is_another_catalogue(shop: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single() | sites.numbered())
     given_sources(shop.store, a_found_catalog("/all"))
     detect(shop, web)
@@ -266,7 +266,7 @@ def test_another_url_is_another_catalogue(shop: Workshop, web: FakeWeb) -> None:
 
 
 def test_a_success_is_told_also_where_the_recipe_is_the_one_before(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, sites.single())
     given_sources(shop.store, a_found_catalog("/all"))
@@ -281,7 +281,9 @@ def test_a_success_is_told_also_where_the_recipe_is_the_one_before(
     assert told(shop.store) == [("recipe", "SUCCESS")] * 2
 
 
-def test_what_is_looked_for_again_keeps_its_recipe_meanwhile(shop: Workshop, web: FakeWeb) -> None:
+def test_what_is_looked_for_again_keeps_its_recipe_meanwhile(
+    shop: RunContext, web: FakeWeb
+) -> None:
     serve(web, sites.single())
     given_sources(shop.store, a_found_catalog("/all"))
     detect(shop, web)
@@ -301,7 +303,7 @@ def test_what_is_looked_for_again_keeps_its_recipe_meanwhile(shop: Workshop, web
     assert facts["recipe"] == {"page_type": "DETAIL"}
 
 
-def test_two_who_declare_at_once_make_one_detection(shop: Workshop, web: FakeWeb) -> None:
+def test_two_who_declare_at_once_make_one_detection(shop: RunContext, web: FakeWeb) -> None:
     serve(web, sites.single())
     given_sources(shop.store, a_found_catalog("/all"))
 
@@ -313,7 +315,7 @@ def test_two_who_declare_at_once_make_one_detection(shop: Workshop, web: FakeWeb
     assert detect(shop, web).found == 1
 
 
-def test_a_disabled_source_is_not_looked_at(shop: Workshop, web: FakeWeb) -> None:
+def test_a_disabled_source_is_not_looked_at(shop: RunContext, web: FakeWeb) -> None:
     given_sources(shop.store, a_found_catalog("/all"))
     with shop.store.begin() as connection:
         disable(connection, SHOP, actor="me", reason="no", now=shop.store.now())
@@ -322,7 +324,7 @@ def test_a_disabled_source_is_not_looked_at(shop: Workshop, web: FakeWeb) -> Non
     assert web.paths == []
 
 
-def test_a_host_is_asked_at_its_pace(shop: Workshop, web: FakeWeb) -> None:
+def test_a_host_is_asked_at_its_pace(shop: RunContext, web: FakeWeb) -> None:
     serve(web, sites.numbered(pages=1, each=2))
     slow = changed(shop, crawl__delay_seconds="0.05")
     given_sources(slow.store, a_found_catalog("/courses"))
@@ -354,15 +356,15 @@ def test_a_declaration_without_a_recipe_is_a_good_one(store: Store) -> None:
         assert detected(connection, [SHOP])[SHOP].status == "WAITING"
 
 
-def claimed(shop: Workshop) -> tuple[Task, Source]:
+def claimed(shop: RunContext) -> tuple[Task, Source]:
     """The detection that waits, as a worker has it that looks at the source now."""
-    [task] = Worker(shop.store, lease_seconds=60).claim(Wanted(kind=DETECT), limit=1)
+    [task] = Worker(shop.store, lease_seconds=60).claim(ClaimFilter(kind=DETECT), limit=1)
     with shop.store.read() as connection:
         return task, sources_by_id(connection, [SHOP])[SHOP]
 
 
 def test_what_was_found_wrong_with_an_address_says_nothing_of_the_next(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, sites.single())
     given_sources(shop.store, a_found_catalog("/wrong"))
@@ -373,7 +375,7 @@ def test_what_was_found_wrong_with_an_address_says_nothing_of_the_next(
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         declared(connection, [SHOP], now=now)
-        late = Failed(task=task, source=source, error=Permanent("404", code="http_404"))
+        late = DetectionFailed(task=task, source=source, error=Permanent("404", code="http_404"))
         write_results(connection, [late], now=now, policy=Work(), random=shop.random)
 
     detect(shop, web)
@@ -383,7 +385,7 @@ def test_what_was_found_wrong_with_an_address_says_nothing_of_the_next(
     assert rows(shop.store, dead_letters) == []
 
 
-def test_a_recipe_that_was_written_meanwhile_is_no_failure(shop: Workshop, web: FakeWeb) -> None:
+def test_a_recipe_that_was_written_meanwhile_is_no_failure(shop: RunContext, web: FakeWeb) -> None:
     given_sources(shop.store, a_found_catalog("/all"))
     with shop.store.begin() as connection:
         declared(connection, [SHOP], now=shop.store.now())

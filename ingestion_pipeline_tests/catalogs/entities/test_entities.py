@@ -10,8 +10,8 @@ import pytest
 from ingestion_pipeline.catalogs.entities import (
     BadSelectors,
     EntityType,
+    ExtractionMethod,
     Record,
-    Rung,
     entity_type,
     item_key,
     item_keys,
@@ -253,7 +253,9 @@ def test_the_entity_of_a_source_is_checked_where_it_is_declared(tmp_path: Path) 
 
 def a_course(code: str, name: str = "Logic") -> Record:
     fields = {"course_id": code, "course_name": name, "course_description": "x"}
-    return Record(entity="course", fields=fields, evidence={}, rung=Rung.LAYOUT, confidence=1)
+    return Record(
+        entity="course", fields=fields, evidence={}, rung=ExtractionMethod.LAYOUT, confidence=1
+    )
 
 
 def test_a_natural_key_is_readable_and_the_same_however_it_is_spaced() -> None:

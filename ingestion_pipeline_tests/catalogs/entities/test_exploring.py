@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.catalogs.entities import Record, Rung, entity_type
+from ingestion_pipeline.catalogs.entities import ExtractionMethod, Record, entity_type
 from ingestion_pipeline.catalogs.entities.exploring import explored_links
 from ingestion_pipeline_tests.catalogs.entities.climbing import a_page
 
 COMPETENCY = entity_type("competency")
-FOUND = [Record(entity="competency", fields={}, evidence={}, rung=Rung.LAYOUT, confidence=1)]
+FOUND = [
+    Record(entity="competency", fields={}, evidence={}, rung=ExtractionMethod.LAYOUT, confidence=1)
+]
 HERE = "https://college.test/a"
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.catalogs.entities import Selectors, entity_type
 from ingestion_pipeline.catalogs.entities.learned_selectors import found_by_learned
-from ingestion_pipeline.catalogs.entities.learning import Lesson, learn_selectors
+from ingestion_pipeline.catalogs.entities.learning import TrainingPage, learn_selectors
 from ingestion_pipeline.reading.cleaning import visible_tree
 
 COURSE = entity_type("course")
@@ -120,9 +120,9 @@ LISTS = {
 }
 
 
-def lessons(page: Callable[..., str], *groups: Sequence[int]) -> list[Lesson]:
+def lessons(page: Callable[..., str], *groups: Sequence[int]) -> list[TrainingPage]:
     known = [[a_course(number) for number in group] for group in groups]
-    return [Lesson(body=page(records), records=records) for records in known]
+    return [TrainingPage(body=page(records), records=records) for records in known]
 
 
 def found(selectors: Selectors | None, html: str) -> list[dict[str, Any]]:
@@ -186,7 +186,7 @@ def test_a_required_field_that_no_element_states_teaches_nothing() -> None:
     taught = lessons(in_a_page(by_classes), [1], [2], [4])
     wrong = {**taught[1].records[0], "course_description": "A summary that a model made up."}
 
-    taught[1] = Lesson(body=taught[1].body, records=[wrong])
+    taught[1] = TrainingPage(body=taught[1].body, records=[wrong])
 
     assert learn_selectors(COURSE, taught) is None
 
@@ -196,16 +196,17 @@ def test_a_record_that_the_selectors_would_find_beside_the_known_ones_teaches_no
     known = [a_course(number) for number in (1, 2, 4)]
 
     assert (
-        learn_selectors(COURSE, [Lesson(body=page([*known, a_course(5)]), records=known)]) is None
+        learn_selectors(COURSE, [TrainingPage(body=page([*known, a_course(5)]), records=known)])
+        is None
     )
 
 
 def test_another_field_may_fail_now_and_then_but_not_often() -> None:
-    def taught(wrong: int) -> list[Lesson]:
+    def taught(wrong: int) -> list[TrainingPage]:
         made = lessons(in_a_page(by_classes), *([number] for number in range(1, 11)))
         for at in range(wrong):
             records = [{**made[at].records[0], "course_credits_max": Decimal(9)}]
-            made[at] = Lesson(body=made[at].body, records=records)
+            made[at] = TrainingPage(body=made[at].body, records=records)
         return made
 
     assert learn_selectors(COURSE, taught(1)) is not None
@@ -217,7 +218,7 @@ def test_what_is_not_known_of_a_record_does_not_count() -> None:
         return {key: one for key, one in a_course(number).items() if key != "course_credits_max"}
 
     page = in_a_page(by_classes)
-    taught = [Lesson(body=page([a_course(one)]), records=[known(one)]) for one in (1, 2, 4)]
+    taught = [TrainingPage(body=page([a_course(one)]), records=[known(one)]) for one in (1, 2, 4)]
 
     learned = learn_selectors(COURSE, taught)
 
@@ -237,7 +238,9 @@ def test_a_range_of_credits_is_learned_from_the_place_of_both() -> None:
         a_course(4, course_credits_min=Decimal(1), course_credits_max=Decimal(3)),
     ]
 
-    learned = learn_selectors(COURSE, [Lesson(body=page(one), records=[one]) for one in known])
+    learned = learn_selectors(
+        COURSE, [TrainingPage(body=page(one), records=[one]) for one in known]
+    )
 
     assert learned is not None
     assert "course_credits_min" not in dict(learned.fields)
@@ -253,7 +256,9 @@ def test_the_kind_of_credits_is_learned_from_the_words_for_it() -> None:
     kinds = ["SemesterHour", "ClockHour", "SemesterHour"]
     known = [a_course(at, course_credits_type=one) for at, one in enumerate(kinds, start=1)]
 
-    learned = learn_selectors(COURSE, [Lesson(body=page(one), records=[one]) for one in known])
+    learned = learn_selectors(
+        COURSE, [TrainingPage(body=page(one), records=[one]) for one in known]
+    )
 
     new = a_course(5, course_credits_type="ClockHour")
     assert found(learned, page(new)) == said(new)
@@ -291,7 +296,8 @@ def test_a_hostile_page_teaches_in_time_or_not_at_all(name: str) -> None:
     bodies = [HOSTILE[name].replace("{}", by_classes(one)) for one in known]
 
     learned = learn_selectors(
-        COURSE, [Lesson(body=body, records=[one]) for body, one in zip(bodies, known, strict=True)]
+        COURSE,
+        [TrainingPage(body=body, records=[one]) for body, one in zip(bodies, known, strict=True)],
     )
 
     assert learned is None or found(learned, bodies[0]) == said(known[0])
@@ -312,7 +318,7 @@ def test_whatever_is_learned_finds_what_was_known(
     known = [a_course(1, **dict(zip(fields, one, strict=True))) for one in texts]
     html = LISTS[name](known)
 
-    learned = learn_selectors(COURSE, [Lesson(body=html, records=known)])
+    learned = learn_selectors(COURSE, [TrainingPage(body=html, records=known)])
 
     keys = (
         [tuple(one[field] for field in fields) for one in found(learned, html)] if learned else []

@@ -13,16 +13,22 @@ from ingestion_pipeline.catalogs.entities.entity_type import (
     entity_type,
     entity_types,
 )
-from ingestion_pipeline.catalogs.entities.record import FieldValue, Found, Record, Rung, record_of
+from ingestion_pipeline.catalogs.entities.record import (
+    ExtractionMethod,
+    FieldValue,
+    Record,
+    RecordField,
+    record_of,
+)
 from ingestion_pipeline.reading.grounding import Evidence
 
 COURSE = entity_type("course")
 
 
 def a_record(text: str | None = None, **fields: FieldValue | None) -> Record:
-    found = Found(fields=fields, quotes={"course_credits_type": "semester hours"})
+    found = RecordField(fields=fields, quotes={"course_credits_type": "semester hours"})
     evidence = Evidence(text) if text is not None else None
-    return record_of(COURSE, found, rung=Rung.LAYOUT, evidence=evidence)
+    return record_of(COURSE, found, rung=ExtractionMethod.LAYOUT, evidence=evidence)
 
 
 def test_the_four_types_have_the_fields_of_the_specification() -> None:
@@ -109,8 +115,8 @@ def test_what_an_api_says_is_proved_by_its_source() -> None:
 
 
 def test_a_programme_without_id_is_known_by_its_name() -> None:
-    found = Found(fields={"learning_program_name": "Welding"})
+    found = RecordField(fields={"learning_program_name": "Welding"})
 
-    record = record_of(entity_type("learning_program"), found, rung=Rung.LAYOUT)
+    record = record_of(entity_type("learning_program"), found, rung=ExtractionMethod.LAYOUT)
 
     assert record.fields["learning_program_id"] == "Welding"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ingestion_pipeline.companies.analysis.fact import FIELDS
 from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import model_calls
 from ingestion_pipeline_tests.companies.sites import (
     a_company,
@@ -28,7 +28,7 @@ STORY = (
 )
 
 
-def with_model(shop: Workshop, model: ScriptedModel) -> Workshop:
+def with_model(shop: RunContext, model: ScriptedModel) -> RunContext:
     settings = leading_to(model.base_url, shop.settings, INGESTION_HOSTS__DELAY_SECONDS="0")
     return replace(shop, settings=settings)
 
@@ -37,7 +37,7 @@ def says(**known: Any) -> Say:
     return Say(text=json.dumps(dict.fromkeys(FIELDS) | known))
 
 
-def analyse(shop: Workshop, web: FakeWeb, *replies: Any) -> tuple[Any, ScriptedModel]:
+def analyse(shop: RunContext, web: FakeWeb, *replies: Any) -> tuple[Any, ScriptedModel]:
     serve(web, {"/": a_page(f"<h1>Acme</h1><p>{STORY}</p>"), "/company/about-acme": 404})
     given_sources(shop.store, a_company(name="acme"))
     begin(shop, web)
@@ -47,7 +47,7 @@ def analyse(shop: Workshop, web: FakeWeb, *replies: Any) -> tuple[Any, ScriptedM
 
 
 def test_what_the_pages_prove_is_believed_and_what_they_do_not_is_dropped(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     row, _ = analyse(shop, web, says(about=STORY, industry="logistics", size="5,000 employees"))
 
@@ -58,7 +58,7 @@ def test_what_the_pages_prove_is_believed_and_what_they_do_not_is_dropped(
     assert (call.call_site, call.source_id, call.model) == ("company", "company:acme", "cheap")
 
 
-def test_a_model_that_cannot_be_had_keeps_nobody_waiting(shop: Workshop, web: FakeWeb) -> None:
+def test_a_model_that_cannot_be_had_keeps_nobody_waiting(shop: RunContext, web: FakeWeb) -> None:
     row, _ = analyse(shop, web, Fail(status=401))
 
     assert row.industry is None

@@ -9,7 +9,7 @@ import pytest
 
 from ingestion_pipeline.companies.analysis.analysing import Findings, find
 from ingestion_pipeline.companies.analysis.boards import boards_in
-from ingestion_pipeline.companies.analysis.fact import SeenPage
+from ingestion_pipeline.companies.analysis.fact import CompanyPage
 from ingestion_pipeline.companies.analysis.seen import see_page
 from ingestion_pipeline.companies.analysis.sentences import is_remote_first
 from ingestion_pipeline.companies.analysis.site import Role
@@ -19,7 +19,7 @@ HOME = "https://www.acme.test/"
 LONG = "Acme makes machines that sort parcels, and has done so for longer than most can remember."
 
 
-def page(body: str, *, role: Role = Role.ABOUT, head: str = "", path: str = "about") -> SeenPage:
+def page(body: str, *, role: Role = Role.ABOUT, head: str = "", path: str = "about") -> CompanyPage:
     html = f"<html><head>{head}</head><body><main>{body}</main></body></html>"
     return see_page(html, url=f"{HOME}{path}", role=role)
 

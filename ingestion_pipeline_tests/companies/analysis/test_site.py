@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ingestion_pipeline.companies.analysis.site import (
-    Anchor,
     Role,
+    SiteLink,
     guessed_pages,
     is_same_site,
     missing_roles,
@@ -17,8 +17,8 @@ from ingestion_pipeline.companies.analysis.site import (
 HOME = "https://www.acme.test/"
 
 
-def anchors(*links: tuple[str, str]) -> list[Anchor]:
-    return [Anchor(url=f"https://www.acme.test{path}", text=text) for path, text in links]
+def anchors(*links: tuple[str, str]) -> list[SiteLink]:
+    return [SiteLink(url=f"https://www.acme.test{path}", text=text) for path, text in links]
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_the_page_itself_is_taken_before_those_below_it() -> None:
 def test_other_sites_and_the_home_page_are_not_taken() -> None:
     links = [
         *anchors(("/", "About us")),
-        Anchor(url="https://partner.test/about", text="About"),
-        Anchor(url="https://careers.acme.test/jobs", text="Jobs"),
+        SiteLink(url="https://partner.test/about", text="About"),
+        SiteLink(url="https://careers.acme.test/jobs", text="Jobs"),
     ]
 
     found = named_pages(links, home=HOME, named_by="navigation")

@@ -11,7 +11,7 @@ from sqlalchemy import select
 
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -67,7 +67,7 @@ def a_board(**changes: Any) -> Definition:
 class Boards:
     """Boards, their web, and the workshop that polls them."""
 
-    shop: Workshop
+    shop: RunContext
     web: FakeWeb
     clock: FixedClock
 

@@ -17,7 +17,7 @@ from ingestion_pipeline.companies.boards.rotation import (
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store.tables import job_matches, sources, tasks
 from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.spawn_guard import Refusal
 from ingestion_pipeline.work.task import TaskStatus
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, jobs
@@ -54,7 +54,7 @@ def step(boards: Boards) -> Any:
     boards.clock.advance(minutes=1)
     now = boards.clock.at
     with boards.store.begin() as connection:
-        wanted = Wanted(kind="scrape")
+        wanted = ClaimFilter(kind="scrape")
         claimed = claims.claim(
             connection, wanted, owner="w", limit=1, now=now, lease=timedelta(minutes=5)
         )

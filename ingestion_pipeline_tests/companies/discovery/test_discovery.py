@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 
 from ingestion_pipeline.companies.discovery.standing import standing_source
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.polling import is_stale
 from ingestion_pipeline.sources.registry import enable
@@ -40,7 +40,7 @@ BOARD_ID = "job_board:greenhouse-acme"
 POSTING = {"@type": "JobPosting", "title": "Sorter", "url": "http://acme.test/jobs/1"}
 
 
-def discover(shop: Workshop, web: FakeWeb, answer: object, **site: object) -> None:
+def discover(shop: RunContext, web: FakeWeb, answer: object, **site: object) -> None:
     serve(web, a_site() | site)
     serve(web, {API: answer}, host="api.test")
     given_sources(shop.store, a_company())
@@ -48,7 +48,7 @@ def discover(shop: Workshop, web: FakeWeb, answer: object, **site: object) -> No
     work(shop, web.port)
 
 
-def test_a_board_without_jobs_is_a_board(shop: Workshop, web: FakeWeb) -> None:
+def test_a_board_without_jobs_is_a_board(shop: RunContext, web: FakeWeb) -> None:
     discover(shop, web, a_board())
 
     assert source_row(shop.store, BOARD_ID).status == "active"
@@ -56,7 +56,7 @@ def test_a_board_without_jobs_is_a_board(shop: Workshop, web: FakeWeb) -> None:
 
 @pytest.mark.parametrize("answer", [404, "<html>moved</html>", '{"error": 1}'])
 def test_a_board_that_does_not_answer_as_its_pattern_says_waits_for_approval(
-    shop: Workshop, web: FakeWeb, answer: object
+    shop: RunContext, web: FakeWeb, answer: object
 ) -> None:
     discover(shop, web, answer)
 
@@ -69,7 +69,7 @@ def test_a_board_that_does_not_answer_as_its_pattern_says_waits_for_approval(
     assert (kept["confidence"], kept["source_id"]) == ("medium", BOARD_ID)
 
 
-def test_what_waits_says_so_and_is_not_called_late(shop: Workshop, web: FakeWeb) -> None:
+def test_what_waits_says_so_and_is_not_called_late(shop: RunContext, web: FakeWeb) -> None:
     discover(shop, web, 404)
     with shop.store.read() as connection:
         board = sources_by_id(connection, [BOARD_ID])[BOARD_ID]
@@ -81,7 +81,7 @@ def test_what_waits_says_so_and_is_not_called_late(shop: Workshop, web: FakeWeb)
 
 
 def test_what_is_approved_is_polled_in_the_lineage_that_found_it(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     discover(shop, web, 404)
     with shop.store.begin() as connection:
@@ -95,14 +95,14 @@ def test_what_is_approved_is_polled_in_the_lineage_that_found_it(
     assert poll.tracking_id == discovery.tracking_id
 
 
-def test_a_probe_that_may_pass_is_tried_again(shop: Workshop, web: FakeWeb) -> None:
+def test_a_probe_that_may_pass_is_tried_again(shop: RunContext, web: FakeWeb) -> None:
     discover(shop, web, [500, a_board("Sorter")])
 
     assert source_row(shop.store, BOARD_ID).status == "active"
 
 
 def test_a_probe_that_never_passes_is_a_dead_letter_and_no_source(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     discover(shop, web, 500)
 
@@ -112,7 +112,7 @@ def test_a_probe_that_never_passes_is_a_dead_letter_and_no_source(
     assert source_row(shop.store, "company:acme").failure_count == 0
 
 
-def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(shop: Workshop, web: FakeWeb) -> None:
+def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(shop: RunContext, web: FakeWeb) -> None:
     data = f'<script type="application/ld+json">{json.dumps(POSTING)}</script>'
     page = a_page("<h1>Careers</h1><p>Sorter</p>", head=data)
 
@@ -124,7 +124,7 @@ def test_a_page_of_its_own_that_states_jobs_waits_as_jsonld(shop: Workshop, web:
 
 
 def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     listed = "".join(
         f"<li><a href='/jobs/{n}'>{title}</a></li>"
@@ -143,7 +143,7 @@ def test_a_page_of_its_own_whose_layout_shows_jobs_waits_with_what_was_seen(
     assert "2 jobs recognised by its layout: 'Sorting Engineer'" in board.status_reason
 
 
-def test_a_page_of_its_own_without_data_says_what_it_needs(shop: Workshop, web: FakeWeb) -> None:
+def test_a_page_of_its_own_without_data_says_what_it_needs(shop: RunContext, web: FakeWeb) -> None:
     serve(web, a_site(board=None))
     given_sources(shop.store, a_company())
     begin(shop, web)
@@ -156,7 +156,7 @@ def test_a_page_of_its_own_without_data_says_what_it_needs(shop: Workshop, web: 
 
 
 def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     mine = Definition(
         id="job_board:mine",
@@ -175,7 +175,7 @@ def test_a_board_that_has_a_source_gets_no_discovery_and_no_second_one(
 
 
 def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     """A careers page has no token: it is known by its address."""
     mine = Definition(
@@ -196,7 +196,7 @@ def test_a_page_of_its_own_that_has_a_source_gets_no_second_one(
     assert company_row(shop.store).boards[0]["source_id"] == "job_board:mine"
 
 
-def given_own_source(shop: Workshop) -> None:
+def given_own_source(shop: RunContext) -> None:
     """An operator declares the board that a discovery is about."""
     mine = Definition(
         id="job_board:mine",
@@ -209,7 +209,7 @@ def given_own_source(shop: Workshop) -> None:
 
 
 def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     serve(web, {API: a_board("Sorter")}, host="api.test")
     given_sources(shop.store, a_company())
@@ -234,7 +234,7 @@ def test_a_board_that_got_a_source_while_its_discovery_waited_is_not_asked(
 
 
 def test_a_board_that_got_a_source_while_it_was_asked_gets_no_second_one(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     async def declare_and_answer(writer: StreamWriter) -> None:
         await asyncio.to_thread(given_own_source, shop)
@@ -250,7 +250,7 @@ def test_a_board_that_got_a_source_while_it_was_asked_gets_no_second_one(
     assert [one.source_id for one in tasks_of(shop.store, "poll")] == ["company:acme"]
 
 
-def test_a_strangers_token_that_holds_ours_is_another_board(shop: Workshop) -> None:
+def test_a_strangers_token_that_holds_ours_is_another_board(shop: RunContext) -> None:
     """The origin looked for the token inside addresses, and matched strangers."""
     strange = Definition(
         id="job_board:other",
@@ -271,7 +271,7 @@ def test_a_strangers_token_that_holds_ours_is_another_board(shop: Workshop) -> N
     assert found is None
 
 
-def test_a_board_forbidden_by_robots_is_not_asked_and_waits(shop: Workshop, web: FakeWeb) -> None:
+def test_a_board_forbidden_by_robots_is_not_asked_and_waits(shop: RunContext, web: FakeWeb) -> None:
     web.routes["acme.test/robots.txt"] = Reply(b"User-agent: *\nDisallow: /feeds")
     feed = '<p><a href="/feeds/jobs.rss">Jobs feed</a></p>'
 
@@ -284,7 +284,7 @@ def test_a_board_forbidden_by_robots_is_not_asked_and_waits(shop: Workshop, web:
 
 
 def test_a_file_that_declares_it_disabled_does_not_undo_an_approval(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     discover(shop, web, 404)
     with shop.store.begin() as connection:

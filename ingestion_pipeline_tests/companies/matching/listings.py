@@ -13,11 +13,11 @@ from typing import Any
 from sqlalchemy import Table, insert, select, update
 
 from ingestion_pipeline.companies.job_tasks import job_task
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
 from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
 from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store.tables import job_listings, listing_sources
 from ingestion_pipeline.work.queue import insert_tasks
@@ -42,7 +42,7 @@ GOOD = (
 )
 
 
-def a_listing(**changes: Any) -> JudgedListing:
+def a_listing(**changes: Any) -> ListedJob:
     """A posting of an hour ago that speaks for itself."""
     values: dict[str, Any] = {
         "title": "Senior Python Engineer",
@@ -51,7 +51,7 @@ def a_listing(**changes: Any) -> JudgedListing:
         "description": GOOD,
         "posted_at": NOON - timedelta(hours=1),
     }
-    return JudgedListing(**(values | changes))
+    return ListedJob(**(values | changes))
 
 
 def a_profile(**changes: Any) -> Profile:
@@ -77,7 +77,7 @@ class Unhurried:
 class Listings:
     """A store with a board, its listings, and the file that says what fits."""
 
-    shop: Workshop
+    shop: RunContext
     profile: Path
     port: int = 1
 

@@ -14,7 +14,7 @@ from ingestion_pipeline.companies.matching.filtering import (
     stopped,
     years_asked,
 )
-from ingestion_pipeline.companies.matching.listed import JudgedListing
+from ingestion_pipeline.companies.matching.listed import ListedJob
 from ingestion_pipeline.companies.matching.profile import (
     NOBODY,
     Profile,
@@ -30,7 +30,7 @@ LIMITS = load_settings({}).filter
 LONG = "A" + " word" * 60
 
 
-def filtered(listing: JudgedListing, profile: Profile | None = None) -> FilterResult:
+def filtered(listing: ListedJob, profile: Profile | None = None) -> FilterResult:
     return filter_listing(listing, profile or a_profile(), LIMITS, at=NOON)
 
 
@@ -39,7 +39,7 @@ def salary(most: int, **changes: Any) -> dict[str, Any]:
 
 
 def test_a_listing_with_no_data_passes() -> None:
-    result = filtered(JudgedListing(title=""), picky())
+    result = filtered(ListedJob(title=""), picky())
 
     assert (result.passed, result.strikes, result.items) == (True, 0, ())
 

@@ -9,8 +9,8 @@ import pytest
 from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult
 from ingestion_pipeline.companies.matching.judging import (
     JobState,
+    ListingStage,
     Rules,
-    Stage,
     next_stage,
     same_content,
     verdict_of,
@@ -33,17 +33,17 @@ def scored(base: int) -> Any:
 @pytest.mark.parametrize(
     ("state", "stage", "verdict"),
     [
-        (JobState(), Stage.SCRAPE, None),
-        (JobState(stop=STOP), Stage.SAVE, "skipped"),
-        (JobState(has_data=True), Stage.FILTER, None),
-        (JobState(has_data=True, filtered=REJECTED), Stage.SAVE, "filtered"),
-        (JobState(has_data=True, filtered=PASSED), Stage.ANALYZE, None),
-        (JobState(has_data=True, filtered=PASSED, match=scored(0)), Stage.SAVE, "skipped"),
-        (JobState(has_data=True, filtered=PASSED, match=scored(99)), Stage.SAVE, "matched"),
+        (JobState(), ListingStage.SCRAPE, None),
+        (JobState(stop=STOP), ListingStage.SAVE, "skipped"),
+        (JobState(has_data=True), ListingStage.FILTER, None),
+        (JobState(has_data=True, filtered=REJECTED), ListingStage.SAVE, "filtered"),
+        (JobState(has_data=True, filtered=PASSED), ListingStage.ANALYZE, None),
+        (JobState(has_data=True, filtered=PASSED, match=scored(0)), ListingStage.SAVE, "skipped"),
+        (JobState(has_data=True, filtered=PASSED, match=scored(99)), ListingStage.SAVE, "matched"),
     ],
 )
 def test_the_next_stage_is_what_is_missing(
-    state: JobState, stage: Stage, verdict: str | None
+    state: JobState, stage: ListingStage, verdict: str | None
 ) -> None:
     assert next_stage(state) is stage
     if verdict is not None:

@@ -10,7 +10,7 @@ from ingestion_pipeline.companies.matching.judging import Rules
 from ingestion_pipeline.companies.matching.reporting import list_matches
 from ingestion_pipeline.companies.matching.results import write_results
 from ingestion_pipeline.companies.matching.slices import rules_of
-from ingestion_pipeline.companies.matching.work import Judged, NotJudged, open_listings
+from ingestion_pipeline.companies.matching.work import Evaluated, NotEvaluated, open_listings
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.store.tables import (
     companies,
@@ -20,7 +20,7 @@ from ingestion_pipeline.store.tables import (
     outbox,
     tasks,
 )
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.errors import Transient
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
@@ -196,13 +196,13 @@ def test_a_verdict_on_what_a_listing_said_before_does_not_count(some: Listings) 
     """A board that changes a listing while it is judged cannot make a second task of it."""
     id_ = some.add()
     worker = Worker(some.shop.store, lease_seconds=60)
-    claimed = worker.claim(Wanted(kind=JOB), limit=9)
+    claimed = worker.claim(ClaimFilter(kind=JOB), limit=9)
     with some.shop.store.read() as connection:
         [work] = open_listings(connection, claimed, now=NOON)
     some.change(job_listings, id_, content_hash="changed", salary=CHEAP)
 
     rules = the_rules(some)
-    written = write_results(some.shop, rules, [Judged(work=work)])  # pyright: ignore[reportArgumentType]
+    written = write_results(some.shop, rules, [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
     counts = some.run().counts
 
     assert written.counts.retried == 1
@@ -213,13 +213,13 @@ def test_a_verdict_on_what_a_listing_said_before_does_not_count(some: Listings) 
 def test_whoever_lost_the_claim_writes_nothing(some: Listings) -> None:
     some.add()
     worker = Worker(some.shop.store, lease_seconds=60)
-    [task] = worker.claim(Wanted(kind=JOB), limit=9)
+    [task] = worker.claim(ClaimFilter(kind=JOB), limit=9)
     with some.shop.store.read() as connection:
         [work] = open_listings(connection, [task], now=NOON)
     with some.shop.store.begin() as connection:
         connection.execute(tasks.update().where(tasks.c.id == task.id).values(fence=task.fence + 1))
 
-    written = write_results(some.shop, the_rules(some), [Judged(work=work)])  # pyright: ignore[reportArgumentType]
+    written = write_results(some.shop, the_rules(some), [Evaluated(work=work)])  # pyright: ignore[reportArgumentType]
 
     assert written.counts.lost == 1
     assert (some.rows(job_matches), some.rows(companies)) == ([], [])
@@ -229,11 +229,11 @@ def test_the_third_failure_is_the_last_and_its_letter_names_the_cure(some: Listi
     some.add()
     for attempt in range(1, 4):
         worker = Worker(some.shop.store, lease_seconds=60)
-        claimed = worker.claim(Wanted(kind=JOB, source_ids=[BOARD]), limit=9)
+        claimed = worker.claim(ClaimFilter(kind=JOB, source_ids=[BOARD]), limit=9)
         with some.shop.store.read() as connection:
             [work] = open_listings(connection, claimed, now=NOON)
         error = Transient(f"it broke, time {attempt}", code="broke")
-        failed = NotJudged(work=work, error=error)  # pyright: ignore[reportArgumentType]
+        failed = NotEvaluated(work=work, error=error)  # pyright: ignore[reportArgumentType]
         write_results(some.shop, the_rules(some), [failed])
 
     assert statuses(some) == {"http://jobs.test/1": "FAILED"}

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.platforms import BadConfig, Board, platform
-from ingestion_pipeline.pages.listing import Known, NewListing, fetch_listing
+from ingestion_pipeline.companies.platforms import BadConfig, JobBoard, platform
+from ingestion_pipeline.pages.listing import FetchState, NewListing, fetch_listing
 from ingestion_pipeline.pages.request import Answer, Fetched, Request, Secret, SecretPlace
 from ingestion_pipeline.work.errors import Permanent
 
@@ -18,7 +18,7 @@ URL = "https://a.test/api/jobs?team=x"
 FIELDS = {"title": "t", "external_id": "id"}
 
 
-def a_list(pagination: Mapping[str, Any], **config: Any) -> Board:
+def a_list(pagination: Mapping[str, Any], **config: Any) -> JobBoard:
     settings = {"items": "jobs", "fields": FIELDS, "pagination": dict(pagination), **config}
     return platform("json").configure(URL, settings)
 
@@ -28,7 +28,7 @@ def a_page(*numbers: int, **more: Any) -> bytes:
     return json.dumps({"jobs": listed, **more}).encode()
 
 
-def fetched(board: Board, *bodies: bytes, most: int = 50) -> tuple[list[Request], list[Fetched]]:
+def fetched(board: JobBoard, *bodies: bytes, most: int = 50) -> tuple[list[Request], list[Fetched]]:
     """What is asked for, one after the other; behind the last body there is nothing."""
     asked: list[Request] = []
 
@@ -47,13 +47,13 @@ def fetched(board: Board, *bodies: bytes, most: int = 50) -> tuple[list[Request]
         )
 
     found = asyncio.run(
-        fetch_listing(board, Known(), reader="r", fetch=fetch, max_pages=most, may_be_cut=True)
+        fetch_listing(board, FetchState(), reader="r", fetch=fetch, max_pages=most, may_be_cut=True)
     )
     assert isinstance(found, NewListing)
     return asked, list(found.pages)
 
 
-def read(board: Board, pages: list[Fetched]) -> tuple[list[str | None], bool]:
+def read(board: JobBoard, pages: list[Fetched]) -> tuple[list[str | None], bool]:
     reading = board.read([one.body for one in pages], content_types=[None] * len(pages))
     return [one.external_id for one in reading.records], reading.is_complete
 

@@ -15,10 +15,10 @@ from ingestion_pipeline.reading.models import (
     AnswerSchema,
     Billing,
     ModelClient,
+    ModelTier,
     PageText,
     Prompt,
     Question,
-    Rung,
 )
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store, open_store
@@ -80,7 +80,7 @@ def ask(
     settings: Settings,
     question: Question | None = None,
     billing: Billing = BILLING,
-    rungs: Sequence[Rung] = tuple(Rung),
+    rungs: Sequence[ModelTier] = tuple(ModelTier),
 ) -> Answer:
     """One question by a client of its own, as a run would ask it."""
 

@@ -21,20 +21,20 @@ from ingestion_pipeline.demo.model_server import (
 )
 from ingestion_pipeline.reading.models import (
     Answered,
+    AnswerRefused,
     CutOff,
     Empty,
     Malformed,
     ModelClient,
+    ModelTier,
     NoAnswer,
-    Refused,
     Rejected,
-    Rung,
     Unanswered,
     Violated,
 )
 from ingestion_pipeline.reading.models.formats import AnswerFormat
 from ingestion_pipeline.reading.models.server import deadline
-from ingestion_pipeline.reading.models.wire import Busy, Exchange, exchange, open_client
+from ingestion_pipeline.reading.models.wire import Exchange, ServerBusy, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.work.errors import Permanent, Resource, Transient
@@ -116,7 +116,7 @@ def test_a_bad_answer_is_asked_for_again_once_with_the_error_then_of_the_strong_
 @pytest.mark.parametrize(
     ("bad", "kind"),
     [
-        pytest.param(Say(refusal="I cannot help with that."), Refused, id="refusal"),
+        pytest.param(Say(refusal="I cannot help with that."), AnswerRefused, id="refusal"),
         pytest.param(Say(text='{"title": "Bio', is_cut=True), CutOff, id="cut at max tokens"),
         pytest.param(Fail(status=400, message="context too long"), Rejected, id="too long"),
     ],
@@ -176,7 +176,7 @@ def test_json_in_a_fence_is_json(store: Store, settings: Settings) -> None:
 
 def test_one_rung_can_be_asked_alone(store: Store, settings: Settings) -> None:
     with ScriptedModel(in_turn(says())) as model:
-        ask(store, leading_to(model.base_url, settings), rungs=[Rung.STRONG])
+        ask(store, leading_to(model.base_url, settings), rungs=[ModelTier.STRONG])
 
     assert [one.model for one in model.asked] == ["strong"]
 
@@ -295,7 +295,7 @@ def test_of_an_answer_without_end_no_more_is_read_than_its_limit(
 ) -> None:
     once = {"INGESTION_MODELS__MAX_ATTEMPTS": "1"}
     with ScriptedModel(in_turn(reply)) as model, suppress(Transient):
-        ask(store, leading_to(model.base_url, settings, **once), rungs=(Rung.CHEAP,))
+        ask(store, leading_to(model.base_url, settings, **once), rungs=(ModelTier.CHEAP,))
 
     [row] = ledger(store)
     assert (row.outcome, row.cost_usd) == (outcome, row.reserved_usd)
@@ -306,7 +306,9 @@ def test_a_compressed_answer_counts_as_long_as_it_is(store: Store, settings: Set
     served = FakeReply(bomb, headers={"Content-Encoding": "gzip"})
     with FakeWeb({"/v1/responses": served}) as web:
         tracemalloc.start()
-        ask(store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), rungs=(Rung.CHEAP,))
+        ask(
+            store, leading_to(f"http://127.0.0.1:{web.port}/v1", settings), rungs=(ModelTier.CHEAP,)
+        )
         peak = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
 
@@ -400,6 +402,6 @@ def test_a_server_whose_certificate_does_not_hold_is_sent_nothing(tmp_path: Path
 
         answer = asyncio.run(sent())
 
-        assert isinstance(answer, Busy)
+        assert isinstance(answer, ServerBusy)
         assert (answer.code, answer.may_be_charged) == ("unreachable", False)
         assert web.requests == []

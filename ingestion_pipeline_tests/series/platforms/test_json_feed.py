@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.reading.reading import MAX_RECORDS, Reading
-from ingestion_pipeline.series.platforms import BadConfig, Feed, platform
+from ingestion_pipeline.series.platforms import BadConfig, SeriesFeed, platform
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.work.errors import Permanent
 
@@ -39,7 +39,7 @@ CHAPTER: dict[str, object] = {
 }
 
 
-def configured(**config: object) -> Feed:
+def configured(**config: object) -> SeriesFeed:
     return platform("json").configure(URL, {**CONFIG, **config})
 
 

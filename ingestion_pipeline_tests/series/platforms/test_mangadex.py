@@ -10,7 +10,7 @@ import pytest
 
 from ingestion_pipeline.reading.reading import Reading
 from ingestion_pipeline.series.chapter import chapters_of
-from ingestion_pipeline.series.platforms import BadConfig, Feed, Rate, platform
+from ingestion_pipeline.series.platforms import BadConfig, Rate, SeriesFeed, platform
 from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.samples import sample
@@ -19,7 +19,7 @@ MANGA = "736a2bf0-f875-4b52-a7b4-e8c40505b68a"
 URL = f"https://mangadex.org/title/{MANGA}/mob-psycho-100"
 
 
-def mangadex(url: str = URL, **config: object) -> Feed:
+def mangadex(url: str = URL, **config: object) -> SeriesFeed:
     return platform("mangadex").configure(url, config)
 
 

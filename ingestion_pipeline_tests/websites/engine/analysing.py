@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ingestion_pipeline.pages.rendering import Renderer
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers
@@ -50,13 +50,13 @@ def a_website(name: str = "acme", **changes: Any) -> Definition:
     return Definition(**(values | changes))
 
 
-def poll(shop: Workshop, web: FakeWeb) -> None:
+def poll(shop: RunContext, web: FakeWeb) -> None:
     """The polls that are due begin their analyses."""
     asyncio.run(fetch_async(shop, web.port))
 
 
 def work(
-    shop: Workshop,
+    shop: RunContext,
     port: int,
     source_ids: Collection[str] | None = None,
     owner: str | None = None,

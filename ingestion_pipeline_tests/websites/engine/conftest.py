@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.demo.model_server import ScriptedModel
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock, a_shop, settings_of
@@ -36,6 +36,6 @@ def provider() -> Iterator[ScriptedModel]:
 
 
 @pytest.fixture
-def shop(store: Store, database_url: str, tmp_path: Path, provider: ScriptedModel) -> Workshop:
+def shop(store: Store, database_url: str, tmp_path: Path, provider: ScriptedModel) -> RunContext:
     changes = provided(one=provider.base_url)
     return a_shop(store, settings_of(tmp_path / "home", database_url, **changes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store.tables import dead_letters
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.visiting import SHELL, FakeBrowser
@@ -12,7 +12,7 @@ from ingestion_pipeline_tests.websites.sites import ACME
 
 
 def test_a_page_that_is_empty_without_a_browser_is_read_with_one(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes |= ACME | {"/": SHELL}
     browser = FakeBrowser([ACME["/"] + "<p>Invoices that bakeries like. " * 40])
@@ -27,7 +27,7 @@ def test_a_page_that_is_empty_without_a_browser_is_read_with_one(
     assert len(found.info["pages"]) == 4
 
 
-def test_without_a_browser_the_reason_names_what_is_missing(shop: Workshop, web: FakeWeb) -> None:
+def test_without_a_browser_the_reason_names_what_is_missing(shop: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = SHELL
     given_sources(shop.store, a_website())
     poll(shop, web)

@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import (
     dead_letters,
@@ -49,7 +49,7 @@ from ingestion_pipeline_tests.websites.engine.analysing import (
 OWN = {"business": {"name": "Acme"}, "prompts": ["Who bakes?", "Who bakes best?"]}
 
 
-def test_the_third_failure_is_terminal_at_once_and_says_why(shop: Workshop, web: FakeWeb) -> None:
+def test_the_third_failure_is_terminal_at_once_and_says_why(shop: RunContext, web: FakeWeb) -> None:
     web.routes["/"] = 500
     given_sources(shop.store, a_website())
     poll(shop, web)
@@ -68,7 +68,7 @@ def test_the_third_failure_is_terminal_at_once_and_says_why(shop: Workshop, web:
 
 
 def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     web.routes["/robots.txt"] = Reply(b"User-agent: *\nDisallow: /")
     given_sources(shop.store, a_website())
@@ -91,7 +91,7 @@ def test_a_website_that_robots_txt_blocks_is_neither_a_strike_nor_a_dead_letter(
 
 
 def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["/"] = 500
     slow = changed(shop, **{**QUICK, "website__backoff_base_seconds": "300"})
@@ -108,7 +108,7 @@ def test_a_retry_waits_longer_each_time_and_falls_back_in_the_queue(
 
 
 def test_a_phase_that_failed_goes_on_when_its_dead_letter_is_replayed(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["/"] = 404
     given_sources(shop.store, a_website())
@@ -128,7 +128,7 @@ def test_a_phase_that_failed_goes_on_when_its_dead_letter_is_replayed(
 
 
 def test_without_a_provider_the_last_phase_waits_and_goes_on_when_there_is_one(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     nobody = changed(shop, **QUICK)
     given_sources(shop.store, a_website(config=OWN))
@@ -145,7 +145,7 @@ def test_without_a_provider_the_last_phase_waits_and_goes_on_when_there_is_one(
 
 
 def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     with ScriptedModel(always(Fail(status=500))) as broken:
         given_sources(shop.store, a_website(config=OWN))
@@ -160,7 +160,7 @@ def test_when_no_provider_answers_the_phase_fails_and_the_site_is_not_blamed(
 
 
 def test_a_worker_whose_analysis_was_taken_over_asks_and_pays_for_nothing_more(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     calls: list[str] = []
 
@@ -197,7 +197,7 @@ def test_a_worker_whose_analysis_was_taken_over_asks_and_pays_for_nothing_more(
     ids=["401", "429", "empty", "10 MB"],
 )
 def test_a_provider_that_misbehaves_is_told_apart_and_the_analysis_completes(
-    shop: Workshop, web: FakeWeb, reply: Said, code: str
+    shop: RunContext, web: FakeWeb, reply: Said, code: str
 ) -> None:
     with ScriptedModel(says("Acme.")) as good, ScriptedModel(always(reply)) as bad:
         two = changed(shop, **provided(good=good.base_url, bad=bad.base_url))
@@ -214,7 +214,7 @@ def test_a_provider_that_misbehaves_is_told_apart_and_the_analysis_completes(
 
 
 def test_a_run_that_was_stopped_gives_back_and_the_next_asks_only_what_is_missing(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     is_over = threading.Event()
 
@@ -223,7 +223,7 @@ def test_a_run_that_was_stopped_gives_back_and_the_next_asks_only_what_is_missin
             is_over.wait(20)
         return Say(text="Acme.")
 
-    async def stop_after_one_answer(halves: Workshop) -> None:
+    async def stop_after_one_answer(halves: RunContext) -> None:
         worker = Worker(halves.store, lease_seconds=60)
         async with a_fetcher(halves.settings, web.port) as fetcher:
             run = asyncio.create_task(website_slice(halves, worker, fetcher))
@@ -247,7 +247,7 @@ def test_a_run_that_was_stopped_gives_back_and_the_next_asks_only_what_is_missin
 
 
 def test_an_analysis_whose_source_is_switched_off_ends_and_asks_nobody(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
 ) -> None:
     given_sources(shop.store, a_website())
     poll(shop, web)

@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import tasks, website_analyses
 from ingestion_pipeline.websites.metrics import phase_metrics
@@ -64,7 +64,7 @@ def own(prompt: str = "Who bakes?") -> dict[str, object]:
 
 
 def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     crowd = Crowd(0.1)
     long_calls: list[str] = []
@@ -97,7 +97,7 @@ def test_waiting_for_a_slot_costs_no_attempt_and_is_never_called_stuck(
 
 
 def test_two_schedulers_at_once_do_each_phase_once(
-    shop: Workshop, web: FakeWeb, database_url: str, provider: ScriptedModel
+    shop: RunContext, web: FakeWeb, database_url: str, provider: ScriptedModel
 ) -> None:
     given_sources(shop.store, *(a_website(f"w{n}") for n in range(12)))
     poll(shop, web)
@@ -113,7 +113,7 @@ def test_two_schedulers_at_once_do_each_phase_once(
 
 
 def test_a_full_queue_refuses_with_the_reason_and_nothing_is_counted_or_lost(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     narrow = changed(shop, **provided(one="http://127.0.0.1:9"), website__queue_limit="2")
     given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(5)))
@@ -135,7 +135,7 @@ def test_a_full_queue_refuses_with_the_reason_and_nothing_is_counted_or_lost(
 
 
 def test_a_phase_waits_while_the_queue_after_it_is_full(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     nobody = changed(shop, website__providers="", website__queue_limit="2")
     given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(2)))
@@ -151,7 +151,7 @@ def test_a_phase_waits_while_the_queue_after_it_is_full(
 
 
 def test_the_higher_priority_goes_first_and_within_it_the_older(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
 ) -> None:
     one_by_one = changed(shop, **provided(one=provider.base_url), website__slots="1")
     for name in ("first", "second"):
@@ -166,7 +166,7 @@ def test_the_higher_priority_goes_first_and_within_it_the_older(
     assert asked == ["Is it manual?", "Is it first?", "Is it second?"]
 
 
-def test_so_many_are_at_work_at_once_and_no_more(shop: Workshop, web: FakeWeb) -> None:
+def test_so_many_are_at_work_at_once_and_no_more(shop: RunContext, web: FakeWeb) -> None:
     crowd = Crowd(0.1)
     with ScriptedModel(crowd) as model:
         given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(6)))
@@ -178,7 +178,7 @@ def test_so_many_are_at_work_at_once_and_no_more(shop: Workshop, web: FakeWeb) -
 
 
 def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_sources(shop.store, *(a_website(f"w{n}", config=own()) for n in range(8)))
     poll(shop, web)
@@ -195,7 +195,7 @@ def test_a_cycle_claims_at_most_three_of_a_phase_and_only_into_free_slots(
     assert max(cycles.values()) == 3
 
 
-def given_work_in_each_phase(shop: Workshop, web: FakeWeb, count: int) -> None:
+def given_work_in_each_phase(shop: RunContext, web: FakeWeb, count: int) -> None:
     """So many analyses wait in each phase."""
     nobody = changed(shop, website__providers="", website__queue_limit=str(count))
     for name in ("last", "middle", "first"):
@@ -208,7 +208,7 @@ def given_work_in_each_phase(shop: Workshop, web: FakeWeb, count: int) -> None:
 
 
 def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     given_work_in_each_phase(shop, web, 4)
     work(shop, web.port)
@@ -228,7 +228,7 @@ def test_a_cycle_claims_three_of_each_phase_and_not_three_in_all(
     assert [began[first, phase.queue] for phase in PHASES] == [3, 3, 3]
 
 
-def test_each_phase_has_slots_of_its_own(shop: Workshop, web: FakeWeb) -> None:
+def test_each_phase_has_slots_of_its_own(shop: RunContext, web: FakeWeb) -> None:
     def answer(_: Asked) -> Said:
         """While the only slot of the last phase is taken, the phases before go on."""
         wait_until(lambda: set(statuses(shop.store)) <= {"model-analysis", "completed"})
@@ -246,7 +246,7 @@ def test_each_phase_has_slots_of_its_own(shop: Workshop, web: FakeWeb) -> None:
 
 
 @pytest.mark.parametrize("database", ["sqlite"])  # PostgreSQL's statements are prepared
-def test_a_cycle_claims_in_the_order_of_phases(shop: Workshop, web: FakeWeb) -> None:
+def test_a_cycle_claims_in_the_order_of_phases(shop: RunContext, web: FakeWeb) -> None:
     given_work_in_each_phase(shop, web, 2)
     kinds = [phase.kind for phase in PHASES]
     claimed: list[str] = []

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, insert, select
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses
 from ingestion_pipeline.websites.engine.beginning import FIRST
-from ingestion_pipeline.websites.engine.replay import revive_phase
+from ingestion_pipeline.websites.engine.replay import requeue_phase
 from ingestion_pipeline.work.queue import insert_tasks
 from ingestion_pipeline.work.task import NewTask
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
@@ -34,7 +34,7 @@ def test_a_letter_that_is_replayed_waits_for_its_task_without_holding_the_analys
     letter = {"task_id": task_id, "task_kind": FIRST.kind, "payload": {"analysis": id_}}
 
     def replay(connection: Connection) -> None:
-        assert revive_phase(connection, cast("Any", letter), now) == "queued"
+        assert requeue_phase(connection, cast("Any", letter), now) == "queued"
 
     held = select(tasks.c.id).where(tasks.c.id == task_id)
     among = select(website_analyses.c.id)

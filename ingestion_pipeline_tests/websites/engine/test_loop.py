@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel, blank
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
     businesses,
@@ -25,7 +25,7 @@ from ingestion_pipeline.store.tables import (
 )
 from ingestion_pipeline.websites.engine.beginning import NoWebsite, ask_for
 from ingestion_pipeline.websites.engine.first_polls import begin_first
-from ingestion_pipeline.work.claims import Wanted
+from ingestion_pipeline.work.claims import ClaimFilter
 from ingestion_pipeline.work.task import Task
 from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
@@ -53,7 +53,7 @@ from ingestion_pipeline_tests.websites.sites import ACME
 
 
 def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     import openai  # noqa: F401 - a warm process has it
 
@@ -79,7 +79,7 @@ def test_a_website_is_analysed_by_one_warm_run_in_less_than_three_seconds(
 
 
 def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     seen: list[tuple[str, str, int]] = []
     may_answer = threading.Event()
@@ -139,7 +139,7 @@ def test_an_analysis_begins_not_started_and_each_phase_says_how_far_it_is(
 
 
 def test_what_an_operator_says_is_believed_and_nothing_is_fetched_or_formed(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel
 ) -> None:
     config = {"business": {"name": "Globex"}, "prompts": ["Who makes the best bread?"]}
     given_sources(shop.store, a_website(config=config))
@@ -154,7 +154,7 @@ def test_what_an_operator_says_is_believed_and_nothing_is_fetched_or_formed(
 
 
 def test_a_website_is_analysed_again_when_its_tier_says_so(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     given_sources(shop.store, a_website(tier=Tier.HOT))
     for days in (0, 0.5, 0.6):
@@ -170,7 +170,7 @@ def test_a_website_is_analysed_again_when_its_tier_says_so(
 
 
 def test_a_poll_begins_no_second_analysis_while_one_goes_on(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     given_sources(shop.store, a_website())
     poll(shop, web)
@@ -182,7 +182,7 @@ def test_a_poll_begins_no_second_analysis_while_one_goes_on(
 
 
 def test_one_website_is_analysed_on_demand_and_the_others_wait(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     given_sources(shop.store, a_website(), a_website("other"))
     poll(shop, web)
@@ -195,7 +195,7 @@ def test_one_website_is_analysed_on_demand_and_the_others_wait(
 
 
 def test_an_analysis_on_demand_counts_as_the_poll(
-    shop: Workshop, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
+    shop: RunContext, web: FakeWeb, provider: ScriptedModel, clock: GoingClock
 ) -> None:
     given_sources(shop.store, a_website(tier=Tier.HOT))
     ask_for(shop, ["website:acme"])
@@ -217,13 +217,13 @@ def test_an_analysis_on_demand_counts_as_the_poll(
     assert statuses(shop.store) == {"completed": 2}
 
 
-def test_only_a_website_is_analysed(shop: Workshop) -> None:
+def test_only_a_website_is_analysed(shop: RunContext) -> None:
     given_sources(shop.store, a_definition())
     with pytest.raises(NoWebsite, match="only websites are analysed"):
         ask_for(shop, ["series:solo"])
 
 
-def test_a_new_website_begins_without_a_run_and_only_once(shop: Workshop, web: FakeWeb) -> None:
+def test_a_new_website_begins_without_a_run_and_only_once(shop: RunContext, web: FakeWeb) -> None:
     given_sources(shop.store, a_website(), a_website("bad", config={"prompts": 7}))
 
     assert [begin_first(shop), begin_first(shop)] == [1, 0]
@@ -235,7 +235,7 @@ def test_a_new_website_begins_without_a_run_and_only_once(shop: Workshop, web: F
     assert [letter.error_code for letter in rows(shop.store, dead_letters)] == ["bad_config"]
 
 
-def test_who_has_lost_its_claim_writes_no_progress(shop: Workshop, web: FakeWeb) -> None:
+def test_who_has_lost_its_claim_writes_no_progress(shop: RunContext, web: FakeWeb) -> None:
     taken: list[Task] = []
 
     def sentiment(_: Asked) -> Said:
@@ -244,7 +244,7 @@ def test_who_has_lost_its_claim_writes_no_progress(shop: Workshop, web: FakeWeb)
             mine = update(tasks).where(tasks.c.status == "PROCESSING")
             connection.execute(mine.values(lease_until=shop.store.clock.now(connection)))
         other = Worker(shop.store, lease_seconds=60)
-        taken.extend(other.claim(Wanted(kind="website_analysis"), limit=1))
+        taken.extend(other.claim(ClaimFilter(kind="website_analysis"), limit=1))
         return Say(text='{"sentiment": "positive", "quote": "Acme is the best baker"}')
 
     with (

@@ -6,7 +6,7 @@ from asyncio import StreamWriter
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import Workshop
+from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.upkeep.keeping import maintain
@@ -29,7 +29,7 @@ def measured(store: Store) -> dict[str, PhaseMetrics]:
 
 
 def test_each_phase_counts_what_waits_what_ended_and_what_was_tried_again(
-    shop: Workshop, web: FakeWeb
+    shop: RunContext, web: FakeWeb
 ) -> None:
     web.routes["broken.test/"] = 500
     given_sources(shop.store, a_website(), a_website("broken"))
@@ -47,7 +47,7 @@ def test_each_phase_counts_what_waits_what_ended_and_what_was_tried_again(
 
 
 def test_each_phase_measures_how_long_it_waited_and_how_long_it_worked(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     async def read_for_30_seconds(writer: StreamWriter) -> None:
         clock.advance(seconds=30)
@@ -72,7 +72,7 @@ def test_each_phase_measures_how_long_it_waited_and_how_long_it_worked(
 
 
 def test_the_times_of_a_phase_are_means_and_of_several_attempts_the_last(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     def taking(seconds: float, status: str = "200 OK") -> Raw:
         async def answer(writer: StreamWriter) -> None:
@@ -98,7 +98,7 @@ def test_the_times_of_a_phase_are_means_and_of_several_attempts_the_last(
 
 
 def test_the_share_of_successes_is_the_same_when_the_tasks_are_gone(
-    shop: Workshop, web: FakeWeb, clock: GoingClock
+    shop: RunContext, web: FakeWeb, clock: GoingClock
 ) -> None:
     """It was 0.5, and 0 an hour later: successes are kept for an hour, failures for a week."""
     web.routes["broken.test/"] = 500
