@@ -23,10 +23,10 @@ from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, Skipped, middle
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import ACTIVE, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask, TaskStatus, finished
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask, TaskStatus, finished
 
 KIND = "bench"
 LEASE = timedelta(minutes=5)

@@ -20,18 +20,18 @@ from sqlalchemy import insert, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.catalogs.crawl.crawling import read_slice
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
-from ingestion_pipeline.catalogs.entities.ladder import read_records
-from ingestion_pipeline.catalogs.entities.page_reading import PageReading
+from ingestion_pipeline.catalogs.crawling.runs import read_slice
+from ingestion_pipeline.catalogs.datasets.rows import Item, items_of
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.page_result import PageReading
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.readings.items import Item, items_of
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.pages.crawled import CrawlFilter
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.cleaning import cleaned_text
-from ingestion_pipeline.reading.decode import decode
+from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -46,7 +46,7 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     tasks,
 )
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 PAGES = 1_000
 ROUNDS = 7

@@ -18,10 +18,10 @@ from itertools import count
 from benchmarks import loaders
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
-from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.lookup import sources_by_id

@@ -23,19 +23,19 @@ from sqlalchemy import insert
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure, middle
 from ingestion_pipeline.companies.matching.filtering import filter_listing
-from ingestion_pipeline.companies.matching.listed import ListedJob
+from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, example_profile, load_profile
+from ingestion_pipeline.companies.matching.runs import match_slice, rules_of
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
-from ingestion_pipeline.companies.matching.slices import match_slice, rules_of
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.guard import Guard, system_resolver
-from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.http.guard import Guard, system_resolver
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import job_listings, tasks
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 BOARDS = 100
 BAR = 1 / 3  # as a ratio of rates: three times the CPU time of judging alone

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import select
 from sqlalchemy.orm import DeclarativeBase, Session
 
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.store import Store, tables
 from ingestion_pipeline.store.types import utc_text
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ingestion_pipeline.assembly import open_fetcher, open_run_context
-from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
-from ingestion_pipeline.pages.fetch_slice import FetchSlice
-from ingestion_pipeline.pages.poll_results import Fetching
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.bootstrap import open_fetcher, open_run_context
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.fetching import FetchSlice
+from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.results import Fetching
 from ingestion_pipeline.sources import Tier
-from ingestion_pipeline.sources.polls import POLL
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.sources.poll_tasks import POLL
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.worker import Worker
 
 
 def bare() -> None:

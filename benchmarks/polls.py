@@ -24,10 +24,10 @@ from sqlalchemy import func, select, update
 
 from benchmarks.database import Database
 from benchmarks.figure import Cost, Figure
-from ingestion_pipeline.demo.names import LOOPBACK, published_port
+from ingestion_pipeline.demo.host_names import LOOPBACK, published_port
 from ingestion_pipeline.sources import Definition, Kind, Tier
-from ingestion_pipeline.sources.due import due_shards
 from ingestion_pipeline.sources.registry import register
+from ingestion_pipeline.sources.scheduling.due import due_shards
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapter_sources, sources, tasks
 

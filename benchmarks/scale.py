@@ -18,24 +18,29 @@ from benchmarks.database import Database
 from benchmarks.figure import Meter
 from benchmarks.history import add_chapters, compared, series_name
 from benchmarks.table import Line
-from ingestion_pipeline.cli.output import cell, distance
+from ingestion_pipeline.cli.output import Column, cell, distance, table_lines
 from ingestion_pipeline.cli.sources import source_facts
-from ingestion_pipeline.cli.table import Column, table_lines
+from ingestion_pipeline.operations.health import standings
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind, Tier
-from ingestion_pipeline.sources.arrivals import partition_keys
-from ingestion_pipeline.sources.due import census, due_counts, new_shards, unscheduled_shards
-from ingestion_pipeline.sources.listed import SourceLine, listed_sources
-from ingestion_pipeline.sources.pressure import backlog
-from ingestion_pipeline.sources.price import adjust_prices
+from ingestion_pipeline.sources.lookup import SourceLine, listed_sources
+from ingestion_pipeline.sources.operator_changes import partition_keys
 from ingestion_pipeline.sources.registry import register
-from ingestion_pipeline.sources.sharding import known_pace, shard_count, shards_of
+from ingestion_pipeline.sources.scheduling.budget import adjust_prices, tuned
+from ingestion_pipeline.sources.scheduling.due import (
+    backlog,
+    census,
+    due_counts,
+    known_pace,
+    new_shards,
+    shard_count,
+    shards_of,
+    unscheduled_shards,
+)
 from ingestion_pipeline.sources.status import totals, watched_sources
-from ingestion_pipeline.sources.tuning import tuned
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import tasks
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.upkeep.standing import standings
 
 PER_HOST = 5
 Ask = Callable[[Connection], object]

@@ -12,7 +12,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from ingestion_pipeline.demo.names import LOOPBACK, publish
+from ingestion_pipeline.demo.host_names import LOOPBACK, publish
 
 LATENCY_SECONDS = 0.05
 CHAPTERS = 20

@@ -2,9 +2,7 @@
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration.assets import chapters, sources
-from ingestion_pipeline.orchestration.boards import ingest_job_board, job_listings
-from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, pages
+from ingestion_pipeline.orchestration.catalogs import CATALOG_JOBS, detect_recipes, pages
 from ingestion_pipeline.orchestration.checks import (
     CHAPTER_CHECKS,
     COMPANY_CHECKS,
@@ -20,16 +18,17 @@ from ingestion_pipeline.orchestration.companies import COMPANY_JOBS, companies
 from ingestion_pipeline.orchestration.contracts import CONTRACT_CHECKS
 from ingestion_pipeline.orchestration.datasets import datasets
 from ingestion_pipeline.orchestration.dead_letters import LETTER_JOBS
-from ingestion_pipeline.orchestration.detection import detect_recipes
 from ingestion_pipeline.orchestration.exports import export_datasets
 from ingestion_pipeline.orchestration.extractions import EXTRACTION_JOBS
 from ingestion_pipeline.orchestration.health import source_health
+from ingestion_pipeline.orchestration.job_boards import ingest_job_board, job_listings
 from ingestion_pipeline.orchestration.jobs import JOBS
 from ingestion_pipeline.orchestration.matches import job_matches, process_listings
 from ingestion_pipeline.orchestration.notices import notices
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.schedules import SCHEDULES
 from ingestion_pipeline.orchestration.sensors import SENSORS
+from ingestion_pipeline.orchestration.sources_and_chapters import chapters, sources
 from ingestion_pipeline.orchestration.websites import WEBSITE_JOBS, analyze_website
 
 

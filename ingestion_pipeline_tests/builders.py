@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.sources.source import Definition, Kind
-from ingestion_pipeline.work.task import NewTask, Task, TaskStatus
+from ingestion_pipeline.tasks.task import NewTask, Task, TaskStatus
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)  # the same moment as the fixture `now`
 

@@ -37,7 +37,7 @@ LONGEST = (
     "cli/test_demo.py",
     "websites/engine/test_dying_workers.py",
     "test_kills.py",
-    "work/test_races.py",
+    "tasks/test_races.py",
     "test_the_whole_way.py",
 )
 

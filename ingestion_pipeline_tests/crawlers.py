@@ -11,16 +11,16 @@ from typing import Any
 
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.completing.completion import update_completions
-from ingestion_pipeline.catalogs.crawl.crawling import crawl_slice, crawl_until_done, read_slice
-from ingestion_pipeline.catalogs.readings.reader import Reader
-from ingestion_pipeline.catalogs.readings.work import ReadCounts
-from ingestion_pipeline.pages.crawled import CrawlCounts, Crawled, CrawlFilter
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.crawling.runs import crawl_slice, crawl_until_done, read_slice
+from ingestion_pipeline.catalogs.datasets.completion import update_completions
+from ingestion_pipeline.catalogs.extraction.page_reader import Reader
+from ingestion_pipeline.catalogs.extraction.tasks import ReadCounts
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, Crawled, CrawlFilter
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, pages
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, a_fetcher, fetch_async
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from sqlalchemy import Table, insert, select, update
 
-from ingestion_pipeline.catalogs.completing.completion import update_completions
-from ingestion_pipeline.catalogs.completing.ending import (
+from ingestion_pipeline.catalogs.datasets.completion import update_completions
+from ingestion_pipeline.catalogs.datasets.finishing import (
     COMPLETE,
     Ended,
     FinishReason,
     finish_extractions,
 )
-from ingestion_pipeline.catalogs.operating import control
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from ingestion_pipeline.pages.guard import Endpoint
+from ingestion_pipeline.pages.http.guard import Endpoint
 
 LOOPBACK = "127.0.0.1"
 

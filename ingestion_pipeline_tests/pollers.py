@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Table, func, insert, select
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
-from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
-from ingestion_pipeline.pages.guard import Endpoint, Guard, Resolver, system_resolver
-from ingestion_pipeline.pages.http_fetcher import FetchLimits, HttpFetcher
-from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.pages.robots_policy import as_stored, rules_of_answer
-from ingestion_pipeline.pages.system import Ingested
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.fetching import Fetching, FetchSlice
+from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.engine.polling.results import PollCounts
+from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.http.guard import Endpoint, Guard, Resolver, system_resolver
+from ingestion_pipeline.pages.politeness.robots import as_stored, rules_of_answer
+from ingestion_pipeline.registry import BEGUN, CRAWLED, POLLED
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import hosts, sources, tasks
-from ingestion_pipeline.systems import BEGUN, CRAWLED, POLLED
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import WorkError
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeWeb, Raw
 from ingestion_pipeline_tests.processes import PATIENCE_SECONDS, POLLS, stop_here
 

@@ -25,12 +25,12 @@ from sqlalchemy import Connection, func, insert, select, text
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import ACTIVE, outbox, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline.work.task import Task, failed, finished
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.task import Task, failed, finished
+from ingestion_pipeline.tasks.worker import Worker
 
 # Nothing is inherited from the tests' process, as between real runs. What is imported by all of
 # them is imported once, by a process that does nothing else, and of which each is a fork.
@@ -40,7 +40,7 @@ CLEAN.set_forkserver_preload(
         "ingestion_pipeline_tests.processes",
         "ingestion_pipeline_tests.crawlers",
         "ingestion_pipeline_tests.pollers",
-        "ingestion_pipeline.assembly",
+        "ingestion_pipeline.bootstrap",
         "ingestion_pipeline.definitions",
         "dagster._cli",
         "sqlalchemy.dialects.postgresql.psycopg2",

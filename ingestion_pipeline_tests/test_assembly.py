@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.assembly import open_renderer, open_run_context
+from ingestion_pipeline.bootstrap import open_renderer, open_run_context
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.pages.browser import BrowserLimits
 from ingestion_pipeline.settings import load_settings

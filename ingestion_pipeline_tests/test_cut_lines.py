@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
     batch_items,
@@ -24,7 +24,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cut_lines import CuttingProxy
 from ingestion_pipeline_tests.fakes import FakeWeb

@@ -66,7 +66,7 @@ from ingestion_pipeline.store.tables import chapter_sources, chapters
 from ingestion_pipeline.store.tables.rates import rates
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import a_shop, given_sources, poll, settings_of
-from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.poll_tasks import make_due
 
 home = Path(sys.argv[1])
 url = f"sqlite:///{home / 'ingestion.db'}"

@@ -11,21 +11,21 @@ from contextlib import contextmanager, suppress
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.credits import heading_credits, read_credits
+from ingestion_pipeline.catalogs.extraction.rules.credits import heading_credits, read_credits
 from ingestion_pipeline.companies.matching.filtering import filter_listing
 from ingestion_pipeline.companies.matching.scoring import adjustments, rule_score
 from ingestion_pipeline.companies.names import company_slug, fingerprint
 from ingestion_pipeline.companies.platforms.jsonld import configure
 from ingestion_pipeline.companies.salary import salary_in
-from ingestion_pipeline.reading.business_names import bare_name
-from ingestion_pipeline.reading.dates import read_date
-from ingestion_pipeline.reading.embedded import read_embedded
-from ingestion_pipeline.reading.feeds import read_feed
-from ingestion_pipeline.reading.grounding import ground
-from ingestion_pipeline.reading.lenient_json import BadJson, read_json
-from ingestion_pipeline.reading.markdown import to_markdown
-from ingestion_pipeline.settings.jobs import Filter, Match
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.reading.evidence.grounding import ground
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.structured.embedded import read_embedded
+from ingestion_pipeline.reading.structured.feeds import read_feed
+from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.text.business_names import bare_name
+from ingestion_pipeline.reading.text.dates import read_date
+from ingestion_pipeline.settings.systems import Filter, Match
+from ingestion_pipeline.tasks.errors import WorkError
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import a_listing, a_profile
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from ingestion_pipeline.settings.logs import OURS, about, configure, logging_for
-from ingestion_pipeline.sources.poll_ends import log_failures, log_successes
-from ingestion_pipeline.work.errors import Transient
+from ingestion_pipeline.sources.poll_results import log_failures, log_successes
+from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.builders import a_task
 
 

@@ -25,11 +25,13 @@ from typing import Any, cast
 import pytest
 
 import ingestion_pipeline
-from ingestion_pipeline.catalogs.entities import counting, words
+from ingestion_pipeline.catalogs.extraction.rules import counting, vocabulary
 from ingestion_pipeline.companies.matching import terms
-from ingestion_pipeline.reading import business_names, locating, sitemaps
+from ingestion_pipeline.reading.evidence import locating
+from ingestion_pipeline.reading.structured import sitemaps
+from ingestion_pipeline.reading.text import business_names
 from ingestion_pipeline.series import numbers
-from ingestion_pipeline.sources import boards
+from ingestion_pipeline.sources import platforms
 from ingestion_pipeline.websites.naming import names
 
 CHARACTERS = 64_000
@@ -54,9 +56,9 @@ Examples = Callable[[], list[re.Pattern[str]]]
 BUILT: Mapping[str, Examples] = {
     "catalogs.entities.counting._saying": lambda: [counting._saying(("courses", "Kurse"))[1]],
     "catalogs.entities.words._any_of": lambda: [
-        words._noise(),
-        words._sections(),
-        *(pattern for _, pattern in words._patterns()),
+        vocabulary._noise(),
+        vocabulary._sections(),
+        *(pattern for _, pattern in vocabulary._patterns()),
     ],
     "catalogs.recipes.steps._highest": lambda: [re.compile(r"https://a\.test/\?page=([0-9]{1,7})")],
     "companies.analysis.scoring.score": lambda: [re.compile(r"(?<!\w)Berlin(?!\w)", re.IGNORECASE)],
@@ -81,7 +83,7 @@ BUILT: Mapping[str, Examples] = {
         cast("re.Pattern[str]", numbers._title_pattern("My 2 lives (part 3)")[0])
     ],
     "sources.boards._shape": lambda: [
-        shape.host for shapes in boards._shapes().by_domain.values() for shape in shapes
+        shape.host for shapes in platforms._shapes().by_domain.values() for shape in shapes
     ],
     "websites.naming.names._form": lambda: [
         form.pattern

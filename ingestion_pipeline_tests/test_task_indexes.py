@@ -10,15 +10,15 @@ import pytest
 from sqlalchemy import Connection, bindparam, event, inspect, text
 
 from ingestion_pipeline.notices import tasks as delivering
+from ingestion_pipeline.operations.retention import SWEEPS
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.polls import interrupt_polls
+from ingestion_pipeline.sources.poll_tasks import interrupt_polls
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.upkeep.keeping import SWEEPS
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.queue import spawn
-from ingestion_pipeline.work.task import finished
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.queue import spawn
+from ingestion_pipeline.tasks.task import finished
 from ingestion_pipeline_tests.builders import NOON, a_new_task
 
 LEASE = timedelta(minutes=5)

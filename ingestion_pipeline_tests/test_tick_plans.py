@@ -13,26 +13,27 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import Connection, bindparam, text
 
-from ingestion_pipeline.catalogs.crawl.crawling import KINDS
-from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
-from ingestion_pipeline.catalogs.recipes.stored import waits
-from ingestion_pipeline.companies.boards.unwatched import is_any_unwatched
-from ingestion_pipeline.companies.matching.waiting import is_work_waiting as is_listing_waiting
+from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
+from ingestion_pipeline.catalogs.crawling.runs import KINDS
+from ingestion_pipeline.catalogs.recipes.registry import waits
+from ingestion_pipeline.companies.boards.closing import is_any_unwatched
+from ingestion_pipeline.companies.matching.requeue import is_work_waiting as is_listing_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due
-from ingestion_pipeline.companies.working import is_work_waiting as is_company_waiting
-from ingestion_pipeline.pages.crawled import CrawlFilter
+from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
+from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, due
+from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.pressure import backlog
-from ingestion_pipeline.sources.reported import unreported
+from ingestion_pipeline.sources.scheduling import due
+from ingestion_pipeline.sources.scheduling.due import backlog
 from ingestion_pipeline.sources.source import Tier
+from ingestion_pipeline.sources.status import unreported
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.types import UtcDateTime
-from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.runs import lost_runs
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.heartbeats import lost_runs
+from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.test_task_indexes import plans
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.links import canonical_or_none
+from ingestion_pipeline.reading.html.links import canonical_or_none
 from ingestion_pipeline.urls import (
     BadUrl,
     canonical_url,

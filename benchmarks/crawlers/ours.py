@@ -17,21 +17,22 @@ from contextlib import closing
 import re2  # noqa: F401
 import selectolax.lexbor  # noqa: F401
 
-import ingestion_pipeline.pages.transport  # noqa: F401
+import ingestion_pipeline.pages.http.transport  # noqa: F401
 from benchmarks.crawlers.job import LOOPBACK, SUFFIX, Job, Seen, main
-from ingestion_pipeline.catalogs.crawl.crawling import ask_for, crawl_slice
-from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
-from ingestion_pipeline.catalogs.recipes.steps import Followed
+from ingestion_pipeline.catalogs.crawling.runs import ask_for, crawl_slice
+from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.recipes.next_pages import Followed
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts, CrawlFilter, PageWork
+from ingestion_pipeline.pages.visits.page import CrawledPage
 from ingestion_pipeline.pages import ContentStore, Endpoint, FetchLimits, Guard, HttpFetcher
-from ingestion_pipeline.pages.crawled import CrawlCounts, CrawledPage, CrawlFilter, PageWork
-from ingestion_pipeline.pages.guard import Resolver
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.markdown import to_markdown
+from ingestion_pipeline.pages.http.guard import Resolver
+from ingestion_pipeline.reading.html.markdown import to_markdown
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.sources import Definition, Kind
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store, open_store
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 USER_AGENT = "ingestion_pipeline benchmark"
 RECIPE = {"page_type": "EXPLORATORY"}

@@ -18,8 +18,8 @@ from benchmarks.polling.families import DAY, START, History
 from benchmarks.polling.replay import WARM_UP, Replayed, replay
 from benchmarks.polling.rules import Every, Mihon, Product, Rule
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.change_rate import ChangeModel, learned
-from ingestion_pipeline.sources.price import first_price
+from ingestion_pipeline.sources.scheduling.budget import first_price
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
 from ingestion_pipeline.sources.source import Kind
 
 NEAR = 0.03

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 from benchmarks.polling.families import DAY
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.change_rate import ChangeModel, learned
-from ingestion_pipeline.sources.polling import Habits, after_success
-from ingestion_pipeline.sources.price import prior_rate
+from ingestion_pipeline.sources.scheduling.budget import prior_rate
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
+from ingestion_pipeline.sources.scheduling.tiers import Habits, after_success
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 
 

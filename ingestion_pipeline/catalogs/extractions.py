@@ -9,21 +9,21 @@ from uuid import uuid4
 
 from sqlalchemy import Connection, func, insert, select
 
-from ingestion_pipeline.catalogs.completing.published import published_dataset
-from ingestion_pipeline.catalogs.entities.declared import entity_name
+from ingestion_pipeline.catalogs.datasets.publishing import published_dataset
+from ingestion_pipeline.catalogs.extraction.source_config import entity_name
+from ingestion_pipeline.catalogs.recipes.next_pages import ROOT, Step, root_url, steps_of
+from ingestion_pipeline.catalogs.recipes.page_source import identity
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.seen import identity
-from ingestion_pipeline.catalogs.recipes.steps import ROOT, Step, root_url, steps_of
-from ingestion_pipeline.catalogs.recipes.stored import ready_recipes
+from ingestion_pipeline.catalogs.recipes.registry import ready_recipes
 from ingestion_pipeline.catalogs.states import (
     UNFINISHED_PAGES,
     ExtractionKind,
     ExtractionStatus,
     PageStatus,
 )
-from ingestion_pipeline.pages.crawled import FETCH_PAGE
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import (
     CRAWLING,
     crawl_steps,
@@ -31,8 +31,8 @@ from ingestion_pipeline.store.tables import (
     pages,
     tasks,
 )
+from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.urls import canonical_url, host_of
-from ingestion_pipeline.work.task import TaskStatus
 
 
 def start_extractions(

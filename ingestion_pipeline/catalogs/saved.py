@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
-from ingestion_pipeline.catalogs.entities.ladder import COURSE, read_records
-from ingestion_pipeline.catalogs.entities.record import Record
-from ingestion_pipeline.catalogs.entities.selectors import Selectors, selectors_of
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.reading import Reading
-from ingestion_pipeline.reading.saved import SavedBody, SavedReading
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.catalogs.extraction.record import Record
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import COURSE, read_records
+from ingestion_pipeline.catalogs.extraction.selectors import Selectors, selectors_of
+from ingestion_pipeline.reading.structured.items import Reading, SavedBody, SavedReading
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import checked_url
 

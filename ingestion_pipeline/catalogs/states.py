@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
+
+from sqlalchemy import Connection, select
+
+from ingestion_pipeline.store.tables import extractions
 
 
 class PageStatus(StrEnum):
@@ -65,3 +70,11 @@ OPEN_PAGES = [one.value for one in PageStatus if one.is_open]
 # What keeps an extraction from looking complete: not visited, or visited and not read.
 UNFINISHED_PAGES = [*OPEN_PAGES, PageStatus.DOWNLOADED.value]
 CRAWLING_STATES = [ExtractionStatus.WAITING.value, ExtractionStatus.IN_PROGRESS.value]
+
+
+def lock_rows(connection: Connection, ids: Collection[int]) -> None:
+    """Nobody else adds to these extractions, or ends or opens them, during this transaction."""
+    if not ids:
+        return
+    locked = select(extractions.c.id).where(extractions.c.id.in_(list(ids)))
+    connection.execute(locked.order_by(extractions.c.id).with_for_update()).all()

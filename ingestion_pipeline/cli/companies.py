@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, distance, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

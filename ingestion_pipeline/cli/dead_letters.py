@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     CommandFailed,
@@ -22,13 +20,14 @@ from ingestion_pipeline.cli.output import (
     say_table,
     shortened,
 )
+from ingestion_pipeline.cli.session import actor, json_option, opened
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, RowMapping
 
     from ingestion_pipeline.settings import Settings
     from ingestion_pipeline.store import Store
-    from ingestion_pipeline.work.dead_letters import Chosen
+    from ingestion_pipeline.tasks.dead_letters import Chosen
 
 LISTED = 1_000  # the newest; a filter shows others
 
@@ -65,7 +64,7 @@ def list_(
     as_json: bool,
 ) -> None:
     """Show open dead letters, newest first."""
-    from ingestion_pipeline.work.dead_letters import dead_letter_groups, list_dead_letters
+    from ingestion_pipeline.tasks.dead_letters import dead_letter_groups, list_dead_letters
 
     if grouped and decided:
         raise CommandRefused("--grouped shows what is open; leave out --decided")
@@ -134,8 +133,8 @@ def _say_groups(groups: Sequence[RowMapping], *, as_json: bool) -> None:
 @json_option
 def show(*, letter_id: int, body: bool, as_json: bool) -> None:
     """Show all of one: payload, error, stack, its snapshots."""
-    from ingestion_pipeline.pages.letter_snapshots import dead_letter_snapshots
-    from ingestion_pipeline.work.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
+    from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
+    from ingestion_pipeline.tasks.dead_letters import UnknownDeadLetter, find_dead_letter, state_of
 
     with opened() as (settings, store), store.read() as connection:
         found = find_dead_letter(connection, letter_id)
@@ -162,9 +161,9 @@ def show(*, letter_id: int, body: bool, as_json: bool) -> None:
 
 
 def _print_body(settings: Settings, letter_id: int, kept: Sequence[RowMapping]) -> None:
-    from ingestion_pipeline.pages.content import ContentStore
-    from ingestion_pipeline.reading.decode import decode
-    from ingestion_pipeline.work.errors import WorkError
+    from ingestion_pipeline.pages.content.store import ContentStore
+    from ingestion_pipeline.reading.text.decoding import decode
+    from ingestion_pipeline.tasks.errors import WorkError
 
     if not kept:
         said = f"nothing of what dead letter {letter_id} is about was stored, or it is gone"
@@ -191,7 +190,7 @@ def replay(
 
     By ids, or all open ones of an error class or a source.
     """
-    from ingestion_pipeline.systems import requeue_dead_letters
+    from ingestion_pipeline.registry import requeue_dead_letters
 
     with opened() as (_, store):
         chosen = _ids(store, letter_ids, error_class, source_id)
@@ -230,7 +229,7 @@ def discard(
     By ids, or all open ones of an error class or a source. Their work stays as it is: what fails
     again writes a letter again.
     """
-    from ingestion_pipeline.work import dead_letters as letters
+    from ingestion_pipeline.tasks import dead_letters as letters
 
     with opened() as (_, store):
         chosen = _ids(store, letter_ids, error_class, source_id)
@@ -250,7 +249,11 @@ def _ids(
     store: Store, letter_ids: Sequence[int], error_class: str | None, source_id: str | None
 ) -> Sequence[int]:
     """The letters that the command means; each exists."""
-    from ingestion_pipeline.work.dead_letters import UnknownDeadLetter, check_dead_letters, open_ids
+    from ingestion_pipeline.tasks.dead_letters import (
+        UnknownDeadLetter,
+        check_dead_letters,
+        open_ids,
+    )
 
     if bool(letter_ids) == bool(error_class or source_id):
         raise CommandRefused("say which: either ids, or --class and/or --source")
@@ -266,7 +269,7 @@ def _ids(
 
 def _chosen(connection: Connection, error_class: str | None, source_id: str | None) -> Chosen:
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-    from ingestion_pipeline.work.dead_letters import Chosen
+    from ingestion_pipeline.tasks.dead_letters import Chosen
 
     if source_id is not None and not sources_by_id(connection, [source_id]):
         raise UnknownSource(source_id)

@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import sys
-from contextlib import ExitStack
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.demo_catalogs import is_waiting, say_catalogs
-from ingestion_pipeline.cli.demo_datasets import say_datasets
-from ingestion_pipeline.cli.demo_declared import demo_file
-from ingestion_pipeline.cli.demo_followers import explain_no_notices, received, say_followers
-from ingestion_pipeline.cli.demo_health import say_health, tell_changes
-from ingestion_pipeline.cli.demo_jobs import approve, boards_of, say_jobs, say_matches
-from ingestion_pipeline.cli.demo_model import (
-    bundled_model,
-    demo_prices,
-    model_settings,
-    say_address,
-    say_asked,
+from ingestion_pipeline.cli.demo_catalogs import (
+    is_waiting,
+    say_catalogs,
+    say_datasets,
+    say_oddities,
 )
-from ingestion_pipeline.cli.demo_oddities import say_oddities
-from ingestion_pipeline.cli.demo_settings import demo_settings
-from ingestion_pipeline.cli.demo_summary import hint, say_summary
-from ingestion_pipeline.cli.demo_websites import say_businesses, say_providers
-from ingestion_pipeline.cli.opening import environment, opened
+from ingestion_pipeline.cli.demo_summary import (
+    approve,
+    boards_of,
+    explain_no_notices,
+    hint,
+    received,
+    say_businesses,
+    say_followers,
+    say_health,
+    say_jobs,
+    say_matches,
+    say_providers,
+    say_summary,
+    tell_changes,
+)
 from ingestion_pipeline.cli.output import CommandRefused, say
+from ingestion_pipeline.cli.session import environment, opened
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -40,7 +46,127 @@ if TYPE_CHECKING:
     from ingestion_pipeline.demo.model_server import ScriptedModel
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.sources import Kind
+    from ingestion_pipeline.sources.files import SourceFile
     from ingestion_pipeline.store import Store
+
+
+# The demo is quick because its host is ours: no delay between requests, short retries. Its polls
+# are over before anybody is told, so nothing is left to group; every run may name a series again.
+DEMO_SETTINGS = {
+    "INGESTION_HOSTS__DELAY_SECONDS": "0",
+    "INGESTION_CRAWL__DELAY_SECONDS": "0",
+    "INGESTION_WORK__BACKOFF_BASE_SECONDS": "0.2",
+    "INGESTION_MODELS__BACKOFF_BASE_SECONDS": "0.1",  # a provider of its own often fails
+    "INGESTION_EXTRACTION__QUIET_SECONDS": "0",  # nothing pending is enough: nobody else crawls
+    "INGESTION_NOTICES__GROUPING_SECONDS": "0",
+    "INGESTION_NOTICES__SERIES_SECONDS": "0",
+    "INGESTION_HEALTH__DEGRADED_FAILURES": "1",  # a bad day is told by its first run, all at once
+    "INGESTION_MATCH__COMPANY_WAIT_SECONDS": "0",  # its companies are analysed before its jobs
+}
+PROFILE = "INGESTION_MATCH__PROFILE"
+
+
+@contextmanager
+def demo_settings(model: Mapping[str, str]) -> Generator[None]:
+    """The models' settings hold in this process, the demo's where the environment has no others."""
+    before = environment()
+    ours = DEMO_SETTINGS | ({} if has_profile() else {PROFILE: str(demo_profile())})
+    missing = {key: text for key, text in ours.items() if not before.get(key)}
+    held = {key: before.get(key) for key in (*missing, *model)}
+    os.environ.update({**missing, **model})  # noqa: TID251 - Dagster's run reads the environment
+    try:
+        yield
+    finally:
+        for key, text in held.items():
+            os.environ.pop(key, None)  # noqa: TID251 - as above
+            if text is not None:
+                os.environ[key] = text  # noqa: TID251 - as above
+
+
+def demo_profile() -> Path:
+    """Who looks for work in the demo."""
+    from importlib.resources import files
+
+    return Path(str(files("ingestion_pipeline.demo") / "profile.yaml"))
+
+
+def has_profile() -> bool:
+    """Whether somebody has a profile of his own: his listings are not judged by the demo's."""
+    from ingestion_pipeline.companies.matching.runs import profile_path
+    from ingestion_pipeline.settings import load_settings
+
+    return profile_path(load_settings(environment())).exists()
+
+
+DECLARED = ("sources.yaml", "catalogs.yaml", "companies.yaml", "websites.yaml")
+
+
+def demo_file() -> SourceFile:
+    """The declarations of the demo's sources, as one."""
+    from dataclasses import replace
+
+    first, *others = demo_files()
+    return replace(
+        first,
+        definitions=(*first.definitions, *(one for file in others for one in file.definitions)),
+        problems=(*first.problems, *(one for file in others for one in file.problems)),
+    )
+
+
+def demo_files() -> list[SourceFile]:
+    """Each file with its own declarations, as sources name their origin."""
+    return [_read_declared(name) for name in DECLARED]
+
+
+def _read_declared(name: str) -> SourceFile:
+    from importlib.resources import as_file, files
+
+    from ingestion_pipeline.registry import check_definition
+    from ingestion_pipeline.sources.files import read_file
+
+    with as_file(files("ingestion_pipeline.demo") / name) as path:
+        return read_file(path, check=check_definition)
+
+
+# Names of its own, so that the ledger tells its calls from those of a real one.
+NAMES = {"INGESTION_MODEL_CHEAP": "demo-cheap", "INGESTION_MODEL_STRONG": "demo-strong"}
+PRICES = "INGESTION_MODELS__PRICES"
+
+
+def bundled_model(port: int = 0) -> ScriptedModel:
+    """A server on loopback that knows the demo's pages of outcomes; it needs no key."""
+    from ingestion_pipeline.demo.model_script import demo_model
+    from ingestion_pipeline.demo.model_server import ScriptedModel
+
+    return ScriptedModel(demo_model, port=port)
+
+
+def model_settings(model: ScriptedModel) -> dict[str, str]:
+    """What a run is told of the model; a real key never goes to it."""
+    return {"OPENAI_BASE_URL": model.base_url, "OPENAI_API_KEY": "demo", **NAMES}
+
+
+def demo_prices() -> dict[str, str]:
+    """What every model costs: the demo's own beside those that are known anyway."""
+    from ingestion_pipeline.cli.session import environment
+    from ingestion_pipeline.demo.providers import DEMO_PRICES
+    from ingestion_pipeline.settings import load_settings
+
+    return {PRICES: f"{load_settings(environment()).models.prices}, {DEMO_PRICES}"}
+
+
+def say_address(model: ScriptedModel) -> None:
+    """How a command in another terminal finds the model."""
+    say(f"the demo's model listens on {model.base_url}; to ask it, set")
+    say(f"  OPENAI_BASE_URL={model.base_url} OPENAI_API_KEY=demo")
+
+
+def say_asked(model: ScriptedModel) -> None:
+    """How often it was asked, by model."""
+    names = [one.model for one in model.asked]
+    counts = ", ".join(f"{name} {names.count(name)} times" for name in sorted(set(names)))
+    say(f"\nthe demo's model was asked: {counts or 'nothing'}")
+
 
 MOST_CRAWLS = 3  # one gets through, unless another process has a host meanwhile
 
@@ -63,7 +189,7 @@ def serve(*, port: int, if_registered: bool, model: bool, model_port: int) -> No
 
     Every command and run that shares its home finds it.
     """
-    from ingestion_pipeline.demo.names import published_port
+    from ingestion_pipeline.demo.host_names import published_port
     from ingestion_pipeline.demo.site import DemoSite
 
     home = _home()
@@ -223,12 +349,12 @@ def program() -> str:
 
 def _prepare(stack: ExitStack, store: Store, home: Path) -> datetime:
     """The demo's sources and followers are registered, its site runs; since when."""
-    from ingestion_pipeline.demo.names import published_port
+    from ingestion_pipeline.demo.host_names import published_port
     from ingestion_pipeline.demo.site import DemoSite
     from ingestion_pipeline.notices.registry import declare
-    from ingestion_pipeline.sources.polls import make_due
+    from ingestion_pipeline.registry import declared
+    from ingestion_pipeline.sources.poll_tasks import make_due
     from ingestion_pipeline.sources.registry import register
-    from ingestion_pipeline.systems import declared
 
     found = demo_file()
     with store.begin() as connection:

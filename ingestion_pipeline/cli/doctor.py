@@ -14,9 +14,8 @@ import click
 
 from ingestion_pipeline.cli import doctor_checks as checks
 from ingestion_pipeline.cli.doctor_checks import DoctorCheck
-from ingestion_pipeline.cli.opening import cannot_open, environment, shown_database
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, say, say_json, say_table
+from ingestion_pipeline.cli.session import cannot_open, environment, json_option, shown_database
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -57,7 +56,7 @@ def doctor(*, offline: bool, as_json: bool) -> None:
 
 def examine(variables: Mapping[str, str], *, offline: bool) -> Generator[DoctorCheck]:
     """Every check, in the order in which one depends on another."""
-    from ingestion_pipeline.cli import doctor_reach as reach
+    from ingestion_pipeline.cli import doctor_checks as reach
     from ingestion_pipeline.settings import BadSetting, load_settings, unknown_variables
 
     yield reach.versions()
@@ -87,8 +86,8 @@ def _home(home: Path) -> DoctorCheck:
 
 def _files(folder: Path) -> list[SourceFile] | None:
     """The source files as read; None for a folder that cannot be."""
+    from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.sources.files import read_folder
-    from ingestion_pipeline.systems import definition_check
 
     if not folder.is_dir() or not os.access(folder, os.R_OK | os.X_OK):
         return None
@@ -96,7 +95,7 @@ def _files(folder: Path) -> list[SourceFile] | None:
 
 
 def _browser(settings: Settings) -> DoctorCheck:
-    from ingestion_pipeline.pages.browser.finding import (
+    from ingestion_pipeline.pages.browser.chromium import (
         CURE,
         NoBrowser,
         browser_version,
@@ -111,7 +110,7 @@ def _browser(settings: Settings) -> DoctorCheck:
 
 
 def _content(home: Path) -> DoctorCheck:
-    from ingestion_pipeline.pages.content import ContentStore
+    from ingestion_pipeline.pages.content.store import ContentStore
 
     damaged, checked = ContentStore(home / "content").damaged(at_most=CHECKED_OBJECTS)
     return checks.content(damaged, checked)
@@ -119,7 +118,7 @@ def _content(home: Path) -> DoctorCheck:
 
 def _rendered(settings: Settings, found: Sequence[Source]) -> DoctorCheck:
     from ingestion_pipeline.catalogs.recipes.recipe import needs_a_browser
-    from ingestion_pipeline.pages.browser.finding import CURE, NoBrowser, find_browser
+    from ingestion_pipeline.pages.browser.chromium import CURE, NoBrowser, find_browser
     from ingestion_pipeline.sources import Kind
 
     catalogues = (one for one in found if one.kind is Kind.CATALOG)
@@ -184,9 +183,9 @@ def _behind(url: str) -> DoctorCheck | None:
 def _state(
     settings: Settings, store: Store, variables: Mapping[str, str], files: list[SourceFile]
 ) -> Generator[DoctorCheck]:
-    from ingestion_pipeline.pages.clock_step import clock_set_back
+    from ingestion_pipeline.pages.politeness.hosts import clock_set_back
     from ingestion_pipeline.settings import BadSetting, load_settings, setting_fields
-    from ingestion_pipeline.store.overrides import overrides
+    from ingestion_pipeline.store.configuration import overrides
 
     with store.read() as connection:
         now = store.clock.now(connection)
@@ -206,7 +205,7 @@ def _state(
 
 
 def _model(settings: Settings) -> DoctorCheck:
-    from ingestion_pipeline.reading.models.server import shown_base_url
+    from ingestion_pipeline.reading.llm.server import shown_base_url
     from ingestion_pipeline.settings import price_table
 
     models = list(dict.fromkeys((settings.model_cheap, settings.model_strong)))
@@ -216,7 +215,7 @@ def _model(settings: Settings) -> DoctorCheck:
 
 def _profile(connection: Connection, settings: Settings) -> DoctorCheck:
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
-    from ingestion_pipeline.companies.matching.slices import found_profile, profile_path
+    from ingestion_pipeline.companies.matching.runs import found_profile, profile_path
     from ingestion_pipeline.sources import Kind
     from ingestion_pipeline.sources.lookup import list_sources
 
@@ -235,11 +234,11 @@ def _profile(connection: Connection, settings: Settings) -> DoctorCheck:
 def _sources(
     connection: Connection, settings: Settings, files: list[SourceFile], now: datetime
 ) -> Generator[DoctorCheck]:
-    from ingestion_pipeline.cli import doctor_reach as reach
-    from ingestion_pipeline.cli.demo_declared import demo_files
+    from ingestion_pipeline.cli import doctor_checks as reach
+    from ingestion_pipeline.cli.demo import demo_files
     from ingestion_pipeline.settings import setting_fields
     from ingestion_pipeline.sources.lookup import list_sources
-    from ingestion_pipeline.sources.polling import is_stale
+    from ingestion_pipeline.sources.scheduling.tiers import is_stale
 
     found = list_sources(connection)
     yield checks.undeclared(found, [*files, *demo_files()])
@@ -255,9 +254,9 @@ def _sources(
 def _work(
     connection: Connection, settings: Settings, variables: Mapping[str, str], now: datetime
 ) -> Generator[DoctorCheck]:
+    from ingestion_pipeline.operations.alerts import last_pulse
     from ingestion_pipeline.sources.status import totals
-    from ingestion_pipeline.upkeep.house import last_pulse
-    from ingestion_pipeline.work.runs import lost_runs
+    from ingestion_pipeline.tasks.heartbeats import lost_runs
 
     counts = totals(connection, now=now)
     yield checks.abandoned(counts.abandoned)

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.settings import Price
+    from ingestion_pipeline.settings import Price, Settings
     from ingestion_pipeline.sources import Source
     from ingestion_pipeline.sources.files import SourceFile
+
 
 STATES = ("ok", "warning", "failed")
 LEAST_FREE_BYTES = 500_000_000
@@ -69,7 +74,7 @@ def settings_table(unknown: Sequence[str]) -> DoctorCheck:
 
 def model(base_url: str, models: Sequence[str], prices: Mapping[str, Price]) -> DoctorCheck:
     """Whether a language model is configured (`base_url`), which, and at what price."""
-    from ingestion_pipeline.reading.models.prices import known_price
+    from ingestion_pipeline.reading.llm.budgets import known_price
 
     if not base_url:
         return ok("model", "none configured: what needs one waits for OPENAI_API_KEY")
@@ -165,7 +170,7 @@ def undeclared(sources: Iterable[Source], found: Sequence[SourceFile]) -> Doctor
 
 def user_agent(sources: Iterable[Source], *, is_default: bool) -> DoctorCheck:
     """Whether those whom we poll can reach us; the demo's site is ours."""
-    from ingestion_pipeline.demo.names import is_demo_name
+    from ingestion_pipeline.demo.host_names import is_demo_name
 
     polled = [
         one.id for one in sources if one.status.value != "disabled" and not is_demo_name(one.host)
@@ -262,3 +267,97 @@ def clock(database: datetime, process: datetime, ahead: timedelta | None) -> Doc
 def _named(names: Sequence[str]) -> str:
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
     return ", ".join(names[:NAMED]) + more
+
+
+PACKAGE = "ingestion_pipeline"
+NAME = "model server"
+PATIENCE_SECONDS = 5.0
+
+
+def model_server(settings: Settings) -> DoctorCheck:
+    """One request for its list of models: nothing is asked of a model, nothing is paid.
+
+    What it answers is not shown: a server may repeat the key it refuses.
+    """
+    import openai
+
+    from ingestion_pipeline.reading.llm.server import shown_base_url
+
+    base_url, began = shown_base_url(settings), time.monotonic()
+    try:
+        known = asyncio.run(_models(settings))
+    except openai.NotFoundError:
+        known = set[str]()  # a server of one's own need not have a list
+    except openai.APIStatusError as error:
+        return _answered(base_url, error.status_code)
+    except (openai.APIError, ValueError, OSError) as error:
+        cure = "is OPENAI_BASE_URL right, and does the server run?"
+        return failed(NAME, f"{base_url}: {_reason(error)}", cure)
+    wanted = dict.fromkeys((settings.model_cheap, settings.model_strong))
+    if missing := [one for one in wanted if known and one not in known]:
+        cure = "INGESTION_MODEL_CHEAP and INGESTION_MODEL_STRONG name models that it has"
+        return warning(NAME, f"{base_url} does not list {', '.join(missing)}", cure)
+    return ok(NAME, f"{base_url} answers in {time.monotonic() - began:.1f} s")
+
+
+def _answered(base_url: str, status: int) -> DoctorCheck:
+    if status in {401, 403}:
+        cure = "correct OPENAI_API_KEY, or the rights it has"
+        return failed(NAME, f"{base_url} refuses the key ({status})", cure)
+    cure = "try again later; if it stays, ask who runs it"
+    return warning(NAME, f"{base_url} answers {status}", cure)
+
+
+async def _models(settings: Settings) -> set[str]:
+    from ingestion_pipeline.reading.llm.wire import open_client
+
+    key = settings.openai_api_key.get_secret_value()
+    async with open_client(key, settings.openai_base_url) as client:
+        listed = await client.with_options(timeout=PATIENCE_SECONDS).models.list()
+        return {one.id for one in listed.data or ()}
+
+
+def _reason(error: Exception) -> str:
+    """The innermost one; the client's own only says that there was one."""
+    while isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    return str(error) or type(error).__name__
+
+
+def allow_list(allowed: Iterable[str], sources: Iterable[Source]) -> DoctorCheck:
+    """Addresses that the guard lets through though they are private."""
+    exempt = sorted(allowed)
+    if not exempt:
+        return ok("allow list", "empty: no private address is fetched")
+    polled = {urlsplit(one.url).hostname for one in sources}
+    unused = [one for one in exempt if one.rpartition(":")[0].strip("[]").lower() not in polled]
+    if unused:
+        cure = "take them out of INGESTION_ALLOW_HOSTS: whoever redirects us there gets through"
+        return warning("allow list", f"no source is at {', '.join(unused)}", cure)
+    return ok("allow list", f"exempt from the guard: {', '.join(exempt)}")
+
+
+def versions(needed: Sequence[str] | None = None) -> DoctorCheck:
+    """Whether what is installed is what this release was made with."""
+    asked = requires(PACKAGE) if needed is None else needed
+    wrong = list(_mismatches(asked or ()))
+    if not wrong:
+        return ok("versions", f"{PACKAGE} {version(PACKAGE)}, every package as it asks for")
+    cure = "`make install`, or `pip install -c constraints.txt -e .`, in this environment"
+    return failed("versions", "; ".join(wrong), cure)
+
+
+def _mismatches(needed: Iterable[str]) -> Iterable[str]:
+    from packaging.requirements import Requirement
+
+    no_extra: Mapping[str, str] = {"extra": ""}
+    for one in map(Requirement, needed):
+        if one.marker is not None and not one.marker.evaluate(dict(no_extra)):
+            continue
+        try:
+            found = version(one.name)
+        except PackageNotFoundError:
+            yield f"{one} is not installed"
+            continue
+        if not one.specifier.contains(found, prereleases=True):
+            yield f"{one.name} is {found}, not {one.specifier}"

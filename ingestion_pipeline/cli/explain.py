@@ -3,17 +3,54 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.judgement import say_judgement
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, cell, say, say_json, say_table, shortened
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.exports.lineage import Field, Lineage
+    from collections.abc import Mapping
+
+    from ingestion_pipeline.exports.explaining import Field, Lineage
+
+
+def say_judgement(row: Mapping[str, Any]) -> None:
+    """The filter's items and the score's parts; that it was not judged, if so."""
+    if row["verdict"] is None:
+        say("\nnot judged yet; `ingest dead-letters list` shows whether it failed")
+    _say_filter(row["filter_result"] or {})
+    _say_match(row["match_result"] or {})
+
+
+def _say_filter(result: Mapping[str, Any]) -> None:
+    if not result:
+        return
+    passed = "passed" if result["passed"] else f"rejected by {result['rejected_by']}"
+    say(f"\nfilter: {passed}, {result.get('strikes', 0)} strikes")
+    items: list[dict[str, Any]] = result["items"]
+    if items:
+        columns = [
+            Column("category"),
+            Column("name"),
+            Column("points", is_number=True),
+            Column("reason", is_flexible=True),
+            Column("detail", is_flexible=True),
+        ]
+        shown = ("category", "name", "points", "reason", "detail")
+        say_table(columns, [[item.get(name, "") for name in shown] for item in items])
+
+
+def _say_match(result: Mapping[str, Any]) -> None:
+    if not result:
+        return
+    verdict = "a match" if result["is_match"] else "no match"
+    say(f"\nscore: {result['score']} of 100, {verdict} (from {result['threshold']} on)")
+    say(result["reason"])
+    for one in result["adjustments"]:
+        say(f"  {one['points']:+d} {one['name']}: {one['reason']}")
+
 
 BY_VALUE = "value"  # the quote words it otherwise
 SHOWN = 60  # characters of a value
@@ -35,7 +72,7 @@ def explain(*, row: str, as_json: bool) -> None:
 def explain_row(row: str, *, as_json: bool) -> None:
     """Print all that is known of the row."""
     from ingestion_pipeline.exports import explaining
-    from ingestion_pipeline.pages.content import ContentStore
+    from ingestion_pipeline.pages.content.store import ContentStore
 
     with opened() as (settings, store), store.read() as connection:
         found = explaining.explain_row(connection, ContentStore(settings.home / "content"), row)

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ingestion_pipeline.cli.opening import environment, opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     CommandRefused,
@@ -23,11 +21,12 @@ from ingestion_pipeline.cli.output import (
     say_json,
     say_table,
 )
+from ingestion_pipeline.cli.session import environment, json_option, opened
 
 if TYPE_CHECKING:
     from ingestion_pipeline.exports.exporting import Exported
-    from ingestion_pipeline.exports.formats import Format
-    from ingestion_pipeline.exports.names import ExportRequest
+    from ingestion_pipeline.exports.files import Format
+    from ingestion_pipeline.exports.request import ExportRequest
 
 FORMATS = ("csv", "jsonl", "parquet")  # a test compares them with the room's own
 READERS = {
@@ -90,9 +89,9 @@ def export(  # noqa: PLR0913 - one for each option
     the newest published dataset of each source, each once, and of their values those that are
     proved. A file of the same name is replaced when the new one is whole.
     """
-    from ingestion_pipeline.catalogs.entities.declared import entity_folder
+    from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
     from ingestion_pipeline.exports.exporting import export as export_rows
-    from ingestion_pipeline.exports.names import ExportRequest
+    from ingestion_pipeline.exports.request import ExportRequest
     from ingestion_pipeline.settings import load_settings
 
     wanted = ExportRequest(
@@ -123,7 +122,7 @@ def export(  # noqa: PLR0913 - one for each option
 
 
 def _say_columns(wanted: ExportRequest, *, as_json: bool) -> None:
-    from ingestion_pipeline.exports.described import described
+    from ingestion_pipeline.exports.exporting import described
 
     found = [asdict(one) for one in described(wanted)]
     if as_json:
@@ -163,7 +162,7 @@ def _export_changes(
 
 
 def _format(form: str | None, out: Path | None) -> Format:
-    from ingestion_pipeline.exports.formats import Format
+    from ingestion_pipeline.exports.files import Format
 
     if form is not None:
         return Format(form)
@@ -181,7 +180,7 @@ def _path(out: Path | None, folder: Path, wanted: ExportRequest, form: Format) -
 
 def made(folder: Path) -> Path:
     """The folder, which is there now."""
-    from ingestion_pipeline.exports.writing import private_folder
+    from ingestion_pipeline.exports.files import private_folder
 
     try:
         return private_folder(folder)

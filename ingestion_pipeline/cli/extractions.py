@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, environment, opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     counted,
@@ -19,6 +17,7 @@ from ingestion_pipeline.cli.output import (
     say_json,
     say_table,
 )
+from ingestion_pipeline.cli.session import actor, environment, json_option, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -45,8 +44,8 @@ def start(*, source_id: str, as_json: bool) -> None:
 
     One that is under way goes on, and what waits of it is due at once.
     """
-    from ingestion_pipeline.assembly import open_run_context
-    from ingestion_pipeline.catalogs.crawl.crawling import ask_for
+    from ingestion_pipeline.bootstrap import open_run_context
+    from ingestion_pipeline.catalogs.crawling.runs import ask_for
 
     with open_run_context(environment()) as shop:
         said = ask_for(shop, [source_id])[source_id]
@@ -59,7 +58,7 @@ def start(*, source_id: str, as_json: bool) -> None:
 @json_option
 def list_(*, source_id: str | None, status: str | None, as_json: bool) -> None:
     """Show the newest extractions and what became of their datasets."""
-    from ingestion_pipeline.catalogs.operating.listing import list_extractions
+    from ingestion_pipeline.catalogs.operations.listing import list_extractions
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -156,8 +155,8 @@ def _pages(one: Mapping[str, Any]) -> str:
 @json_option
 def pages(*, extraction_id: int, status: str | None, limit: int, as_json: bool) -> None:
     """Show its pages: state, items, and why one failed or gave no data."""
-    from ingestion_pipeline.catalogs.operating.control import UnknownExtraction
-    from ingestion_pipeline.catalogs.operating.listing import list_pages
+    from ingestion_pipeline.catalogs.operations.control import UnknownExtraction
+    from ingestion_pipeline.catalogs.operations.listing import list_pages
 
     with opened() as (_, store), store.read() as connection:
         found = list_pages(connection, extraction_id, status=status, limit=limit)
@@ -185,7 +184,7 @@ def cancel(*, extraction_id: int, reason: str, as_json: bool) -> None:
     """End it where it is; whoever works on it stops at the next check."""
     from random import Random
 
-    from ingestion_pipeline.catalogs.operating import control
+    from ingestion_pipeline.catalogs.operations import control
 
     with opened() as (settings, store), store.begin() as connection:
         ended = control.cancel(
@@ -222,7 +221,7 @@ def retry(*, extraction_id: int, as_json: bool) -> None:
 
 
 def _requeue(extraction_id: int, action: str, *, as_json: bool) -> None:
-    from ingestion_pipeline.catalogs.operating import control
+    from ingestion_pipeline.catalogs.operations import control
 
     act = control.resume if action == "resume" else control.retry
     with opened() as (_, store), store.begin() as connection:
@@ -244,13 +243,13 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
     Without a single request; the dataset that is shown stays until the new one is good. What is of
     a later crawl stays shown, unless --publish says otherwise.
     """
-    from ingestion_pipeline.assembly import open_run_context
-    from ingestion_pipeline.catalogs.operating import rerun_cost, rerunning
+    from ingestion_pipeline.bootstrap import open_run_context
+    from ingestion_pipeline.catalogs.operations import rerun
 
     with open_run_context(environment()) as shop:
         if dry_run:
             with shop.store.read() as connection:
-                found = rerun_cost.predict_rerun(
+                found = rerun.predict_rerun(
                     connection, extraction_id, settings=shop.settings, content=shop.content
                 )
             cost = "no price is known" if found.cost_usd is None else f"{found.cost_usd:f} dollars"
@@ -261,9 +260,7 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
             return
         with shop.store.begin() as connection:
             now = shop.store.clock.now(connection)
-            made = rerunning.rerun(
-                connection, extraction_id, actor=actor(), now=now, publish=publish
-            )
+            made = rerun.rerun(connection, extraction_id, actor=actor(), now=now, publish=publish)
     read = counted(made.pages, "stored page")
     said = f"extraction {made.extraction_id} reads {read} of {extraction_id} again"
     _say(asdict(made), f"{said}, into a new dataset: {made.outlook}", as_json=as_json)
@@ -274,11 +271,11 @@ def rerun(*, extraction_id: int, dry_run: bool, publish: bool, as_json: bool) ->
 @json_option
 def publish(*, extraction_id: int, as_json: bool) -> None:
     """Accept the dataset that was held back, and publish it; `accept` is the same command."""
-    from ingestion_pipeline.catalogs.operating import accepting
+    from ingestion_pipeline.catalogs.operations import control
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
-        version = accepting.publish(connection, extraction_id, actor=actor(), now=now)
+        version = control.publish(connection, extraction_id, actor=actor(), now=now)
     facts = {"extraction": extraction_id, "version": version, "status": "published"}
     _say(facts, f"version {version} of extraction {extraction_id} is published", as_json=as_json)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ingestion_pipeline.cli.opening import opened, shown_database
 from ingestion_pipeline.cli.output import say, say_facts
+from ingestion_pipeline.cli.session import opened, shown_database
 
 
 @click.command()

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, distance, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,7 +45,7 @@ def listings() -> None:
 @json_option
 def list_(*, limit: int, as_json: bool, **wanted: str | None) -> None:
     """Show listings, the newest first."""
-    from ingestion_pipeline.companies.boards.shown import ListingFilter, list_listings
+    from ingestion_pipeline.companies.boards.reporting import ListingFilter, list_listings
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     with opened() as (_, store), store.read() as connection:
@@ -89,7 +88,7 @@ def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
 @json_option
 def show(*, listing_id: int, as_json: bool) -> None:
     """Show listing ID: what it states, which boards list it, what became of it."""
-    from ingestion_pipeline.companies.boards.shown import shown_listing
+    from ingestion_pipeline.companies.boards.reporting import shown_listing
 
     with opened() as (_, store), store.read() as connection:
         row = dict(shown_listing(connection, listing_id))

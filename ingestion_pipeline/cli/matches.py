@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ingestion_pipeline.cli.explain import explain_row
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, say, say_json, say_table
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
     from ingestion_pipeline.settings import Settings
@@ -53,7 +52,7 @@ def list_(*, source_id: str | None, limit: int, as_json: bool) -> None:
 
 def _advice(settings: Settings) -> str:
     from ingestion_pipeline.companies.matching.profile import Profile
-    from ingestion_pipeline.companies.matching.slices import found_profile
+    from ingestion_pipeline.companies.matching.runs import found_profile
 
     found = found_profile(settings)
     if not isinstance(found, Profile):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
 from ingestion_pipeline.cli.output import say
+from ingestion_pipeline.cli.session import opened
 
 
 @click.command()
@@ -32,8 +33,6 @@ def metrics(*, out: Path | None, port: int | None) -> None:
     if out is not None and port is not None:
         raise click.UsageError("--out writes once, --serve goes on: take one of them")
     if port is not None:
-        from ingestion_pipeline.cli.metrics_server import serve
-
         serve(port)
     elif out is None:
         click.echo(metrics_now(), nl=False)
@@ -43,9 +42,8 @@ def metrics(*, out: Path | None, port: int | None) -> None:
 
 def metrics_now() -> str:
     """The numbers of this moment, from the store of this environment."""
-    from ingestion_pipeline.upkeep.metrics import exposition
-    from ingestion_pipeline.upkeep.numbers import numbers
-    from ingestion_pipeline.upkeep.standing import standings
+    from ingestion_pipeline.operations.health import standings
+    from ingestion_pipeline.operations.metrics import exposition, numbers
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -55,9 +53,49 @@ def metrics_now() -> str:
 
 def _write(out: Path, text: str) -> None:
     """Beside its place, then moved into it: a collector never reads half of it."""
-    from ingestion_pipeline.exports.writing import replacing
+    from ingestion_pipeline.exports.files import replacing
 
     with replacing(out) as part:
         part.write_text(text)
         part.chmod(0o644)  # a collector is seldom who runs this
     say(f"written to {out}")
+
+
+def serve(port: int) -> None:
+    """Until it is interrupted."""
+    with open_server(port) as server:
+        say(f"http://127.0.0.1:{server.server_port}/metrics until Ctrl-C")
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            say("")
+
+
+def open_server(port: int) -> ThreadingHTTPServer:
+    """A server of this machine's own; 0 takes any port."""
+    return ThreadingHTTPServer(("127.0.0.1", port), _Answer)
+
+
+class _Answer(BaseHTTPRequestHandler):
+    """Two pages: the metrics, and that there is nothing else."""
+
+    def do_GET(self) -> None:
+        """The numbers of this moment."""
+        from ingestion_pipeline.operations.metrics import CONTENT_TYPE
+
+        if self.path.partition("?")[0] != "/metrics":
+            self.send_error(404, "see /metrics")
+            return
+        try:
+            body = metrics_now().encode()
+        except Exception as error:  # the next scrape may succeed; the server goes on
+            self.send_error(503, type(error).__name__)
+            return
+        self.send_response(200)
+        self.send_header("Content-Type", CONTENT_TYPE)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base's name
+        """A scrape every few seconds is no news."""

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, say, say_json, say_table, shortened
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
     from sqlalchemy import RowMapping

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import CommandRefused, say, say_json
+from ingestion_pipeline.cli.session import json_option, opened
 
 
 @click.group()
@@ -19,7 +18,7 @@ def profile() -> None:
 def check(*, as_json: bool) -> None:
     """List every mistake of the profile, each with its line; exit 2 if there is one."""
     from ingestion_pipeline.companies.matching.profile import BadProfile, NoProfile
-    from ingestion_pipeline.companies.matching.slices import found_profile, profile_path
+    from ingestion_pipeline.companies.matching.runs import found_profile, profile_path
 
     with opened() as (settings, _):
         found, path = found_profile(settings), profile_path(settings)

@@ -10,13 +10,12 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import click
 
-from ingestion_pipeline.cli.opening import environment
-from ingestion_pipeline.cli.options import MomentType, config_option, json_option
 from ingestion_pipeline.cli.output import Column, CommandRefused, say, say_json, say_table
+from ingestion_pipeline.cli.session import MomentType, config_option, environment, json_option
 from ingestion_pipeline.sources.source import Kind
 
 if TYPE_CHECKING:
-    from ingestion_pipeline.reading.saved import SavedBody, SavedReading
+    from ingestion_pipeline.reading.structured.items import SavedBody, SavedReading
 
     Reader = Callable[[str, Kind, SavedBody, Mapping[str, Any]], SavedReading]
 
@@ -76,7 +75,7 @@ def read(
 
     The first thing to try when a source looks empty: no network, no database. FILE may be `-`.
     """
-    from ingestion_pipeline.reading.saved import SavedBody
+    from ingestion_pipeline.reading.structured.items import SavedBody
 
     body = file.read()
     if platform == "jsonld" and kind is None and entity is None and JOB_POSTING in body:
@@ -119,7 +118,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
 
         return read_saved
     if kind is Kind.CATALOG and platform != "page":
-        from ingestion_pipeline.catalogs.entities.declared import entity_folder
+        from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
         from ingestion_pipeline.catalogs.saved import read_saved as read_saved_catalog
         from ingestion_pipeline.settings import load_settings
 
@@ -130,7 +129,7 @@ def _reader(platform: str, kind: Kind, entity: str | None) -> Reader:
 
         return read_saved_board
     if kind in SAVED_ONLY:
-        from ingestion_pipeline.pages.saved import read_saved as read_saved_page
+        from ingestion_pipeline.pages.visits.saved import read_saved as read_saved_page
 
         return read_saved_page
     raise CommandRefused(f"nothing reads a saved {kind} yet")

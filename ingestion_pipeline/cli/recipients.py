@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     CommandFailed,
@@ -17,7 +15,8 @@ from ingestion_pipeline.cli.output import (
     say_json,
     say_table,
 )
-from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.cli.session import actor, json_option, opened
+from ingestion_pipeline.sources.recipients import Mode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -62,7 +61,7 @@ def add(*, recipient_id: str, address: str, secret: str | None, **given: Any) ->
     ADDRESS is https://... (a signed webhook), mailto:name@host, or notify: for your own services.
     """
     from ingestion_pipeline.notices import registry
-    from ingestion_pipeline.sources.recipient import bad_secret, is_webhook, recipient_of
+    from ingestion_pipeline.sources.recipients import bad_secret, is_webhook, recipient_of
 
     kinds = given.pop("kinds")
     raw = {"id": recipient_id, "address": address, **given}
@@ -101,7 +100,7 @@ def _say_secret(secret: str) -> None:
 def secret(*, recipient_id: str, secret: str | None) -> None:
     """Sign a webhook with another key from the next message on."""
     from ingestion_pipeline.notices import registry
-    from ingestion_pipeline.sources.recipient import bad_secret
+    from ingestion_pipeline.sources.recipients import bad_secret
 
     _refuse(bad_secret(secret) if secret is not None else [])
     with opened() as (_, store), store.begin() as connection:
@@ -179,7 +178,7 @@ def test(*, recipient_id: str) -> None:
     import asyncio
 
     from ingestion_pipeline.notices.registry import known_addressee
-    from ingestion_pipeline.work.errors import WorkError
+    from ingestion_pipeline.tasks.errors import WorkError
 
     with opened() as (settings, store), store.read() as connection:
         to = known_addressee(connection, recipient_id)
@@ -194,7 +193,7 @@ def test(*, recipient_id: str) -> None:
 async def _send_example(settings: Settings, to: Addressee, now: datetime) -> str:
     from uuid import uuid4
 
-    from ingestion_pipeline.assembly import open_channels
+    from ingestion_pipeline.bootstrap import open_channels
     from ingestion_pipeline.notices.message import example_message
 
     async with open_channels(settings) as channels:
@@ -212,7 +211,7 @@ def follow(*, recipient_id: str, series_id: str, mode: str | None, language: str
     Mode and language are the recipient's own unless they are given here.
     """
     from ingestion_pipeline.notices import registry
-    from ingestion_pipeline.sources.recipient import Follow, bad_language
+    from ingestion_pipeline.sources.recipients import Follow, bad_language
 
     _refuse(bad_language(language))
     wanted = Follow(

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, distance, say, say_facts, say_json, say_table
+from ingestion_pipeline.cli.session import actor, json_option, opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -94,7 +93,7 @@ def show(*, series_id: str, as_json: bool) -> None:
 def _relations(connection: Connection, series_id: str) -> dict[str, Any]:
     from ingestion_pipeline.series.checks import gaps
     from ingestion_pipeline.series.lookup import merged_from
-    from ingestion_pipeline.sources.belonging import homes, sources_of
+    from ingestion_pipeline.sources.canonical_series import homes, sources_of
 
     found = homes(connection, sources_of(connection, [series_id]))
     return {
@@ -135,7 +134,7 @@ def merge(*, old: str, new: str, dry_run: bool) -> None:
     Everything of FROM moves into INTO, and whoever names FROM means INTO from then on. Nobody is
     told of a chapter a second time.
     """
-    from ingestion_pipeline.series.merging import merge as merge_series
+    from ingestion_pipeline.series.operator_changes import merge as merge_series
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
@@ -158,7 +157,7 @@ def split(*, old: str, new: str, source_ids: tuple[str, ...], title: str | None)
     They take along what they have of SERIES, and stay there whatever their files say. Undoes a
     merge where NEW was merged into SERIES. Follows and notices stay with SERIES.
     """
-    from ingestion_pipeline.series.splitting import split as split_series
+    from ingestion_pipeline.series.operator_changes import split as split_series
 
     leaving = list(dict.fromkeys(source_ids))
     with opened() as (_, store), store.begin() as connection:
@@ -182,7 +181,7 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
     It is not the latest, fills no gap, and nobody hears of it, whoever lists it, until it is
     restored. NUMBER is a number, or the key that `show` gives to an unnumbered chapter.
     """
-    from ingestion_pipeline.series.rejection import withdraw as withdraw_chapter
+    from ingestion_pipeline.series.operator_changes import withdraw as withdraw_chapter
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)
@@ -200,7 +199,7 @@ def withdraw(*, series_id: str, number: str, reason: str | None) -> None:
 @click.argument("number")
 def restore(*, series_id: str, number: str) -> None:
     """Take a withdrawal back."""
-    from ingestion_pipeline.series.rejection import restore as restore_chapter
+    from ingestion_pipeline.series.operator_changes import restore as restore_chapter
 
     with opened() as (_, store), store.begin() as connection:
         now = store.clock.now(connection)

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, environment, opened_store, shown_database
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import Column, CommandRefused, say, say_json, say_table
+from ingestion_pipeline.cli.session import (
+    actor,
+    environment,
+    json_option,
+    opened_store,
+    shown_database,
+)
 
 
 @click.group()
@@ -23,7 +28,7 @@ def settings() -> None:
 @json_option
 def list_(*, as_json: bool) -> None:
     """Show every setting and where it comes from."""
-    from ingestion_pipeline.store.overrides import overrides
+    from ingestion_pipeline.store.configuration import overrides
 
     with opened_store() as store, store.read() as connection:
         rows = setting_rows(environment(), overrides(connection))
@@ -87,7 +92,7 @@ def _row(
 def set_(*, key: str, value: str) -> None:
     """Change a setting, from the next run on."""
     from ingestion_pipeline.settings import variables
-    from ingestion_pipeline.store.overrides import set_override
+    from ingestion_pipeline.store.configuration import set_override
 
     variable = {key: variable for variable, key in variables().items()}.get(key, "")
     if variable and "." not in key:
@@ -106,7 +111,7 @@ def set_(*, key: str, value: str) -> None:
 def unset(*, key: str) -> None:
     """Let the default rule again."""
     from ingestion_pipeline.settings import setting_fields
-    from ingestion_pipeline.store.overrides import unset_override
+    from ingestion_pipeline.store.configuration import unset_override
 
     with opened_store() as store, store.begin() as connection:
         gone = unset_override(connection, key, actor=actor(), now=store.clock.now(connection))

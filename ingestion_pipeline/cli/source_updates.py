@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import config_option
 from ingestion_pipeline.cli.output import CommandRefused, say
+from ingestion_pipeline.cli.session import actor, config_option, opened
 from ingestion_pipeline.cli.sources import checked, sources
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **given: Any) -> 
 
     What a file declares is changed in the file.
     """
-    from ingestion_pipeline.sources import changes
+    from ingestion_pipeline.sources import operator_changes
     from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 
     wanted = {key: value for key, value in given.items() if value is not None}
@@ -53,7 +52,7 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **given: Any) -> 
         if wanted:
             said.append(_redeclare(connection, source, wanted, now))
         if accept_drop:
-            changes.accept_drop(connection, source_id, actor=actor(), now=now)
+            operator_changes.accept_drop(connection, source_id, actor=actor(), now=now)
             said.append("its next listing is believed, whatever it has lost")
         if wanted or detect:
             said += _look_again(connection, source_id, now, again=detect)
@@ -62,8 +61,8 @@ def update(*, source_id: str, accept_drop: bool, detect: bool, **given: Any) -> 
 
 def _look_again(connection: Connection, source_id: str, now: datetime, *, again: bool) -> list[str]:
     """What is said of the recipe, if it is looked for now."""
+    from ingestion_pipeline.registry import declared
     from ingestion_pipeline.store.audit import audit
-    from ingestion_pipeline.systems import declared
 
     if declared(connection, [source_id], now=now, again=again):
         audit(connection, actor=actor(), action="recipe.detect", subject=source_id, now=now)
@@ -77,7 +76,7 @@ def _look_again(connection: Connection, source_id: str, now: datetime, *, again:
 def _redeclare(
     connection: Connection, source: Source, wanted: dict[str, Any], now: datetime
 ) -> str:
-    from ingestion_pipeline.sources.changes import declaration, redeclare
+    from ingestion_pipeline.sources.operator_changes import declaration, redeclare
 
     raw = declaration(source) | {key: value or None for key, value in wanted.items()}
     is_changed = redeclare(connection, source, checked(raw), actor=actor(), now=now)
@@ -98,9 +97,49 @@ def refuse_what_a_file_owns(source: Source, wanted: dict[str, Any], *, folder: P
 
 def _file_pins(source: Source, folder: Path) -> bool:
     """Whether the file says a tier; one that cannot be read is taken to say what the row does."""
+    from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.sources.files import read_file
-    from ingestion_pipeline.systems import definition_check
 
     file = read_file(folder / source.origin, check=definition_check(folder))
     tiers = [one.tier for one in file.definitions if one.id == source.id]
     return tiers[0] is not None if tiers else source.tier_pinned
+
+
+@sources.command()
+@click.argument("source_ids", metavar="[ID]...", nargs=-1)
+@click.option("--target-matches", type=click.IntRange(min=1), help="A rotation ends after so many.")
+@click.option("--max-sources", type=click.IntRange(min=1), help="Boards it takes at most.")
+def scrape(
+    *, source_ids: tuple[str, ...], target_matches: int | None, max_sources: int | None
+) -> None:
+    """Scrape job boards now: these, or by turns.
+
+    Without an ID those scraped longest ago come first, a few at a time, until enough jobs match.
+    """
+    from ingestion_pipeline.companies.boards.rotation import NotPolled, Wish, ask_scrape
+    from ingestion_pipeline.store.audit import audit
+    from ingestion_pipeline.tasks.queue import Refusal
+
+    if source_ids and (target_matches or max_sources):
+        raise CommandRefused(
+            "--target-matches and --max-sources belong to a rotation; name no board"
+        )
+    wish = Wish(source_ids=source_ids, target_matches=target_matches, max_sources=max_sources)
+    with opened() as (settings, store), store.begin() as connection:
+        now = store.clock.now(connection)
+        try:
+            made = ask_scrape(connection, wish, now=now, settings=settings)
+        except NotPolled as error:
+            raise CommandRefused(str(error)) from error
+        if isinstance(made, Refusal):
+            raise CommandRefused(f"not asked for again ({made.value}): the same wish still waits")
+        audit(
+            connection,
+            actor=actor(),
+            action="boards.scrape",
+            subject=f"task:{made}",
+            now=now,
+            detail=wish.payload(),
+        )
+    what = f"{len(source_ids)} boards" if source_ids else "a rotation of boards"
+    say(f"asked for {what}; `make dev`, or the job process_companies, takes it from here")

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import actor, opened
-from ingestion_pipeline.cli.options import config_option, json_option
 from ingestion_pipeline.cli.output import (
     Column,
     CommandRefused,
@@ -20,6 +18,7 @@ from ingestion_pipeline.cli.output import (
     say_json,
     say_table,
 )
+from ingestion_pipeline.cli.session import actor, config_option, json_option, opened
 from ingestion_pipeline.cli.status import status_row
 from ingestion_pipeline.sources.source import Kind
 
@@ -49,8 +48,8 @@ def sources() -> None:
 @click.option("--name", help="What people call it.")
 def add(**given: Any) -> None:  # noqa: ANN401 - one option per key of a declaration
     """Watch the source at URL from now on."""
+    from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.registry import add as add_source
-    from ingestion_pipeline.systems import declared
 
     definition = checked(_named({key: value for key, value in given.items() if value is not None}))
     with opened() as (_, store), store.begin() as connection:
@@ -75,9 +74,9 @@ def _named(raw: dict[str, Any]) -> dict[str, Any]:
 
 def checked(raw: dict[str, Any]) -> Definition:
     """The definition; every problem of it in one refusal."""
+    from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.settings import load_settings
     from ingestion_pipeline.sources.definition import definition_of
-    from ingestion_pipeline.systems import definition_check
 
     definition, bad = definition_of(raw)
     if definition is not None:
@@ -101,7 +100,7 @@ def list_(*, kind: str | None, as_json: bool) -> None:
 
 def _say_facts(kind: Kind | None) -> None:
     from ingestion_pipeline.sources.status import watched_sources
-    from ingestion_pipeline.store.rows import making_rows
+    from ingestion_pipeline.store.bulk import making_rows
 
     with opened() as (settings, store), store.read() as connection, making_rows():
         now = store.clock.now(connection)
@@ -137,8 +136,8 @@ def source_facts(watched: Watched, *, now: datetime, max_attempts: int) -> dict[
 
 
 def _say_sources(kind: Kind | None) -> None:
-    from ingestion_pipeline.sources.listed import listed_sources
-    from ingestion_pipeline.store.rows import making_rows
+    from ingestion_pipeline.sources.lookup import listed_sources
+    from ingestion_pipeline.store.bulk import making_rows
 
     columns = [
         Column("source"),
@@ -174,15 +173,15 @@ def _say_sources(kind: Kind | None) -> None:
 @json_option
 def show(*, source_id: str, as_json: bool) -> None:
     """Show all that is known of one source."""
-    from ingestion_pipeline.catalogs.readings.expected_cost import catalog_facts
-    from ingestion_pipeline.catalogs.recipes.stored import recipe_facts
-    from ingestion_pipeline.sources.belonging import homes
-    from ingestion_pipeline.sources.expectation import expectation
+    from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
+    from ingestion_pipeline.catalogs.recipes.registry import recipe_facts
+    from ingestion_pipeline.operations.health import standings
+    from ingestion_pipeline.sources.canonical_series import homes
     from ingestion_pipeline.sources.lookup import UnknownSource
-    from ingestion_pipeline.sources.price import market
+    from ingestion_pipeline.sources.scheduling.budget import market
+    from ingestion_pipeline.sources.scheduling.explanation import expectation
     from ingestion_pipeline.sources.status import watched_source
-    from ingestion_pipeline.upkeep.standing import standings
-    from ingestion_pipeline.work.dead_letters import Chosen, list_dead_letters, state_of
+    from ingestion_pipeline.tasks.dead_letters import Chosen, list_dead_letters, state_of
 
     with opened() as (settings, store), store.read() as connection:
         now, watched = store.clock.now(connection), watched_source(connection, source_id)
@@ -235,8 +234,8 @@ def import_(*, path: Path | None) -> None:
 
 
 def _read(path: Path, folder: Path) -> list[SourceFile]:
+    from ingestion_pipeline.registry import definition_check
     from ingestion_pipeline.sources.files import read_file, read_folder
-    from ingestion_pipeline.systems import definition_check
 
     if not path.exists() and len(path.parts) == 1 and (folder / path).exists():
         path = folder / path  # a file of the sources folder, by its name
@@ -254,9 +253,9 @@ def _read(path: Path, folder: Path) -> list[SourceFile]:
 
 def _register(store: Store, file: SourceFile) -> str:
     from ingestion_pipeline.notices.registry import as_counts, declare
+    from ingestion_pipeline.registry import declared
     from ingestion_pipeline.sources.registry import register
     from ingestion_pipeline.store.audit import audit
-    from ingestion_pipeline.systems import declared
 
     with store.begin() as connection:
         now = store.clock.now(connection)
@@ -280,10 +279,10 @@ def _register(store: Store, file: SourceFile) -> str:
 @click.option("--reason", help="For the audit log.")
 def enable(*, source_id: str, reason: str | None) -> None:
     """Poll a source again, its failures forgotten."""
+    from ingestion_pipeline.registry import approval_problems
     from ingestion_pipeline.sources import registry
     from ingestion_pipeline.sources.declared_rows import BY_FILE
     from ingestion_pipeline.sources.lookup import sources_by_id
-    from ingestion_pipeline.systems import approval_problems
 
     with opened() as (settings, store), store.begin() as connection:
         now = store.clock.now(connection)
@@ -305,7 +304,7 @@ def disable(*, source_id: str, reason: str) -> None:
 
     Whatever its file says. Jobs that only this board lists are closed.
     """
-    from ingestion_pipeline.companies.boards.unwatched import close_unwatched, lock_board
+    from ingestion_pipeline.companies.boards.closing import close_unwatched, lock_board
     from ingestion_pipeline.sources import registry
 
     with opened() as (settings, store), store.begin() as connection:
@@ -323,7 +322,7 @@ def disable(*, source_id: str, reason: str) -> None:
 @click.argument("source_id", metavar="ID")
 def remove(*, source_id: str) -> None:
     """Poll a source never again; its rows stay."""
-    from ingestion_pipeline.companies.boards.unwatched import close_unwatched, lock_board
+    from ingestion_pipeline.companies.boards.closing import close_unwatched, lock_board
     from ingestion_pipeline.sources import registry
 
     with opened() as (settings, store), store.begin() as connection:

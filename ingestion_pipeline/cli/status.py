@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     CommandFailed,
@@ -21,6 +19,7 @@ from ingestion_pipeline.cli.output import (
     say_table,
     shortened,
 )
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
     from ingestion_pipeline.sources.status import Watched
@@ -58,13 +57,12 @@ def status(*, as_json: bool, workers: bool, everything: bool, fail_on: Sequence[
 
 def _found(*, limit: int | None) -> dict[str, Any]:
     """All that is shown, by stable keys; at most so many sources, the worst."""
-    from ingestion_pipeline.sources.pressure import backlog
+    from ingestion_pipeline.operations.alerts import is_missing, last_pulse, month_budget
+    from ingestion_pipeline.operations.health import as_row, reported, standings
+    from ingestion_pipeline.operations.queues import backlog as behind
+    from ingestion_pipeline.operations.queues import queues
+    from ingestion_pipeline.sources.scheduling.due import backlog
     from ingestion_pipeline.sources.status import totals, waiting_hosts
-    from ingestion_pipeline.upkeep.backlog import backlog as behind
-    from ingestion_pipeline.upkeep.house import is_missing, last_pulse, month_budget
-    from ingestion_pipeline.upkeep.queues import queues
-    from ingestion_pipeline.upkeep.report import as_row, reported
-    from ingestion_pipeline.upkeep.standing import standings
     from ingestion_pipeline.websites.metrics import phase_metrics
 
     with opened() as (settings, store), store.read() as connection:
@@ -136,7 +134,7 @@ def _say_phases(phases: list[dict[str, Any]]) -> None:
 
 
 def _say_workers(*, as_json: bool) -> None:
-    from ingestion_pipeline.work.owners import lease_owners
+    from ingestion_pipeline.tasks.heartbeats import lease_owners
 
     with opened() as (_, store), store.read() as connection:
         now = store.clock.now(connection)

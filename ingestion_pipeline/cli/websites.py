@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ingestion_pipeline.cli.opening import opened
-from ingestion_pipeline.cli.options import json_option
 from ingestion_pipeline.cli.output import (
     Column,
     distance,
@@ -18,14 +16,45 @@ from ingestion_pipeline.cli.output import (
     say_table,
     shortened,
 )
-from ingestion_pipeline.cli.visibility import COLUMNS, visibility_cells
+from ingestion_pipeline.cli.session import json_option, opened
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from datetime import datetime
 
-    from ingestion_pipeline.websites.reporting import AnalysisReport, RankedDay
-    from ingestion_pipeline.websites.standing import WebsiteReport
+    from ingestion_pipeline.websites.reporting import AnalysisReport, RankedDay, VisibilityRow
+    from ingestion_pipeline.websites.status import WebsiteReport
+
+
+COLUMNS = (
+    Column("provider"),
+    Column("answers", is_number=True),
+    Column("visible", is_number=True),
+    Column("rank", is_number=True),
+    Column("score", is_number=True),
+    Column("competitors", is_flexible=True),
+)
+
+
+def say_visibility(rows: Sequence[tuple[str, VisibilityRow]]) -> None:
+    """One line per business and provider; answers are those that were given, of those wanted."""
+    say_table(
+        [Column("business"), *COLUMNS], [[name, *visibility_cells(one)] for name, one in rows]
+    )
+
+
+def visibility_cells(row: VisibilityRow) -> list[object]:
+    """Provider, answers, share with a mention, mean rank, score, competitors."""
+    others = ", ".join(f"{name} {share:.0%}" for name, share in row.competitors.items())
+    return [
+        row.provider,
+        f"{row.answers} of {row.prompts}",
+        None if row.visibility is None else f"{row.visibility:.0%}",
+        row.mean_rank,
+        row.score,
+        others,
+    ]
+
 
 STATES = (
     "never-analysed",
@@ -49,7 +78,7 @@ def websites() -> None:
 @json_option
 def list_(*, status: str | None, as_json: bool) -> None:
     """Show every website with its last analysis, and why it waits."""
-    from ingestion_pipeline.websites.standing import list_websites
+    from ingestion_pipeline.websites.status import list_websites
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -91,7 +120,7 @@ def _row(one: Mapping[str, Any], now: datetime) -> list[object]:
 @json_option
 def show(*, website_id: str, as_json: bool) -> None:
     """Show one website: information, prompts, visibility by provider, history, cost."""
-    from ingestion_pipeline.websites.standing import website_report
+    from ingestion_pipeline.websites.status import website_report
 
     with opened() as (settings, store), store.read() as connection:
         now = store.clock.now(connection)
@@ -111,7 +140,7 @@ def show(*, website_id: str, as_json: bool) -> None:
 
 
 def _document(report: WebsiteReport) -> dict[str, Any]:
-    from ingestion_pipeline.websites.visibility import visibility_rows
+    from ingestion_pipeline.websites.reporting import visibility_rows
 
     last, complete = report.last, report.complete
     history: Sequence[RankedDay] = () if complete is None else complete.history
@@ -170,7 +199,7 @@ def _say_prompts(report: AnalysisReport) -> None:
 
 
 def _say_visibility(report: AnalysisReport) -> None:
-    from ingestion_pipeline.websites.visibility import visibility_rows
+    from ingestion_pipeline.websites.reporting import visibility_rows
 
     rows = visibility_rows(report)
     say("")

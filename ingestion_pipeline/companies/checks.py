@@ -9,9 +9,9 @@ from sqlalchemy import Connection, func, select
 from ingestion_pipeline.companies.analysis.scoring import Completeness
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.sources.lookup import list_sources
-from ingestion_pipeline.sources.polling import is_stale
+from ingestion_pipeline.sources.scheduling.tiers import is_stale
 from ingestion_pipeline.store.tables import companies, sources
 
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from ingestion_pipeline.companies.salary import Salary, salary_as_dict
-from ingestion_pipeline.reading.decode import clean_text, without_references
+from ingestion_pipeline.reading.text.decoding import clean_text, without_references
 from ingestion_pipeline.urls import without_secrets
 
 

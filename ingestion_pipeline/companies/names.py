@@ -6,7 +6,7 @@ import re
 import unicodedata
 from hashlib import sha256
 
-from ingestion_pipeline.reading.business_names import without_legal_form
+from ingestion_pipeline.reading.text.business_names import without_legal_form
 from ingestion_pipeline.urls import BadUrl, canonical_url, is_tracking
 
 FINGERPRINT_CHARACTERS = 500  # of a description; boards cut and extend its end

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingestion_pipeline.companies.analysis.analysing import Findings, Judgement
+from ingestion_pipeline.companies.analysis.analysis import Findings, Judgement
 from ingestion_pipeline.companies.states import Confidence
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.work.errors import WorkError
-from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

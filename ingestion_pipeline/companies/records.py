@@ -18,13 +18,13 @@ from ingestion_pipeline.companies.names import company_slug
 from ingestion_pipeline.companies.states import COMPANY, CompanyStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
-from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Definition, Kind, Source, Tier
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import companies, sources, tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
-from ingestion_pipeline.work.task import NewTask
 
 PLATFORM = "page"  # how a website is read
 MAX_ID = 100  # characters; `company:` and a suffix must fit in the width of a source's id

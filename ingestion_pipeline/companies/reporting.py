@@ -11,11 +11,11 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from ingestion_pipeline.companies.analysis.asking import CALL_SITE
+from ingestion_pipeline.companies.analysis.model_facts import CALL_SITE
 from ingestion_pipeline.companies.states import COMPANY, SOURCE_DISCOVERY
 from ingestion_pipeline.store.tables import audit_log, companies, model_calls, tasks
-from ingestion_pipeline.work.spawn_guard import REFUSED, lineage_of
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.queue import REFUSED, lineage_of
+from ingestion_pipeline.tasks.task import TaskStatus
 
 MOST_LISTED = 1_000
 _LISTED = (

@@ -23,10 +23,10 @@ from sqlalchemy import (
 
 from ingestion_pipeline.companies.analysis.scoring import Score, rank_points, score, scored_as
 from ingestion_pipeline.companies.matching.profile import Profile
-from ingestion_pipeline.companies.matching.slices import found_profile
+from ingestion_pipeline.companies.matching.runs import found_profile
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.settings.jobs import Company
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.settings.systems import Company
+from ingestion_pipeline.store.bulk import row_source
 from ingestion_pipeline.store.tables import companies
 from ingestion_pipeline.store.types import Json
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import platform as platform_named
-from ingestion_pipeline.reading.saved import SavedBody, SavedReading
+from ingestion_pipeline.reading.structured.items import SavedBody, SavedReading
 from ingestion_pipeline.sources.source import Kind
 
 

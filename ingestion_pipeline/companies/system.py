@@ -15,13 +15,13 @@ from ingestion_pipeline.companies.records import (
     ensure_company,
 )
 from ingestion_pipeline.companies.states import COMPANY
-from ingestion_pipeline.pages.hosts import Pace
+from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.source import IGNORE_ROBOTS, Source
 from ingestion_pipeline.store.tables import ACTIVE, companies, tasks
-from ingestion_pipeline.work.errors import Resource
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import TaskStatus
 
 BOARDS = "boards"  # the key of a company's config: by platform, the config of boards found there
 KEYS = (BOARDS, IGNORE_ROBOTS)

@@ -9,8 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
-from ingestion_pipeline.demo.content import DemoContent, plain
-from ingestion_pipeline.demo.markup import HTML, Query
+from ingestion_pipeline.demo.content import HTML, DemoContent, Query, plain
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.websites.business import Business
 

@@ -13,10 +13,23 @@ from dataclasses import replace
 from functools import cache
 from html import escape
 
-from ingestion_pipeline.demo.content import DemoContent, error_page, plain
-from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, Course, courses
-from ingestion_pipeline.demo.markup import HTML, html_page, moved, text_page
-from ingestion_pipeline.demo.outcomes import OUTCOMES_PATH, outcomes
+from ingestion_pipeline.demo.content import (
+    HTML,
+    DemoContent,
+    error_page,
+    html_page,
+    moved,
+    plain,
+    text_page,
+)
+from ingestion_pipeline.demo.courses import (
+    OUTCOMES_PATH,
+    PATIENCE,
+    WEAVING,
+    Course,
+    courses,
+    outcomes,
+)
 from ingestion_pipeline.demo.state import DemoState
 
 COLLEGE_HOST = "catalog.demo.test"

@@ -14,8 +14,7 @@ from datetime import datetime
 from email.utils import format_datetime
 from xml.etree import ElementTree as ET
 
-from ingestion_pipeline.demo.state import DemoState
-from ingestion_pipeline.demo.stories import (
+from ingestion_pipeline.demo.series import (
     LIGHTHOUSE_ID,
     SALT_ID,
     DemoChapter,
@@ -27,6 +26,7 @@ from ingestion_pipeline.demo.stories import (
     salt_uploads,
     stable_uuid,
 )
+from ingestion_pipeline.demo.state import DemoState
 
 API_HOST = "api.mangadex.demo.test"
 FEEDS_HOST = "feeds.demo.test"
@@ -232,3 +232,32 @@ def _feed(root: ET.Element, media_type: str, chapters: Sequence[DemoChapter]) ->
         content_type=f"{media_type}; charset=utf-8",
         last_modified=chapters[-1].published_at,
     )
+
+
+HTML = "text/html; charset=utf-8"
+Query = Mapping[str, Sequence[str]]
+
+
+def html_page(title: str, body: str, *, footer: str, head: str = "") -> DemoContent:
+    """A page in English and UTF-8; title, body, footer and head are markup already."""
+    text = (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f"{head}</head>"
+        f"<body>{body}<footer>{footer}</footer></body></html>\n"
+    )
+    return DemoContent(body=text.encode(), content_type=HTML)
+
+
+def text_page(text: str) -> DemoContent:
+    """Plain text, such as robots.txt."""
+    return DemoContent(body=text.encode(), content_type="text/plain; charset=utf-8")
+
+
+def moved(location: str) -> DemoContent:
+    """The page is elsewhere, for now."""
+    return DemoContent(body=b"", content_type=HTML, status_code=302, location=location)
+
+
+def asked(query: Query, name: str, default: int) -> int | None:
+    """The number in a query, the default if it is not given; None if it is no natural number."""
+    return natural(query.get(name, [str(default)])[-1])

@@ -11,11 +11,9 @@ from dataclasses import dataclass
 
 from ingestion_pipeline.demo.businesses import businesses
 from ingestion_pipeline.demo.college import LOST, RENDERED
-from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, courses
-from ingestion_pipeline.demo.lantern import DEFAULT_LIMIT, lantern_courses
-from ingestion_pipeline.demo.meadow import meadow_courses
-from ingestion_pipeline.demo.model_script import INVENTED
-from ingestion_pipeline.demo.openings import (
+from ingestion_pipeline.demo.coursedog import DEFAULT_LIMIT, lantern_courses
+from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, courses
+from ingestion_pipeline.demo.job_openings import (
     PRIORITIES,
     SKIPPED,
     Opening,
@@ -23,7 +21,8 @@ from ingestion_pipeline.demo.openings import (
     kestrel_openings,
     repeated,
 )
-from ingestion_pipeline.demo.outcomes import PROGRAMMES
+from ingestion_pipeline.demo.meadow import meadow_courses
+from ingestion_pipeline.demo.model_script import INVENTED
 from ingestion_pipeline.demo.providers import SPEAKERS, Speaker
 from ingestion_pipeline.demo.state import DemoState
 from ingestion_pipeline.demo.tidewater import LIMIT, LOST_OFFSET, tidewater_courses

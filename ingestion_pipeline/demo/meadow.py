@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from ingestion_pipeline.demo.content import DemoContent, plain
+from ingestion_pipeline.demo.content import DemoContent, Query, asked, html_page, plain
 from ingestion_pipeline.demo.courses import Course, listed, mutated
-from ingestion_pipeline.demo.markup import Query, asked, html_page
 from ingestion_pipeline.demo.state import DemoState
 
 MEADOW_HOST = "meadow.demo.test"

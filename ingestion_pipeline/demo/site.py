@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from email.message import Message
 from email.utils import format_datetime, mktime_tz, parsedate_tz
 from functools import partial
+from html import escape
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,16 +25,64 @@ from ingestion_pipeline.demo import (
     businesses,
     college,
     content,
-    employers,
-    lantern,
-    lists,
+    coursedog,
+    job_openings,
     meadow,
     tidewater,
 )
-from ingestion_pipeline.demo.content import DemoContent
+from ingestion_pipeline.demo.content import DemoContent, plain
 from ingestion_pipeline.demo.hooks import HOOKS_HOST, MAX_MESSAGE_BYTES, Receiver, SecretOf
-from ingestion_pipeline.demo.names import LOOPBACK, publish, withdraw
+from ingestion_pipeline.demo.host_names import LOOPBACK, publish, withdraw
+from ingestion_pipeline.demo.series import DemoChapter, clockmaker_chapters
 from ingestion_pipeline.demo.state import DemoState, DemoStateError, read_state
+
+LISTS_HOST = "lists.demo.test"
+ROWS_ON_A_PAGE = 10
+# The newest rows say how long ago they came out. They always say the same, as a page does that
+# nobody has built anew: the site has no clock.
+AGO = ("yesterday", "3 days ago", "1 week ago")
+
+
+def clockmaker_list(state: DemoState, query: Mapping[str, Sequence[str]]) -> DemoContent:
+    """The Clockmaker's Map, newest first, ten rows a page; a page past the end is a 404."""
+    rows = _rows(clockmaker_chapters(state))
+    number = query.get("page", ["1"])[-1]
+    pages = [rows[start : start + ROWS_ON_A_PAGE] for start in range(0, len(rows), ROWS_ON_A_PAGE)]
+    if number not in map(str, range(1, len(pages) + 1)):
+        return plain(404, "Not Found")
+    return _page(pages[int(number) - 1], number=int(number), is_last=int(number) == len(pages))
+
+
+def _rows(chapters: Sequence[DemoChapter]) -> list[str]:
+    newest_first = list(reversed(chapters))
+    dates = [f"{one.published_at:%B %d, %Y}" for one in newest_first]
+    dates[: len(AGO)] = AGO
+    return [_row(one, date) for one, date in zip(newest_first, dates, strict=True)]
+
+
+def _row(chapter: DemoChapter, date: str) -> str:
+    return (
+        f'<tr class="part" id="part-{chapter.number}"><td class="no">No. {chapter.number}</td>'
+        f'<td class="what"><a href="clockmaker/{chapter.number}#top">{escape(chapter.title)}</a>'
+        f'</td><td class="when">{date}</td></tr>'
+    )
+
+
+def _page(rows: Sequence[str], *, number: int, is_last: bool) -> DemoContent:
+    older = "" if is_last else f'<a class="older" href="?page={number + 1}">Older parts</a>'
+    body = "\n".join(
+        [
+            "<!DOCTYPE html>",
+            '<html lang="en"><head><meta charset="utf-8">',
+            "<title>The Clockmaker's Map</title></head>",
+            "<body><h1>The Clockmaker's Map</h1><table>",
+            *rows,
+            f"</table><p>{older}</p></body></html>",
+            "",
+        ]
+    )
+    return DemoContent(body=body.encode(), content_type="text/html; charset=utf-8")
+
 
 FAILURES_AT_START = 2  # one fewer than the attempts of a transient failure: the third one succeeds
 CLIENT_TIMEOUT_SECONDS = (
@@ -47,7 +96,7 @@ PAGES: dict[tuple[str, str], Callable[[DemoState], DemoContent]] = {
     ORCHARD_ADDRESS: content.orchard_rss,
     (content.BROKEN_HOST, "/ghost.xml"): content.error_page,
 }
-CLOCKMAKER_ADDRESS = (lists.LISTS_HOST, "/clockmaker")
+CLOCKMAKER_ADDRESS = (LISTS_HOST, "/clockmaker")
 Query = Mapping[str, Sequence[str]]
 MANGA_FEED = re.compile(r"/manga/([^/]+)/feed")
 
@@ -139,7 +188,7 @@ def page_at(state: DemoState, host: str, path: str, query: str = "") -> DemoCont
     if (host, path) == CLOCKMAKER_ADDRESS:
         if state.is_broken:
             return content.overloaded()
-        return lists.clockmaker_list(state, parse_qs(query))
+        return clockmaker_list(state, parse_qs(query))
     if site := SITES.get(host):
         return site(state, path, parse_qs(query))
     return content.plain(404, "Not Found")
@@ -157,11 +206,11 @@ SITES: dict[str, Callable[[DemoState, str, Query], DemoContent]] = {
     college.ANNEX_HOST: college.annex,
     college.MEMBERS_HOST: college.members,
     tidewater.TIDEWATER_HOST: tidewater.tidewater,
-    lantern.LANTERN_HOST: lantern.lantern,
+    coursedog.LANTERN_HOST: coursedog.lantern,
     meadow.MEADOW_HOST: meadow.meadow,
-    employers.DRIFTWOOD_HOST: employers.driftwood,
-    employers.BOARDS_HOST: employers.boards,
-    employers.KESTREL_HOST: employers.kestrel,
+    job_openings.DRIFTWOOD_HOST: job_openings.driftwood,
+    job_openings.BOARDS_HOST: job_openings.boards,
+    job_openings.KESTREL_HOST: job_openings.kestrel,
     businesses.SALTMARSH_HOST: businesses.saltmarsh,
     businesses.RADWERFT_HOST: businesses.radwerft,
 }

@@ -16,11 +16,10 @@ from sqlalchemy import Connection, select, text
 
 from ingestion_pipeline.exports.datasets import NothingPublished
 from ingestion_pipeline.exports.exporting import BadPath, Exported, file_name, reading
-from ingestion_pipeline.exports.formats import Format, write
-from ingestion_pipeline.exports.names import ExportRequest
-from ingestion_pipeline.exports.writing import replacing
+from ingestion_pipeline.exports.files import Format, replacing, write
+from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import export_cursors
 from ingestion_pipeline.store.types import Moment
 

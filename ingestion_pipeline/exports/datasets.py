@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
-from ingestion_pipeline.exports.names import ITEMS, ExportRequest
+from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
 from ingestion_pipeline.store.tables import datasets, extractions, sources
 

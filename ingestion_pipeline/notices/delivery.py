@@ -28,7 +28,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from ingestion_pipeline.notices import rows
-from ingestion_pipeline.notices.channel import Channel
+from ingestion_pipeline.notices.channels import Channel
 from ingestion_pipeline.notices.expansion import Expanded, expand
 from ingestion_pipeline.notices.message import message_of, unreadable
 from ingestion_pipeline.notices.planning import Nothing, Plan, Send, WaitUntil, memory, plan
@@ -36,13 +36,13 @@ from ingestion_pipeline.notices.rows import Addressee, Sealed
 from ingestion_pipeline.notices.tasks import DELIVER, ensure_tasks, next_due
 from ingestion_pipeline.settings import Settings, Work
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.dead_letters import DeadLetterEntry, add_dead_letters
-from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, WorkError, classify
-from ingestion_pipeline.work.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
-from ingestion_pipeline.work.task import Move, Task, failed, finished, rearmed, released, retried
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, WorkError, classify
+from ingestion_pipeline.tasks.retry import DeadLetterTask, ReleaseTask, Retry, after_failure
+from ingestion_pipeline.tasks.task import Move, Task, failed, finished, rearmed, released, retried
+from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 

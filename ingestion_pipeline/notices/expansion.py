@@ -29,12 +29,12 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.notices.subjects import KINDS, tell_subjects
+from ingestion_pipeline.notices.message import KINDS, tell_subjects
 from ingestion_pipeline.notices.tasks import CHAPTER, IS_TOLD, wake
-from ingestion_pipeline.sources.belonging import meanings, names_of
-from ingestion_pipeline.sources.recipient import Mode
-from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.sources.canonical_series import meanings, names_of
+from ingestion_pipeline.sources.recipients import Mode
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import (
     UNHANDLED,
     chapter_sources,

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.settings import Notices
-from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.sources.recipients import Mode
 
 HOUR = timedelta(hours=1)
 DAY = timedelta(days=1)

@@ -14,13 +14,13 @@ from typing import Any
 from sqlalchemy import Connection, and_, delete, func, insert, select, union, update
 
 from ingestion_pipeline.notices import tasks
+from ingestion_pipeline.notices.channels import new_secret
 from ingestion_pipeline.notices.rows import Addressee, addressee, lock_notices
-from ingestion_pipeline.notices.webhook import new_secret
-from ingestion_pipeline.sources.belonging import meanings
-from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient, is_webhook
+from ingestion_pipeline.sources.canonical_series import meanings
+from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient, is_webhook
 from ingestion_pipeline.sources.source import BY_HAND
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import UNSENT, follows, notices, recipients, series, sources
 
 _SYSTEM = "system"

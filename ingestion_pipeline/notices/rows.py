@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, Row, TextClause, and_, func, select, update
 
 from ingestion_pipeline.notices.planning import Waiting, Went
-from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store.tables import GIVEN_UP, UNSENT, notices, recipients
 
 ERROR_CHARS = 500

@@ -9,23 +9,27 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import Connection, Text, and_, cast, exists, func, or_, select, update
+from sqlalchemy import Connection, RowMapping, Text, and_, cast, exists, func, or_, select, update
 from sqlalchemy.sql.elements import ColumnElement
 
-from ingestion_pipeline.notices.subjects import KINDS
+from ingestion_pipeline.notices import rows
+from ingestion_pipeline.notices.message import KINDS
 from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
+    OPEN,
     UNHANDLED,
     UNSENT,
+    dead_letters,
     follows,
     notices,
     outbox,
     recipients,
     tasks,
 )
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask, TaskStatus
+from ingestion_pipeline.tasks.dead_letters import lock_dead_letters
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask, TaskStatus
 
 DELIVER = "deliver"
 CHAPTER = "chapter"
@@ -184,3 +188,32 @@ def _has_news() -> ColumnElement[bool]:
 def _has_no_task() -> ColumnElement[bool]:
     theirs = tasks.c.dedupe_key == cast(recipients.c.id, Text)
     return ~exists().where(ACTIVE, tasks.c.kind == DELIVER, theirs).correlate(recipients)
+
+
+def requeue_messages(connection: Connection, letter: RowMapping, now: datetime) -> str:
+    """Every failed message of the recipient waits again under its own key, and is due now.
+
+    It does not need the letter's task: whoever has a pending notice gets one.
+    """
+    recipient: str = letter["payload"]["recipient"]
+    if rows.addressee(connection, recipient) is None:
+        return "its recipient is gone"
+    make_due(connection, recipient, now=now)
+    connection.execute(
+        update(recipients).where(recipients.c.id == recipient).values(not_before=None)
+    )
+    rows.reopen(connection, recipient)
+    ensure_tasks(connection, now=now, grouping=timedelta(0))
+    _close_others(connection, recipient, now=now)
+    return "queued"
+
+
+def _close_others(connection: Connection, recipient: str, *, now: datetime) -> None:
+    """The recipient's other letters told of messages that wait again as well."""
+    is_theirs = and_(
+        dead_letters.c.task_kind == DELIVER,
+        dead_letters.c.payload["recipient"].as_string() == recipient,
+    )
+    lock_dead_letters(connection, is_theirs)
+    closed = update(dead_letters).where(OPEN, is_theirs)
+    connection.execute(closed.values(replayed_at=now))

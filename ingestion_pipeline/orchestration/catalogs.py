@@ -8,17 +8,24 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_fetcher, open_reader, renderer_if_any
-from ingestion_pipeline.catalogs.crawl.crawling import Worked, ask_for, ingest_slice
-from ingestion_pipeline.catalogs.crawl.reporting import (
+from ingestion_pipeline.bootstrap import open_fetcher, open_reader, renderer_if_any
+from ingestion_pipeline.catalogs.crawling.reporting import (
     CrawlReport,
     HostTimes,
     crawl_report,
     crawled_since,
     newest_picture,
 )
-from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
+from ingestion_pipeline.catalogs.crawling.runs import Worked, ask_for, ingest_slice
+from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, detect_slice
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.check_events import (
+    fail_if_all_failed,
+    fail_if_network_down,
+    network_problem,
+)
 from ingestion_pipeline.orchestration.checks import (
     TOLD_BY_COMPLETION,
     TOLD_BY_CRAWLS,
@@ -26,16 +33,13 @@ from ingestion_pipeline.orchestration.checks import (
 )
 from ingestion_pipeline.orchestration.contracts import written_contracts, written_items
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
-from ingestion_pipeline.orchestration.expectations import expecting
+from ingestion_pipeline.orchestration.events import expecting, picture
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
-from ingestion_pipeline.orchestration.previews import picture
+from ingestion_pipeline.orchestration.requested import admit, asked_or_due, shard_of
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.orchestration.verdicts import fail_if_network_down, network_problem
-from ingestion_pipeline.pages.crawled import CrawlFilter
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.work.errors import WorkError
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.tasks.worker import Worker
 
 HOSTS_SHOWN = 20
 CRAWL_SHARD = "crawl"  # crawl:number; a shard has one crawling run at a time
@@ -48,7 +52,7 @@ def crawl(context: dg.OpExecutionContext, workshop: RunContextResource) -> Itera
     It tells of both assets: its own output would be one event more, and so `datasets` of the same
     run is skipped, having been told of.
     """
-    keys = asked_or_due(context, tags.CRAWL, "catalog")
+    keys = asked_or_due(context, resources.CRAWL, "catalog")
     with workshop.open() as shop:
         since = shop.store.now()
         wanted = _wanted(context, shop, keys)
@@ -216,7 +220,7 @@ def pages(sources: None) -> None:
 
 
 @dg.job(
-    tags={tags.CRAWL: "catalogs"},
+    tags={resources.CRAWL: "catalogs"},
     description="Walk on through the catalogues whose pages wait, politely, and read them.",
 )
 def crawl_catalogs() -> None:
@@ -239,5 +243,40 @@ def crawl_run(shard: int, *, key: str) -> dg.RunRequest:
     return dg.RunRequest(
         job_name=crawl_catalogs.name,
         run_key=f"{CRAWL_SHARD}:{shard}:{key}",
-        tags={tags.SHARD: f"{CRAWL_SHARD}:{shard}"},
+        tags={resources.SHARD: f"{CRAWL_SHARD}:{shard}"},
     )
+
+
+DETECT_SHARD = "detect"  # one detecting run at a time
+
+
+@dg.op(tags={"kind": "detect"})
+def detect(context: dg.OpExecutionContext, workshop: RunContextResource) -> dg.Output[None]:
+    """Look at every catalogue that waits for a recipe; one that has none does not fail the run."""
+    with workshop.open() as shop:
+        with heartbeat.working(shop, run_id=context.run_id, job=context.job_name) as worker:
+            counts, problem = asyncio.run(_detect(shop, worker))
+        heartbeat.end(shop.store, run_id=context.run_id)
+    numbers = asdict(counts)
+    context.log.info("%s", ", ".join(f"{name} {count}" for name, count in numbers.items()))
+    fail_if_network_down(problem)
+    fail_if_all_failed(numbers, "detections")
+    return dg.Output(None, metadata=numbers)
+
+
+async def _detect(shop: RunContext, worker: Worker) -> tuple[DetectionCounts, str | None]:
+    async with (
+        open_fetcher(shop.settings) as fetcher,
+        renderer_if_any(shop.settings, clock=shop.store.now) as renderer,
+    ):
+        counts = await detect_slice(shop, worker, fetcher, renderer=renderer)
+        return counts, network_problem(fetcher)
+
+
+@dg.job(
+    tags={resources.SHARD: DETECT_SHARD},
+    description="Find out how catalogues without a recipe are to be read: platforms, rules, votes.",
+)
+def detect_recipes() -> None:
+    """One op."""
+    detect()

@@ -4,20 +4,20 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.crawl import checks as catalog_checks
-from ingestion_pipeline.catalogs.operating import held_back, listing
+from ingestion_pipeline.catalogs.crawling import checks as catalog_checks
+from ingestion_pipeline.catalogs.operations import held_back, listing
 from ingestion_pipeline.companies import checks as company_checks
 from ingestion_pipeline.companies.boards import checks as board_checks
-from ingestion_pipeline.companies.matching.slices import profile_findings
+from ingestion_pipeline.companies.matching.runs import profile_findings
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.status import undelivered
-from ingestion_pipeline.orchestration.evaluations import evaluation_metadata, last_reported
+from ingestion_pipeline.orchestration.check_events import evaluation_metadata, last_reported
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.registry import definition_check
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.files import read_folder
-from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.systems import definition_check
+from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.websites import checks as website_checks
 
 CHAPTERS = dg.AssetKey("chapters")

@@ -7,30 +7,29 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
+from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
 from ingestion_pipeline.companies.boards.rotation import drain_scrapes
 from ingestion_pipeline.companies.reporting import CompanyReport, analysed_since, held_elsewhere
 from ingestion_pipeline.companies.rescoring import ranks_of, rescore
+from ingestion_pipeline.companies.runs import company_slice
 from ingestion_pipeline.companies.system import begin
-from ingestion_pipeline.companies.working import company_slice
-from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.asked import admit, asked_or_due
-from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
-from ingestion_pipeline.orchestration.contracts import written_contracts
-from ingestion_pipeline.orchestration.expectations import expecting
-from ingestion_pipeline.orchestration.partitioned import worked_out
-from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
-from ingestion_pipeline.orchestration.previews import plain
-from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.orchestration.verdicts import (
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.check_events import (
     fail_if_all_failed,
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPANIES, changed_checks
+from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.events import expecting, plain
+from ingestion_pipeline.orchestration.partitioned import worked_out
+from ingestion_pipeline.orchestration.partitions import COMPANIES, register_keys
+from ingestion_pipeline.orchestration.requested import admit, asked_or_due
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Kind, crawls
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 COMPANIES_SHARD = "companies"  # one run at a time: it goes on with what comes while it works
 
@@ -38,7 +37,7 @@ COMPANIES_SHARD = "companies"  # one run at a time: it goes on with what comes w
 @dg.op(ins={"sources": dg.In(dg.Nothing)}, out=dg.Out(is_required=False), tags={"kind": "company"})
 def analyze(context: dg.OpExecutionContext, workshop: RunContextResource) -> Iterator[Any]:
     """Analyse the companies that wait, or the partitions asked for, and discover their boards."""
-    keys = asked_or_due(context, tags.SHARD, "company")
+    keys = asked_or_due(context, resources.SHARD, "company")
     with workshop.open() as shop:
         since = shop.store.now()
         if keys is not None:
@@ -187,7 +186,7 @@ def companies(sources: None) -> None:
 
 
 @dg.job(
-    tags={tags.SHARD: COMPANIES_SHARD},
+    tags={resources.SHARD: COMPANIES_SHARD},
     description="Analyse the companies that wait, probe the boards they lead to, choose boards.",
 )
 def process_companies() -> None:

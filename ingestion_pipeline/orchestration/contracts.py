@@ -9,23 +9,20 @@ from collections.abc import Iterator, Sequence
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.entities.declared import entity_folder
+from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.columns import Holds
-from ingestion_pipeline.exports.contracts import CONTRACTS, Contract
-from ingestion_pipeline.exports.holding import broken, cases_of, findings
-from ingestion_pipeline.exports.items_contract import broken_by_run, broken_items
+from ingestion_pipeline.exports.contracts import CONTRACTS, Contract, broken, cases_of, findings
+from ingestion_pipeline.exports.item_contract import broken_by_run, broken_items, written_rows
 from ingestion_pipeline.exports.tables import table_rows
-from ingestion_pipeline.exports.written import written_rows
-from ingestion_pipeline.orchestration.evaluations import (
+from ingestion_pipeline.operations.health import Reported, as_row, reported, standings
+from ingestion_pipeline.orchestration.check_events import (
     evaluation_metadata,
     last_evaluation,
     last_reported,
 )
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.sources.findings import Finding
-from ingestion_pipeline.upkeep.report import Reported, as_row, reported
-from ingestion_pipeline.upkeep.standing import standings
+from ingestion_pipeline.sources.health import Finding
 
 NAME = "contract"
 ROWS = 5_000  # the newest that are looked at; a run's own partitions are looked at whole

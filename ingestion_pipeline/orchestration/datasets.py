@@ -7,23 +7,27 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_reader
-from ingestion_pipeline.catalogs.crawl.crawling import read_slice
-from ingestion_pipeline.catalogs.entities.declared import entity_folder
-from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, EntityType, entity_types
-from ingestion_pipeline.catalogs.readings.dataset_report import DatasetReport, dataset_report
-from ingestion_pipeline.catalogs.readings.loop import ReadPages
+from ingestion_pipeline.bootstrap import open_reader
+from ingestion_pipeline.catalogs.crawling.runs import read_slice
+from ingestion_pipeline.catalogs.datasets.report import DatasetReport, dataset_report
+from ingestion_pipeline.catalogs.extraction.entity_type import (
+    BadEntityType,
+    EntityType,
+    entity_types,
+)
+from ingestion_pipeline.catalogs.extraction.loop import ReadPages
+from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.orchestration import heartbeat
-from ingestion_pipeline.orchestration.asked import admit, asked_keys
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_items
-from ingestion_pipeline.orchestration.expectations import expecting
+from ingestion_pipeline.orchestration.events import expecting
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import CATALOGS
+from ingestion_pipeline.orchestration.requested import admit, asked_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.crawled import CrawlFilter
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 CELL_CHARS = 80
 COLUMNS_SHOWN = 8

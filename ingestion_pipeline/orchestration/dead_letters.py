@@ -5,12 +5,12 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.systems import requeue_dead_letters
-from ingestion_pipeline.work.dead_letters import Chosen, Replayed, open_ids
-from ingestion_pipeline.work.errors import ErrorClass
+from ingestion_pipeline.registry import requeue_dead_letters
+from ingestion_pipeline.tasks.dead_letters import Chosen, Replayed, open_ids
+from ingestion_pipeline.tasks.errors import ErrorClass
 
 CLASSES = [one.value for one in ErrorClass]
 SHOWN = 50  # of the table; the log has them all

@@ -1,16 +1,70 @@
 """What Dagster is told of a source: one materialization, with numbers that become plots."""
 
-from collections.abc import Collection, Mapping
+import base64
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import dagster as dg
+from sqlalchemy import Connection
 
-from ingestion_pipeline.orchestration.previews import chapter_table
-from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.series.reporting import SourceReport
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.results import PollCounts
+from ingestion_pipeline.series.numbers import number_text
+from ingestion_pipeline.series.reporting import ListedChapter, SourceReport
+from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source, SourceStatus
+from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.scheduling.budget import PollingBudget, market
+from ingestion_pipeline.sources.scheduling.explanation import expectation
+from ingestion_pipeline.sources.scheduling.tiers import ADAPTIVE
+
+MAX_TITLE_CHARS = 80
+MAX_PICTURE_BYTES = 300_000  # Dagster keeps every event; a larger one would not be looked at whole
+_PICTURES = {b"\xff\xd8\xff": "image/jpeg", b"\x89PNG": "image/png"}
+# Controls, and the marks that turn the direction of the text around them.
+_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]+")
+_PUNCTUATION = re.compile(r"([!-/:-@\[-`{-~])")
+# The UI makes links of bare addresses even when their punctuation is escaped.
+_ADDRESS = re.compile(r"(https?:|www(?=\.)|@)", re.IGNORECASE)
+_BREAK = "\u2060"  # joins words and is not seen: an address with it inside is none
+
+
+def chapter_table(chapters: Sequence[ListedChapter]) -> str:
+    """The chapters as a Markdown table, in the order given."""
+    if not chapters:
+        return "no chapters"
+    lines = ["| chapter | title | published (UTC) | detected (UTC) | |", "|--:|---|---|---|---|"]
+    for one in chapters:
+        number = "" if one.number is None else number_text(one.number)
+        cells = (number, plain(one.title), moment(one.published_at), moment(one.detected_at))
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
+    return "\n".join(lines)
+
+
+def picture(body: bytes, *, name: str = "screenshot") -> str | None:
+    """An image as Markdown with the image inside; None if it is too large, or no image.
+
+    Nothing of the page's own text is in it.
+    """
+    types = [name for start, name in _PICTURES.items() if body.startswith(start)]
+    if not types or len(body) > MAX_PICTURE_BYTES:
+        return None
+    return f"![{name}](data:{types[0]};base64,{base64.b64encode(body).decode()})"
+
+
+def plain(text: str | None, *, limit: int = MAX_TITLE_CHARS) -> str:
+    """The text as Markdown that shows it letter for letter, on one line."""
+    seen = " ".join(_UNSEEN.sub(" ", text or "").split())
+    cut = seen if len(seen) <= limit else seen[: limit - 1] + "…"
+    return _PUNCTUATION.sub(r"\\\1", _ADDRESS.sub(rf"\1{_BREAK}", cut))
+
+
+def moment(at: datetime | None) -> str:
+    """The time as tables show it; nothing, if there is none."""
+    return "" if at is None else f"{at:%Y-%m-%d %H:%M}"
 
 
 def materialization(report: SourceReport) -> dg.AssetMaterialization:
@@ -114,3 +168,38 @@ def refuse_unusable(keys: Collection[str], known: Mapping[str, Source]) -> None:
         raise dg.Failure(
             f"{word}: {said}; `ingest sources enable ID` enables one", allow_retries=False
         )
+
+
+def with_expectations(
+    connection: Connection,
+    events: Iterable[dg.AssetMaterialization],
+    *,
+    now: datetime,
+    settings: Settings,
+) -> list[dg.AssetMaterialization]:
+    """The events, each with when its source is checked, and why; a source that is gone has none."""
+    events, prices = list(events), market(connection, settings)
+    known = sources_by_id(connection, [one.partition or "" for one in events])
+    return [
+        one.with_metadata({**one.metadata, **expected(_facts(source, prices, now))})
+        if (source := known.get(one.partition or ""))
+        else one
+        for one in events
+    ]
+
+
+def expecting(
+    shop: RunContext, events: Iterable[dg.AssetMaterialization]
+) -> list[dg.AssetMaterialization]:
+    """The same, as it stands now."""
+    with shop.store.read() as connection:
+        now = shop.store.clock.now(connection)
+        return with_expectations(connection, events, now=now, settings=shop.settings)
+
+
+def _facts(source: Source, prices: PollingBudget, now: datetime) -> Mapping[str, Any]:
+    """Of a kind whose changes are not learned there is no estimate, only the reason."""
+    facts = expectation(source, prices, now=now)
+    if source.kind in ADAPTIVE:
+        return facts
+    return {"checked_when": facts["checked_when"]}

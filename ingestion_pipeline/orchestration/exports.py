@@ -5,17 +5,16 @@ from collections.abc import Iterator
 import dagster as dg
 from pydantic import Field
 
-from ingestion_pipeline.catalogs.entities.declared import entity_folder
-from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType, UnknownEntityType
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType, UnknownEntityType
+from ingestion_pipeline.catalogs.extraction.source_config import entity_folder
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.changes import export_anew
 from ingestion_pipeline.exports.exporting import Exported, export_published
-from ingestion_pipeline.exports.formats import Format
-from ingestion_pipeline.exports.names import ITEMS, ExportRequest
+from ingestion_pipeline.exports.files import Format, private_folder
+from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import TABLES
-from ingestion_pipeline.exports.writing import private_folder
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
 
 LISTED = 100  # files in the metadata; the log has all
 

@@ -6,21 +6,20 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from ingestion_pipeline.catalogs.completing.completion import update_completions
-from ingestion_pipeline.catalogs.completing.ending import Ended
-from ingestion_pipeline.catalogs.completing.progress import running
-from ingestion_pipeline.catalogs.crawl.crawling import ask_for
-from ingestion_pipeline.catalogs.operating import accepting, control
-from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
-from ingestion_pipeline.catalogs.operating.rerunning import rerun
+from ingestion_pipeline.catalogs.crawling.runs import ask_for
+from ingestion_pipeline.catalogs.datasets.completion import update_completions
+from ingestion_pipeline.catalogs.datasets.finishing import Ended
+from ingestion_pipeline.catalogs.datasets.progress import running
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.checks import TOLD_BY_COMPLETION, changed_checks
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import dataset_materialization, dataset_reports
-from ingestion_pipeline.orchestration.expectations import expecting
+from ingestion_pipeline.orchestration.events import expecting
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitions import CATALOGS, register_keys
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
 
 TICK_SECONDS = 120  # as often as the documents have the completion looked at
 WAITING = (
@@ -180,7 +179,7 @@ def _rerun(shop: RunContext, config: Control, id_: int) -> str:
 def _publish(shop: RunContext, config: Control, id_: int) -> str:
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
-        version = accepting.publish(connection, id_, actor=config.actor, now=now)
+        version = control.publish(connection, id_, actor=config.actor, now=now)
     return f"version {version} of extraction {id_} is published"
 
 

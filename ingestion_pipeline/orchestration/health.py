@@ -6,19 +6,23 @@ from typing import Any
 
 import dagster as dg
 
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations.alerts import note_health
+from ingestion_pipeline.operations.freshness import Grid, freshness, freshness_picture
+from ingestion_pipeline.operations.health import (
+    Reported,
+    keep_words,
+    new_words,
+    reported,
+    standings,
+)
+from ingestion_pipeline.operations.metrics import Numbers, numbers
 from ingestion_pipeline.orchestration.contracts import broken_health, changed, column_schema
+from ingestion_pipeline.orchestration.events import moment, picture, plain
 from ingestion_pipeline.orchestration.heartbeat import whole_run
 from ingestion_pipeline.orchestration.partitioned import OWNERS
-from ingestion_pipeline.orchestration.previews import moment, picture, plain
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.health import Health
-from ingestion_pipeline.upkeep.freshness import Grid, freshness, freshness_picture
-from ingestion_pipeline.upkeep.numbers import Numbers, numbers
-from ingestion_pipeline.upkeep.report import Reported, reported
-from ingestion_pipeline.upkeep.standing import standings
-from ingestion_pipeline.upkeep.telling import note_health
-from ingestion_pipeline.upkeep.words import keep_words, new_words
 
 NAME = "source_health"
 REASON_CHARS = 160

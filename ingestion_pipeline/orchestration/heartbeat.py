@@ -8,13 +8,13 @@ from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ingestion_pipeline.pages import hosts
-from ingestion_pipeline.pages.clock_step import mend_clock_step
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness import hosts
+from ingestion_pipeline.pages.politeness.hosts import mend_clock_step
 from ingestion_pipeline.settings.logs import logging_for
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work import claims, runs
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks import claims, heartbeats
+from ingestion_pipeline.tasks.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,9 @@ def working(
     with shop.store.begin() as connection:
         now = shop.store.clock.now(connection)
         mend_clock_step(connection, now=now, longest_lease=max(worker.lease, lease))
-        runs.begin_run(connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease)
+        heartbeats.begin_run(
+            connection, run_id=run_id, owner=worker.owner, job=job, now=now, lease=lease
+        )
     stop = threading.Event()
     thread = threading.Thread(target=_beat, args=(shop, worker, run_id, stop), daemon=True)
     thread.start()
@@ -59,7 +61,7 @@ def _beat(shop: RunContext, worker: Worker, run_id: str, stop: threading.Event) 
         try:
             with shop.store.begin() as connection:
                 now = shop.store.clock.now(connection)
-                runs.beat_run(connection, run_id=run_id, now=now, lease=lease)
+                heartbeats.beat_run(connection, run_id=run_id, now=now, lease=lease)
             worker.renew()
         except SQLAlchemyError:  # the next beat may get through; without a thread none would
             log.warning("heartbeat failed; the lease goes on until it expires", exc_info=True)
@@ -68,14 +70,14 @@ def _beat(shop: RunContext, worker: Worker, run_id: str, stop: threading.Event) 
 def end(store: Store, *, run_id: str) -> None:
     """The run is over and holds nothing."""
     with store.begin() as connection:
-        runs.end_run(connection, run_id=run_id, now=store.clock.now(connection))
+        heartbeats.end_run(connection, run_id=run_id, now=store.clock.now(connection))
 
 
 def give_back(store: Store, *, run_id: str) -> int:
     """A dead run's claims and hosts are free at once; how many claims it still had."""
     with store.begin() as connection:
         now = store.clock.now(connection)
-        owner = runs.end_run(connection, run_id=run_id, now=now)
+        owner = heartbeats.end_run(connection, run_id=run_id, now=now)
         if owner is None:
             return 0
         freed = claims.expire(connection, owner=owner, now=now)  # tasks before hosts, as all do it

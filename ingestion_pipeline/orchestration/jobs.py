@@ -1,36 +1,81 @@
 """The jobs: three poll what is due, one a single source, one tells, two keep the house."""
 
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 
-from ingestion_pipeline.orchestration import tags
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations.retention import maintain as keep_house
+from ingestion_pipeline.orchestration import resources
 from ingestion_pipeline.orchestration.checks import FINDERS, changed_checks
 from ingestion_pipeline.orchestration.contracts import changed_contracts
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.health import refreshed
 from ingestion_pipeline.orchestration.heartbeat import whole_run
-from ingestion_pipeline.orchestration.history import forget_runs
 from ingestion_pipeline.orchestration.ops import extract, fetch, ingest, report
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.registry import declared as begin_declared
+from ingestion_pipeline.registry import definition_check
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.definition import TIERS, BadField, definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import SourceExists, add
-from ingestion_pipeline.systems import declared as begin_declared
-from ingestion_pipeline.systems import definition_check
-from ingestion_pipeline.upkeep.keeping import maintain as keep_house
+
+ENDED = (dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE, dg.DagsterRunStatus.CANCELED)
+_EVENTS = 500  # Dagster asks for each by its number, and a statement takes so many
+
+
+def forget_runs(
+    instance: dg.DagsterInstance,
+    *,
+    before: datetime,
+    at_most: int,
+    job: str | None = None,
+    dry_run: bool = False,
+) -> int:
+    """Runs (of the job, if one is named) that ended before, oldest first; how many went, or would.
+
+    A run that has the newest materialization of an asset's partition stays however old it is:
+    without it the partition would be shown as missing. Two at a time do no harm: what is gone is
+    gone for both.
+    """
+    ended = dg.RunsFilter(statuses=list(ENDED), updated_before=before, job_name=job)
+    newest_first = instance.get_run_ids(ended)
+    if not newest_first:  # nothing more is asked of the storage, five minutes after five minutes
+        return 0
+    shown = _with_newest_materializations(instance)
+    chosen = list(islice((one for one in reversed(newest_first) if one not in shown), at_most))
+    if not dry_run:
+        for run_id in chosen:
+            instance.delete_run(run_id)
+    return len(chosen)
+
+
+def _with_newest_materializations(instance: dg.DagsterInstance) -> set[str]:
+    """The runs that the asset pages show."""
+    runs: set[str] = set()
+    kind = dg.DagsterEventType.ASSET_MATERIALIZATION
+    for key in instance.all_asset_keys():
+        latest = instance.get_latest_materialization_event(key)
+        if latest is not None:
+            runs.add(latest.run_id)
+        numbers = sorted(instance.get_latest_storage_id_by_partition(key, kind).values())
+        for start in range(0, len(numbers), _EVENTS):
+            some = dg.AssetRecordsFilter(key, storage_ids=numbers[start : start + _EVENTS])
+            found = instance.fetch_materializations(some, limit=_EVENTS)
+            runs |= {record.run_id for record in found.records}
+    return runs
 
 
 def _poll_job(tier: Tier) -> dg.JobDefinition:
     @dg.job(
         name=f"poll_{tier.value}",
-        tags={tags.TIER: tier.value},
+        tags={resources.TIER: tier.value},
         description=f"Poll the {tier.value.upper()} sources that are due: a batch, then the next.",
     )
     def poll() -> None:
@@ -53,7 +98,7 @@ NOTICES_SHARD = "notices"  # as a shard has one run at a time, so have notices
 deliver_notices = dg.define_asset_job(
     "deliver_notices",
     selection=dg.AssetSelection.assets("notices"),
-    tags={tags.SHARD: NOTICES_SHARD},
+    tags={resources.SHARD: NOTICES_SHARD},
     description="Turn new chapters into notices and deliver what is due.",
 )
 

@@ -8,21 +8,21 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_fetcher
+from ingestion_pipeline.bootstrap import open_fetcher
 from ingestion_pipeline.companies.matching.reporting import BIN_WIDTH, MatchReport, match_report
-from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
-from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.asked import admit, asked_or_due
+from ingestion_pipeline.companies.matching.runs import MatchedSlice, match_slice
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.check_events import fail_if_network_down, network_problem
 from ingestion_pipeline.orchestration.contracts import written_contracts
 from ingestion_pipeline.orchestration.datasets import preview_table
+from ingestion_pipeline.orchestration.events import picture
 from ingestion_pipeline.orchestration.partitioned import worked_out
 from ingestion_pipeline.orchestration.partitions import JOB_BOARDS, register_keys
-from ingestion_pipeline.orchestration.previews import picture
+from ingestion_pipeline.orchestration.requested import admit, asked_or_due
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.orchestration.verdicts import fail_if_network_down, network_problem
-from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 LISTINGS_SHARD = "listings"  # one run over listings at a time
 SHOWN = ("score", "priority", "title", "company", "location", "reason", "url")
@@ -34,7 +34,7 @@ def judge(context: dg.OpExecutionContext, workshop: RunContextResource) -> Itera
 
     Each event is logged here: an output of the asset's own would be one more.
     """
-    keys = asked_or_due(context, tags.SHARD, "job_board")
+    keys = asked_or_due(context, resources.SHARD, "job_board")
     with workshop.open() as shop:
         if keys is not None:
             admit(context, shop, keys, only=Kind.JOB_BOARD)
@@ -129,7 +129,7 @@ def job_matches(listings: None) -> None:
 
 
 @dg.job(
-    tags={tags.SHARD: LISTINGS_SHARD},
+    tags={resources.SHARD: LISTINGS_SHARD},
     description="Judge the listings that wait: stop lists, filter, score, match.",
 )
 def process_listings() -> None:

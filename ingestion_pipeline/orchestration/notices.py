@@ -5,15 +5,15 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_channels
+from ingestion_pipeline.bootstrap import open_channels
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.status import count_notices
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.contracts import column_schema
 from ingestion_pipeline.orchestration.partitioned import OWNERS
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 
 
 @dg.asset(

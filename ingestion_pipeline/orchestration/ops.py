@@ -5,7 +5,7 @@ The same ops serve the poll jobs, which drain what is due, and the assets `chapt
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict
 from typing import Any
@@ -13,37 +13,122 @@ from typing import Any
 import dagster as dg
 from sqlalchemy import Connection
 
-from ingestion_pipeline.assembly import open_fetcher
-from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.asked import admit, asked_or_due, shard_of
-from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, reported_checks
-from ingestion_pipeline.orchestration.contracts import written_contracts
-from ingestion_pipeline.orchestration.events import (
-    is_fresh,
-    run_numbers,
-    why_late,
-)
-from ingestion_pipeline.orchestration.expectations import with_expectations
-from ingestion_pipeline.orchestration.partitions import SETS, register_keys
-from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS, polled_events
-from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.orchestration.verdicts import (
+from ingestion_pipeline.bootstrap import open_fetcher
+from ingestion_pipeline.companies.boards.reporting import BoardReport, ShownListing, board_reports
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.fetching import Fetching, FetchSlice
+from ingestion_pipeline.engine.polling.ingesting import extract_batch, ingest_batch
+from ingestion_pipeline.engine.polling.results import PollCounts
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.check_events import (
     fail_if_all_failed,
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.pages.batches import extract_batch, ingest_batch
-from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
-from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.orchestration.checks import POLLED_ASSETS, changed_checks, reported_checks
+from ingestion_pipeline.orchestration.contracts import written_contracts
+from ingestion_pipeline.orchestration.events import (
+    is_fresh,
+    materialization,
+    moment,
+    plain,
+    run_numbers,
+    why_late,
+    with_expectations,
+)
+from ingestion_pipeline.orchestration.partitions import SETS, register_keys
+from ingestion_pipeline.orchestration.requested import admit, asked_or_due, shard_of
+from ingestion_pipeline.orchestration.resources import RunContextResource
+from ingestion_pipeline.series.reporting import reports
 from ingestion_pipeline.sources import Kind, Tier
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.polls import POLL
-from ingestion_pipeline.sources.reported import lock_sources, mark_reported, unreported
-from ingestion_pipeline.sources.sharding import measured_pace, pace_name
-from ingestion_pipeline.sources.tuning import tune, tuned
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.sources.poll_tasks import POLL
+from ingestion_pipeline.sources.scheduling.budget import tune, tuned
+from ingestion_pipeline.sources.scheduling.due import measured_pace, pace_name
+from ingestion_pipeline.sources.status import lock_sources, mark_reported, unreported
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.worker import Worker
+
+
+def board_materialization(report: BoardReport) -> dg.AssetMaterialization:
+    """The board's jobs as they stand, and what happened since the last event of its own."""
+    counts = {
+        "polled": report.polls,
+        "changed": report.changes,
+        "found": report.found,
+        "new": report.new,
+        "duplicate": report.duplicate,
+        "updated": report.updated,
+        "closed": report.closed,
+        "filtered": sum(report.filtered.values()),
+        "skipped": report.skipped,
+        "matched": report.matched,
+        "not_judged_yet": report.waiting,
+    }
+    metadata: dict[str, dg.MetadataValue] = {
+        "outcome": dg.MetadataValue.text(report.outcome[:2_000]),
+        "url": dg.MetadataValue.url(report.url),
+        "tier": dg.MetadataValue.text(report.tier),
+        **{name: dg.MetadataValue.int(count) for name, count in counts.items()},
+        "filtered_by_reason": dg.MetadataValue.md(reason_table(report.filtered)),
+        "newest": dg.MetadataValue.md(listing_table(report.newest)),
+    }
+    if report.company:
+        metadata["company"] = dg.MetadataValue.text(report.company[:200])
+    return dg.AssetMaterialization(
+        asset_key="job_listings", partition=report.source_id, metadata=metadata
+    )
+
+
+def reason_table(reasons: Mapping[str, int]) -> str:
+    """Why jobs were filtered, the commonest reason first."""
+    if not reasons:
+        return "nothing was filtered"
+    most_first = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    return "\n".join(
+        ["| reason | jobs |", "|---|--:|", *(f"| {plain(why)} | {n} |" for why, n in most_first)]
+    )
+
+
+def listing_table(listings: Sequence[ShownListing]) -> str:
+    """The jobs as a Markdown table, in the order given."""
+    if not listings:
+        return "no jobs"
+    lines = ["| job | company | where | posted (UTC) | verdict | |", "|---|---|---|---|---|---|"]
+    for one in listings:
+        cells = (
+            plain(one.title),
+            plain(one.company, limit=40),
+            plain(one.location, limit=40),
+            moment(one.posted_at),
+            one.verdict or "",
+        )
+        lines.append(f"| {' | '.join(cells)} | {'**new**' if one.is_new else ''} |")
+    return "\n".join(lines)
+
+
+Events = Callable[[Connection, Collection[str]], list[dg.AssetMaterialization]]
+
+
+def _of_series(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
+    return [materialization(one) for one in reports(connection, ids)]
+
+
+def _of_boards(connection: Connection, ids: Collection[str]) -> list[dg.AssetMaterialization]:
+    return [board_materialization(one) for one in board_reports(connection, ids)]
+
+
+POLLED_EVENTS: dict[Kind, Events] = {Kind.SERIES: _of_series, Kind.JOB_BOARD: _of_boards}
+
+
+def polled_events(source_ids: Iterable[str]) -> list[tuple[Kind, list[str]]]:
+    """The ids by their kind, which each begins with."""
+    ids = list(source_ids)
+    by_kind = [
+        (kind, [one for one in ids if one.startswith(f"{kind.value}:")]) for kind in POLLED_EVENTS
+    ]
+    return [(kind, some) for kind, some in by_kind if some]
+
 
 Batch = dict[str, Any]  # ids and counts, never bodies
 TOLD_AT_ONCE = 20  # an event takes 14 ms on SQLite, and so long no other run can write
@@ -57,7 +142,7 @@ def fetch(context: dg.OpExecutionContext, workshop: RunContextResource) -> Batch
     holds would be given back. `asyncio.run` unwinds it.
     """
     example = "job_board" if context.job_name == "ingest_job_board" else "series"
-    keys = asked_or_due(context, tags.TIER, example)
+    keys = asked_or_due(context, resources.TIER, example)
     with workshop.open() as shop:
         started_at = shop.store.now()
         wanted = _wanted(context, shop, keys)
@@ -140,7 +225,7 @@ def _contracts(
 
 def _remember_pace(context: dg.OpExecutionContext, shop: RunContext, batch: Batch) -> None:
     """How fast runs of this tier are, for whoever parts the next work."""
-    tier = context.run.tags.get(tags.TIER)
+    tier = context.run.tags.get(resources.TIER)
     if batch["keys"] is not None or tier is None:
         return
     counts = PollCounts(**batch["counts"])
@@ -172,9 +257,9 @@ def _wanted(
         return ClaimFilter(kind=POLL, source_ids=keys)
     return ClaimFilter(
         kind=POLL,
-        priority=Tier(context.run.tags[tags.TIER]).priority,
+        priority=Tier(context.run.tags[resources.TIER]).priority,
         shard=shard_of(context),
-        shards=int(context.run.tags.get(tags.SHARDS) or shop.settings.polling.shards),
+        shards=int(context.run.tags.get(resources.SHARDS) or shop.settings.polling.shards),
     )
 
 

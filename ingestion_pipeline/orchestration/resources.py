@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 import dagster as dg
 from pydantic import PrivateAttr
 
-from ingestion_pipeline.assembly import open_run_context
+from ingestion_pipeline.bootstrap import open_run_context
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.partitions import register_keys, set_names
-from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
 
 PARTITION = "dagster/partition"
@@ -37,3 +37,10 @@ class RunContextResource(dg.ConfigurableResource["RunContextResource"]):
     def open(self) -> AbstractContextManager[RunContext]:
         """Everything a run works with."""
         return open_run_context(run_id=self._run_id)
+
+
+TIER = "ingestion/tier"
+SHARD = "ingestion/shard"  # tier:number, so that a cold run never keeps a hot one waiting
+SHARDS = "ingestion/shards"  # how many there are, if not as many as the settings say
+PRIORITY = "dagster/priority"
+CRAWL = "ingestion/crawl"  # a job that walks on wherever pages wait

@@ -5,14 +5,18 @@ from datetime import datetime
 
 import dagster as dg
 
-from ingestion_pipeline.orchestration import tags
+from ingestion_pipeline.orchestration import resources
 from ingestion_pipeline.orchestration.jobs import POLL_JOBS, maintain
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Tier
-from ingestion_pipeline.sources.due import due_counts
-from ingestion_pipeline.sources.pressure import backlog
-from ingestion_pipeline.sources.sharding import known_pace, shard_count, shards_of
-from ingestion_pipeline.sources.tuning import tuned
+from ingestion_pipeline.sources.scheduling.budget import tuned
+from ingestion_pipeline.sources.scheduling.due import (
+    backlog,
+    due_counts,
+    known_pace,
+    shard_count,
+    shards_of,
+)
 
 # A tick may come oftener than its tier is polled: who is due is decided in sources/, not here.
 # The slower ticks keep off the HOT one's minutes: on a host they share, they would find it busy.
@@ -29,10 +33,10 @@ def run_for(tier: Tier, shard: int, *, key: str, shards: int | None = None) -> d
         job_name=POLL_JOBS[tier].name,
         run_key=f"{tier.value}:{shard}:{key}",
         tags={
-            tags.TIER: tier.value,
-            tags.SHARD: f"{tier.value}:{shard}",
-            tags.PRIORITY: str(-tier.priority),
-            **({} if shards is None else {tags.SHARDS: str(shards)}),
+            resources.TIER: tier.value,
+            resources.SHARD: f"{tier.value}:{shard}",
+            resources.PRIORITY: str(-tier.priority),
+            **({} if shards is None else {resources.SHARDS: str(shards)}),
         },
     )
 
@@ -69,17 +73,17 @@ def _polling_schedule(tier: Tier) -> dg.ScheduleDefinition:
         ]
         if not due:
             yield dg.SkipReason(f"no {tier.value.upper()} source is due")
-        elif all(one.tags[tags.SHARD] in queued for one in requests):
+        elif all(one.tags[resources.SHARD] in queued for one in requests):
             yield dg.SkipReason(f"{sum(due.values())} sources are due, and their runs wait already")
-        yield from (one for one in requests if one.tags[tags.SHARD] not in queued)
+        yield from (one for one in requests if one.tags[resources.SHARD] not in queued)
 
     return poll
 
 
 def _queued_shards(instance: dg.DagsterInstance, tier: Tier) -> set[str]:
     """The shards whose last run has not begun: it will find what has become due since."""
-    waiting = dg.RunsFilter(statuses=NOT_BEGUN, tags={tags.TIER: tier.value})
-    return {run.tags.get(tags.SHARD, "") for run in instance.get_runs(waiting)}
+    waiting = dg.RunsFilter(statuses=NOT_BEGUN, tags={resources.TIER: tier.value})
+    return {run.tags.get(resources.SHARD, "") for run in instance.get_runs(waiting)}
 
 
 maintenance = dg.ScheduleDefinition(

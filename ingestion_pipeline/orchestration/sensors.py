@@ -8,18 +8,25 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.catalogs.crawl.crawling import KINDS
-from ingestion_pipeline.catalogs.crawl.frontier import waiting_sources
-from ingestion_pipeline.catalogs.recipes.stored import ensure_all, waits
-from ingestion_pipeline.companies.matching.slices import are_listings_waiting
+from ingestion_pipeline.catalogs.crawling.frontier import waiting_sources
+from ingestion_pipeline.catalogs.crawling.runs import KINDS
+from ingestion_pipeline.catalogs.recipes.registry import ensure_all, waits
+from ingestion_pipeline.companies.matching.runs import are_listings_waiting
 from ingestion_pipeline.companies.rescoring import is_scoring_due
-from ingestion_pipeline.companies.working import is_work_waiting as is_company_waiting
+from ingestion_pipeline.companies.runs import is_work_waiting as is_company_waiting
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlFilter
 from ingestion_pipeline.notices.registry import declare
 from ingestion_pipeline.notices.tasks import is_work_waiting
-from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.catalogs import crawl_catalogs, crawl_run
+from ingestion_pipeline.operations.alerts import RUN_FAILED, beat, note_run_failure
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.catalogs import (
+    DETECT_SHARD,
+    crawl_catalogs,
+    crawl_run,
+    detect_recipes,
+)
 from ingestion_pipeline.orchestration.companies import COMPANIES_SHARD, process_companies
-from ingestion_pipeline.orchestration.detection import DETECT_SHARD, detect_recipes
 from ingestion_pipeline.orchestration.events import declared
 from ingestion_pipeline.orchestration.extractions import extraction_completion
 from ingestion_pipeline.orchestration.jobs import NOTICES_SHARD, POLL_JOBS, deliver_notices
@@ -28,20 +35,21 @@ from ingestion_pipeline.orchestration.partitions import SETS, SOURCES, differenc
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.schedules import run_for
 from ingestion_pipeline.orchestration.websites import WEBSITES_SHARD, analyze_websites
-from ingestion_pipeline.pages.crawled import CrawlFilter
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.registry import definition_check
 from ingestion_pipeline.sources import Kind, Tier
-from ingestion_pipeline.sources.arrivals import import_files, partition_keys
-from ingestion_pipeline.sources.due import census, new_shards, unscheduled_shards
 from ingestion_pipeline.sources.files import fingerprints
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.pressure import backlog
+from ingestion_pipeline.sources.operator_changes import import_files, partition_keys
+from ingestion_pipeline.sources.scheduling.due import (
+    backlog,
+    census,
+    new_shards,
+    unscheduled_shards,
+)
 from ingestion_pipeline.store.audit import audit
-from ingestion_pipeline.systems import definition_check
-from ingestion_pipeline.upkeep.house import RUN_FAILED, beat, note_run_failure
-from ingestion_pipeline.websites.engine.first_polls import begin_first
-from ingestion_pipeline.websites.engine.working import is_work_waiting as is_website_waiting
-from ingestion_pipeline.work.runs import lost_runs
+from ingestion_pipeline.tasks.heartbeats import lost_runs
+from ingestion_pipeline.websites.runs.system import begin_first
+from ingestion_pipeline.websites.runs.system import is_work_waiting as is_website_waiting
 
 # Dagster warns about a parameter that nobody passed.
 warnings.filterwarnings("ignore", message="Parameter `owners`", category=dg.BetaWarning)
@@ -213,12 +221,12 @@ def pending_work(
         yield dg.SkipReason(str(held_up or "no retry is due and no claim has expired"))
     for tier, shard in waiting:
         request = run_for(tier, shard, key=f"pending:{now:%Y%m%dT%H%M}")
-        if not _is_queued(context.instance, request.tags[tags.SHARD]):
+        if not _is_queued(context.instance, request.tags[resources.SHARD]):
             yield request
     yield from _draining_runs(context.instance, drained, now)
     for shard in crawl_shards:
         request = crawl_run(shard, key=f"{now:%Y%m%dT%H%M}")
-        if not _is_queued(context.instance, request.tags[tags.SHARD], *WORKING):
+        if not _is_queued(context.instance, request.tags[resources.SHARD], *WORKING):
             yield request
     # One deliverer at a time finds all there is, also what comes while it works.
     if is_news_waiting and not _is_queued(context.instance, NOTICES_SHARD, *WORKING):
@@ -238,7 +246,7 @@ def _draining_runs(
 
 def _deliverer_key(instance: dg.DagsterInstance, now: datetime) -> str:
     """News is told at once; but where deliverers fail, one a minute is enough."""
-    last = instance.get_runs(dg.RunsFilter(tags={tags.SHARD: NOTICES_SHARD}), limit=1)
+    last = instance.get_runs(dg.RunsFilter(tags={resources.SHARD: NOTICES_SHARD}), limit=1)
     has_failed = bool(last) and last[0].status is dg.DagsterRunStatus.FAILURE
     return f"notices:{now:%Y%m%dT%H%M}" + ("" if has_failed else f"{now:%S}")
 
@@ -249,7 +257,9 @@ WORKING = (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED)
 def _is_queued(instance: dg.DagsterInstance, shard: str, *also: dg.DagsterRunStatus) -> bool:
     """Whether a run that will drain the shard waits already; another would find nothing."""
     waiting = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *also]
-    return instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={tags.SHARD: shard})) > 0
+    return (
+        instance.get_runs_count(dg.RunsFilter(statuses=waiting, tags={resources.SHARD: shard})) > 0
+    )
 
 
 ALIVE = {dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING}

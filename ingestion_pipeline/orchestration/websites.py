@@ -8,31 +8,29 @@ from typing import Any
 
 import dagster as dg
 
-from ingestion_pipeline.assembly import open_fetcher, renderer_if_any
-from ingestion_pipeline.orchestration import heartbeat, tags
-from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
-from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
-from ingestion_pipeline.orchestration.events import refuse_unusable
-from ingestion_pipeline.orchestration.expectations import expecting
-from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
-from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
-from ingestion_pipeline.orchestration.previews import picture, plain
-from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.orchestration.verdicts import (
+from ingestion_pipeline.bootstrap import open_fetcher, renderer_if_any
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.orchestration import heartbeat, resources
+from ingestion_pipeline.orchestration.check_events import (
     fail_if_all_failed,
     fail_if_network_down,
     network_problem,
 )
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.orchestration.checks import TOLD_BY_WEBSITES, changed_checks
+from ingestion_pipeline.orchestration.contracts import column_schema, written_contracts
+from ingestion_pipeline.orchestration.events import expecting, picture, plain, refuse_unusable
+from ingestion_pipeline.orchestration.partitioned import MANY, OWNERS
+from ingestion_pipeline.orchestration.partitions import SOURCES, WEBSITES, register_keys
+from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.websites.engine.beginning import ask_for
-from ingestion_pipeline.websites.engine.working import website_slice
+from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline.websites.metrics import phase_metrics
-from ingestion_pipeline.websites.picture import visibility_picture
+from ingestion_pipeline.websites.plot import visibility_picture
 from ingestion_pipeline.websites.reporting import AnalysisReport, latest_reports, reports_since
+from ingestion_pipeline.websites.runs.starting import ask_for
+from ingestion_pipeline.websites.runs.system import website_slice
 from ingestion_pipeline.websites.states import WEBSITE_ANALYSIS, WEBSITE_INFO, WEBSITE_PROMPTS
-from ingestion_pipeline.work.errors import Resource
-from ingestion_pipeline.work.worker import Worker
 
 WEBSITES_SHARD = "websites"  # one run at a time: it goes on with what comes while it works
 GROUP = "websites"
@@ -271,7 +269,7 @@ def analyze_due(context: dg.OpExecutionContext, workshop: RunContextResource) ->
 
 
 @dg.job(
-    tags={tags.SHARD: WEBSITES_SHARD},
+    tags={resources.SHARD: WEBSITES_SHARD},
     description="Go on with the analyses that wait: information, prompts, answers of providers.",
 )
 def analyze_websites() -> None:

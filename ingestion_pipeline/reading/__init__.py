@@ -5,12 +5,12 @@ their dates, and a problem for each part that cannot be read. What it means does
 nor does fetching it or storing it. `models` asks language models what rules cannot read.
 """
 
-from ingestion_pipeline.reading.cleaning import cleaned_text
-from ingestion_pipeline.reading.decode import clean_text, decode
-from ingestion_pipeline.reading.fingerprint import content_hash
-from ingestion_pipeline.reading.grounding import Grounding, ground
-from ingestion_pipeline.reading.markdown import to_markdown
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.evidence.grounding import Grounding, ground
+from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.reading.text.fingerprint import content_hash
 
 __all__ = [
     "Grounding",

@@ -4,14 +4,13 @@ Chapters leave, one per number, each with every release that its source states. 
 does not belong here, nor does the fetching of listings: adapters say what to ask and read answers.
 """
 
-from ingestion_pipeline.series.chapter import Chapter, chapters_of
+from ingestion_pipeline.series.chapter import Chapter, Release, chapters_of
 from ingestion_pipeline.series.numbers import (
     canonical_number,
     chapter_number,
     missing_numbers,
     number_text,
 )
-from ingestion_pipeline.series.release import Release
 
 __all__ = [
     "Chapter",

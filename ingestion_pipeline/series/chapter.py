@@ -10,10 +10,31 @@ from decimal import Decimal
 from json.encoder import encode_basestring_ascii
 from operator import attrgetter, is_
 
-from ingestion_pipeline.reading.decode import clean_text
-from ingestion_pipeline.reading.reading import Problem
+from ingestion_pipeline.reading.structured.items import Problem
+from ingestion_pipeline.reading.text.decoding import clean_text
 from ingestion_pipeline.series.numbers import chapter_number, number_text
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.urls import without_secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """One row of a source's listing; several may share a number (languages, groups)."""
+
+    number: Decimal | None
+    title: str | None
+    url: str | None
+    language: str | None
+    scanlation_group: str | None
+    source_chapter_id: str | None
+    volume: str | None
+    published_at: datetime | None
+
+    def __post_init__(self) -> None:
+        """Take secrets out of the addresses: a private feed names its reader in each of them."""
+        for name in ("url", "source_chapter_id"):
+            if (address := getattr(self, name)) is not None and "://" in address:
+                object.__setattr__(self, name, without_secrets(address))
+
 
 MAX_OWN_ID_BYTES = 500  # beyond it a hash stands for it: PostgreSQL indexes no key over 2,700
 _NEVER = datetime.max.replace(tzinfo=UTC)

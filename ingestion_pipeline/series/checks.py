@@ -11,9 +11,9 @@ from ingestion_pipeline.series.numbers import is_special, missing_numbers
 from ingestion_pipeline.series.reporting import chapter_numbers
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind, Source, Tier
-from ingestion_pipeline.sources.findings import SHOWN, Finding
+from ingestion_pipeline.sources.health import SHOWN, Finding
 from ingestion_pipeline.sources.lookup import list_sources
-from ingestion_pipeline.sources.polling import is_stale
+from ingestion_pipeline.sources.scheduling.tiers import is_stale
 from ingestion_pipeline.sources.source import QUARANTINED
 from ingestion_pipeline.store.tables import sources
 

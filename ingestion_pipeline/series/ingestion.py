@@ -9,7 +9,7 @@ deliver the same chapter at the same moment make one chapter, two chapter source
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
 from operator import attrgetter
@@ -17,15 +17,15 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.pages.system import Ingested
-from ingestion_pipeline.series import corrections, languages, latest, rows, unnumbered
+from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.series import latest, moving, rows
 from ingestion_pipeline.series.chapter import (
     Chapter,
+    Release,
     fingerprint,
     own_id,
     with_known_releases,
 )
-from ingestion_pipeline.series.homes import lock_homes
 from ingestion_pipeline.series.numbers import number_text
 from ingestion_pipeline.series.plan import (
     Baseline,
@@ -33,13 +33,37 @@ from ingestion_pipeline.series.plan import (
     ChapterPlan,
     SourceListing,
     past,
+    reason_to_quarantine,
+    recognise,
     result_of,
 )
-from ingestion_pipeline.series.quarantine import reason_to_quarantine
-from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.series.rows import LinkRow, StoredRelease
 from ingestion_pipeline.settings import Ingest, Settings
-from ingestion_pipeline.store.rows import making_rows
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.sources.canonical_series import homes
+from ingestion_pipeline.store.bulk import making_rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CanonicalSeries:
+    """The series of each source, by its id, and those of them that were made just now."""
+
+    series: Mapping[str, str]
+    new: set[str]
+
+
+def lock_homes(
+    connection: Connection, told_by: Sequence[Source], *, now: datetime
+) -> CanonicalSeries:
+    """Where each source belongs; each series has its row, and is ours until the end."""
+    found = homes(connection, [source.id for source in told_by])
+    names = {found[one.id].series_id: one.name or found[one.id].series_id for one in told_by}
+    unknown = {home.series_id for home in found.values() if not home.is_known}
+    new = rows.ensure_series(connection, {one: names[one] for one in unknown}, now=now)
+    if rows.lock_series(connection, names.keys()):
+        # Merged while we waited for the lock, by one who did not know this source yet.
+        return lock_homes(connection, told_by, now=now)
+    return CanonicalSeries(series={one: home.series_id for one, home in found.items()}, new=new)
 
 
 @making_rows()
@@ -61,15 +85,15 @@ def ingest_listings(
     ids = _known_chapters(connection, plans, homes.new)
     _decide(connection, plans, ids, settings.ingest)
     kept = [plan for plan in plans if plan.quarantine is None]
-    corrections.find(connection, kept)
+    moving.find(connection, kept)
     _look_beyond_windows(connection, kept)
     chapter_ids, created = _write_chapters(connection, kept, ids, now=now)
     news = _announce(connection, kept, chapter_ids, created.keys(), now=now)
-    spoken = languages.new_languages(connection, kept, chapter_ids, created.keys() | news)
+    spoken = latest.new_languages(connection, kept, chapter_ids, created.keys() | news)
     _write_links(connection, kept, chapter_ids, created, now=now)
     _raise_latest(connection, kept, now=now)
     _withdraw(connection, kept, now=now)
-    languages.announce(connection, spoken, now=now)
+    latest.announce_languages(connection, spoken, now=now)
     return [result_of(plan, now=now) for plan in plans]
 
 
@@ -99,7 +123,7 @@ def _known_chapters(
     keys = {(plan.series_id, chapter.key) for plan in asked for chapter in plan.chapters}
     ids = rows.chapter_ids(connection, keys)
     if empty or len(ids) < len(keys):
-        ids |= unnumbered.recognise(connection, plans, ids)
+        ids |= recognise(connection, plans, ids)
     return ids
 
 
@@ -174,7 +198,7 @@ def _look_beyond_windows(connection: Connection, plans: Sequence[ChapterPlan]) -
         },
     )
     for plan in partial:
-        source_id, keys = plan.listing.source.id, corrections.listed_keys(plan)
+        source_id, keys = plan.listing.source.id, moving.listed_keys(plan)
         whole = [
             (_with_the_rest(chapter, stored[source_id, link.chapter_id], keys), link)
             for chapter, link in plan.changed_links

@@ -13,7 +13,7 @@ from sqlalchemy import Connection, Select, Table, exists, func, select
 from sqlalchemy.sql.elements import ColumnElement
 
 from ingestion_pipeline.series import rows
-from ingestion_pipeline.sources.belonging import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import home_of, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, follows, series, sources
 
 

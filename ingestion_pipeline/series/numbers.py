@@ -15,7 +15,7 @@ from decimal import Decimal
 from functools import lru_cache
 from itertools import islice, pairwise
 
-from ingestion_pipeline.reading.decode import without_references
+from ingestion_pipeline.reading.text.decoding import without_references
 
 # SQLite keeps a NUMERIC as a double: 15 significant digits are exact, and no chapter needs more.
 MAX_INTEGER_DIGITS = 9

@@ -12,7 +12,7 @@ from statistics import median
 
 from sqlalchemy import CTE, Connection, RowMapping, and_, func, or_, select
 
-from ingestion_pipeline.sources.belonging import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import home_of, named_series
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
 
 SHOWN_CHAPTERS = 10  # of a source; what a preview holds, and what a delay is the median of

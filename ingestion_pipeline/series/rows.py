@@ -22,10 +22,9 @@ from sqlalchemy import (
     update,
 )
 
-from ingestion_pipeline.series.chapter import Chapter, as_stored, release_from_dict
-from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.store.insert import NewRows, insert_into, insert_missing
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.series.chapter import Chapter, Release, as_stored, release_from_dict
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.inserts import NewRows, insert_into, insert_missing
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series
 from ingestion_pipeline.store.types import ExactDecimal, Id, Json, UtcDateTime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.reading.saved import SavedBody, SavedReading
+from ingestion_pipeline.reading.structured.items import SavedBody, SavedReading
 from ingestion_pipeline.series.chapter import release_as_dict
 from ingestion_pipeline.series.platforms import platform as platform_named
 from ingestion_pipeline.sources.source import Kind

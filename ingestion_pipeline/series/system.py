@@ -4,18 +4,56 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
+from typing import Any, cast
 
+import orjson
 from sqlalchemy import Connection
 
-from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading, StoredPage
+from ingestion_pipeline.engine.polling.protocol import Ingested, Placed, PolledReading
+from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.pages.visits.page import StoredPage
+from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.series.chapter import Release, release_as_dict, release_from_dict
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.series.platforms import SeriesFeed, platform
-from ingestion_pipeline.series.reading import reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
+
+
+def reading_to_bytes(reading: Reading[Release]) -> bytes:
+    """The reading for the content store."""
+    document = {
+        "is_complete": reading.is_complete,
+        "problems": [asdict(problem) for problem in reading.problems],
+        "notes": list(reading.notes),
+        "releases": [release_as_dict(release) for release in reading.records],
+    }
+    try:
+        return orjson.dumps(document)
+    except orjson.JSONEncodeError:  # half a surrogate pair: it is kept; ingestion cleans every text
+        text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        return text.encode(errors="surrogatepass")
+
+
+def reading_from_bytes(stored: bytes) -> Reading[Release]:
+    """The reading that `reading_to_bytes` wrote."""
+    document = _loaded(stored)
+    return Reading(
+        records=[release_from_dict(fields) for fields in document["releases"]],
+        problems=[Problem(**fields) for fields in document["problems"]],
+        is_complete=document["is_complete"],
+        notes=document["notes"],
+    )
+
+
+def _loaded(stored: bytes) -> dict[str, Any]:
+    try:
+        return cast("dict[str, Any]", orjson.loads(stored))
+    except orjson.JSONDecodeError:  # half a surrogate pair, or no JSON at all
+        return cast("dict[str, Any]", json.loads(stored))
 
 
 class SeriesSystem:

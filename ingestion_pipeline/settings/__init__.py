@@ -20,7 +20,7 @@ from ingestion_pipeline.settings.loading import (
     variables,
 )
 from ingestion_pipeline.settings.models import Models, Price, limit_usd, price_table
-from ingestion_pipeline.settings.websites import (
+from ingestion_pipeline.settings.systems import (
     Provider,
     Website,
     is_provider_list,

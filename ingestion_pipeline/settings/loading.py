@@ -11,7 +11,6 @@ from typing import Any, cast
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError, field_validator
 
-from ingestion_pipeline.settings.catalogs import Detection, Extraction
 from ingestion_pipeline.settings.groups import (
     Breaker,
     Crawl,
@@ -26,11 +25,17 @@ from ingestion_pipeline.settings.groups import (
     Snapshots,
     Work,
 )
-from ingestion_pipeline.settings.jobs import Boards, Company, Filter, Match
 from ingestion_pipeline.settings.models import LIMIT, Models, limit_usd
-from ingestion_pipeline.settings.operating import Health
-from ingestion_pipeline.settings.polling import Interval, Polling, Prior, Tiers
-from ingestion_pipeline.settings.websites import Website
+from ingestion_pipeline.settings.polling import Health, Interval, Polling, Prior, Tiers
+from ingestion_pipeline.settings.systems import (
+    Boards,
+    Company,
+    Detection,
+    Extraction,
+    Filter,
+    Match,
+    Website,
+)
 
 PREFIX = "INGESTION_"
 LAST_PORT = 65_535

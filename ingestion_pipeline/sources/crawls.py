@@ -16,18 +16,17 @@ from uuid import uuid4
 from sqlalchemy import Connection, case, func, null, update
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import polling
-from ingestion_pipeline.sources.change_rate import learned, rhythm_of
-from ingestion_pipeline.sources.evidence import changes_found
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.outcomes import habits_of
-from ingestion_pipeline.sources.polls import POLL, ensure_polls, lock_polls
-from ingestion_pipeline.sources.price import market
+from ingestion_pipeline.sources.poll_results import habits_of
+from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls
+from ingestion_pipeline.sources.scheduling import tiers
+from ingestion_pipeline.sources.scheduling.budget import market
+from ingestion_pipeline.sources.scheduling.change_model import changes_found, learned, rhythm_of
 from ingestion_pipeline.sources.source import Source, SourceStatus
 from ingestion_pipeline.store.audit import audit
 from ingestion_pipeline.store.tables import sources, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.task import Task, TaskStatus, rearmed
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.task import Task, TaskStatus, rearmed
 
 
 def begin(
@@ -43,7 +42,7 @@ def begin(
     prices = market(connection, settings)
     for task, source, said in polls:
         newest = source.last_new_at
-        standing = polling.after_success(
+        standing = tiers.after_success(
             source,
             last_new_at=newest,
             now=now,
@@ -53,7 +52,7 @@ def begin(
         )
         # While the breaker is open, the next walk is the next probe and no sooner.
         next_check_at = (
-            polling.after_failure(source, now=now, settings=settings, random=random).next_check_at
+            tiers.after_failure(source, now=now, settings=settings, random=random).next_check_at
             if source.status is SourceStatus.OPEN
             else standing.next_check_at
         )
@@ -166,9 +165,9 @@ def fail(
     }
     if walk.is_strike and source.status is not SourceStatus.DISABLED:
         standing = (
-            polling.after_failure(source, now=now, settings=settings, random=random)
+            tiers.after_failure(source, now=now, settings=settings, random=random)
             if walk.wall is None
-            else polling.after_wall(source, walk.wall, now=now, settings=settings)
+            else tiers.after_wall(source, walk.wall, now=now, settings=settings)
         )
         values |= {
             "status": standing.status.value,

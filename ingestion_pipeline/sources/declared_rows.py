@@ -30,11 +30,11 @@ from sqlalchemy import (
 from sqlalchemy.sql.elements import ColumnElement
 from sqlalchemy.sql.selectable import CTE
 
-from ingestion_pipeline.sources.belonging import home_of, named_series
+from ingestion_pipeline.sources.canonical_series import home_of, named_series
 from ingestion_pipeline.sources.source import Definition, Kind, SourceStatus, Tier, shard_of
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.bulk import making_rows, row_source
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.locking import lock_rows
-from ingestion_pipeline.store.rows import making_rows, row_source
 from ingestion_pipeline.store.tables import chapter_sources, chapters, source_versions, sources
 from ingestion_pipeline.store.types import Json
 from ingestion_pipeline.urls import host_of

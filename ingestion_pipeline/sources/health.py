@@ -7,15 +7,16 @@ then is anybody told, however often and by however many it is looked at.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from ingestion_pipeline.settings.operating import Health as Limits
-from ingestion_pipeline.sources.polling import is_disabled_by_us
+from ingestion_pipeline.settings.polling import Health as Limits
+from ingestion_pipeline.sources.scheduling.tiers import is_disabled_by_us
 from ingestion_pipeline.sources.source import QUARANTINED, Kind, SourceStatus, Tier
-from ingestion_pipeline.work.errors import ErrorClass
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.errors import ErrorClass
+from ingestion_pipeline.tasks.task import TaskStatus
 
 
 class Health(StrEnum):
@@ -240,3 +241,22 @@ def _failures(facts: Facts) -> str:
 def _span(length: timedelta) -> str:
     hours, minutes = divmod(int(length.total_seconds() // 60), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+SHOWN = 20  # findings written out; their number tells of the rest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that is not as it should be; a warning, unless `is_error`."""
+
+    subject: str
+    message: str
+    is_error: bool = False
+
+
+def summary(findings: Sequence[Finding]) -> str:
+    """The first findings, a line each."""
+    lines = [f"{one.subject}: {one.message}" for one in findings[:SHOWN]]
+    more = len(findings) - SHOWN
+    return "\n".join([*lines, *([f"and {more} more"] if more > 0 else [])])

@@ -3,12 +3,167 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from functools import lru_cache
+from importlib import resources
+from urllib.parse import parse_qsl, unquote, urlsplit
 
-from ingestion_pipeline.sources.boards import board_at
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.urls import canonical_url
+
+TOKEN = "{token}"  # noqa: S105  a placeholder, no secret
+ANY = "{labels}"  # a host that ends in it is any host
+MAX_TOKEN_CHARACTERS = 120  # the longest of some thousand boards has 60
+
+_LABEL = "[a-z0-9](?:[a-z0-9-]*[a-z0-9])?"
+_HOST_PARTS = {
+    TOKEN: f"(?P<token>{_LABEL})",
+    ANY: rf"{_LABEL}(?:\.{_LABEL})*",
+    "*": "[a-z0-9-]*",
+}
+_HOST_PART = re.compile(r"(\{token\}|\{labels\}|\*)")
+_LOCALE = re.compile(r"[A-Za-z]{2}(?:[-_][A-Za-z]{2,4})?")
+# Names as people give them: words of any language, with what may stand in a company's name.
+_TOKEN = re.compile(r"(?=.*[^\W_])[\w-][\w .,&'\u2019()+!~@-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """One form of URL: a pattern for the host, segments of the path, at most one parameter."""
+
+    platform: str
+    host: re.Pattern[str]
+    segments: tuple[str, ...]
+    is_whole_path: bool
+    parameter: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BoardShape:
+    """A platform, and the board on it if the URL names one."""
+
+    platform: str
+    token: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Table:
+    """The file as it stands."""
+
+    vendor_hosts: str
+    no_tokens: str
+    parameters: Mapping[str, str]
+    platforms: Mapping[str, Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Shapes:
+    by_domain: Mapping[str, Sequence[Shape]]
+    vendor_hosts: frozenset[str]
+    no_tokens: frozenset[str]
+    parameters: Mapping[str, str]
+
+
+def board_at(host: str, path: str, query: str) -> BoardShape | None:
+    """The board at a canonical URL; None for the vendors' own pages and for other sites.
+
+    Tokens keep their case, since some platforms tell boards apart by it, and are given unescaped.
+    """
+    shapes = _shapes()
+    segments = tuple(unquote(segment) for segment in path.split("/") if segment)
+    parameters = dict(parse_qsl(query))
+    for shape in (*shapes.by_domain.get(_domain(host), ()), *shapes.by_domain[ANY]):
+        if (found := _fits(shape, host, segments, parameters)) is not None:
+            return found if _may_be(found.token, shape, shapes) else None
+    named = (shapes.parameters[name] for name in parameters if name in shapes.parameters)
+    platform = next(named, None)
+    return BoardShape(platform=platform, token=None) if platform else None
+
+
+def platforms() -> tuple[str, ...]:
+    """The platforms that have shapes."""
+    return tuple(_table().platforms)
+
+
+def _fits(
+    shape: Shape, host: str, segments: Sequence[str], parameters: Mapping[str, str]
+) -> BoardShape | None:
+    on_host = shape.host.fullmatch(host)
+    if on_host is None or len(segments) < len(shape.segments):
+        return None
+    if shape.is_whole_path and len(segments) > len(shape.segments):
+        return None
+    token = on_host.groupdict().get("token")
+    for wanted, segment in zip(shape.segments, segments, strict=False):
+        if not _is_segment(wanted, segment):
+            return None
+        token = segment if wanted == TOKEN else token
+    if shape.parameter is not None:
+        token = parameters.get(shape.parameter)
+        if not token:
+            return None
+    return BoardShape(platform=shape.platform, token=token.strip() if token else None)
+
+
+def _is_segment(wanted: str, segment: str) -> bool:
+    if wanted == "{locale}":
+        return _LOCALE.fullmatch(segment) is not None
+    if wanted == "{number}":
+        return segment[:1].isdigit()
+    return wanted in {"*", TOKEN} or wanted == segment.lower()
+
+
+def _may_be(token: str | None, shape: Shape, shapes: _Shapes) -> bool:
+    if token is None:
+        return True
+    if len(token) > MAX_TOKEN_CHARACTERS or not _TOKEN.fullmatch(token):
+        return False
+    is_of_host = "token" in shape.host.groupindex
+    return token.lower() not in (shapes.vendor_hosts if is_of_host else shapes.no_tokens)
+
+
+def _domain(host: str) -> str:
+    return ".".join(host.rsplit(".", 2)[-2:])
+
+
+@lru_cache(maxsize=1)
+def _table() -> _Table:
+    import yaml  # not for whoever only wants to know what a source is
+
+    file = resources.files("ingestion_pipeline.sources") / "boards.yaml"
+    return _Table(**yaml.safe_load(file.read_text()))
+
+
+@lru_cache(maxsize=1)
+def _shapes() -> _Shapes:
+    table = _table()
+    by_domain: dict[str, list[Shape]] = {}
+    for platform, texts in table.platforms.items():
+        for text in texts:
+            host = text.partition("/")[0].partition("?")[0]
+            domain = ANY if host.endswith(ANY) else _domain(host)
+            by_domain.setdefault(domain, []).append(_shape(platform, text))
+    return _Shapes(
+        by_domain=by_domain,
+        vendor_hosts=frozenset(table.vendor_hosts.split()),
+        no_tokens=frozenset(table.no_tokens.split()),
+        parameters=table.parameters,
+    )
+
+
+def _shape(platform: str, text: str) -> Shape:
+    address, _, query = text.partition("?")
+    host, _, path = address.partition("/")
+    pieces = (_HOST_PARTS.get(piece, re.escape(piece)) for piece in _HOST_PART.split(host))
+    return Shape(
+        platform=platform,
+        host=re.compile("".join(pieces)),
+        segments=tuple(one for one in path.removesuffix("$").split("/") if one),
+        is_whole_path=path.endswith("$"),
+        parameter=query.partition("=")[0] or None,
+    )
+
 
 # The platforms with a reader, by kind; each system's registry is compared with this by a test.
 READERS: dict[Kind, tuple[str, ...]] = {

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import Connection, and_, func, or_, select, update
 
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import list_sources, sources_by_id
-from ingestion_pipeline.sources.polls import POLL
+from ingestion_pipeline.sources.poll_tasks import POLL
 from ingestion_pipeline.sources.registry import REMOVED
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus
+from ingestion_pipeline.store.locking import lock_rows
 from ingestion_pipeline.store.tables import (
     ACTIVE,
     OPEN,
@@ -23,8 +24,8 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.work.errors import ErrorClass
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.errors import ErrorClass
+from ingestion_pipeline.tasks.task import TaskStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -214,3 +215,43 @@ def _at(moment: datetime, now: datetime) -> str:
     """The time of day, with the date unless it is today's."""
     is_today = moment.date() == now.date()
     return f"{moment:%H:%M:%S} UTC" if is_today else f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def unreported(connection: Connection, kinds: Collection[Kind], *, limit: int) -> list[str]:
+    """Sources of these kinds that changed since Dagster was last told, oldest change first."""
+    query = (
+        select(sources.c.id)
+        .where(
+            sources.c.kind.in_([kind.value for kind in kinds]),
+            sources.c.last_changed_at.is_not(None),
+            or_(
+                sources.c.reported_at.is_(None),
+                sources.c.last_changed_at > sources.c.reported_at,
+            ),
+        )
+        .order_by(sources.c.last_changed_at)
+        .limit(limit)
+        # Another run may be telling of the same ones.
+        .with_for_update(skip_locked=True, key_share=True)
+    )
+    return list(connection.execute(query).scalars())
+
+
+def lock_sources(connection: Connection, source_ids: Collection[str]) -> None:
+    """No poll of theirs ends before this transaction does: nothing is counted and not told."""
+    lock_rows(connection, sources.c.id, source_ids)
+
+
+def mark_reported(connection: Connection, source_ids: Collection[str]) -> None:
+    """Dagster has been told of everything up to now; the next report counts from here."""
+    connection.execute(
+        update(sources)
+        .where(sources.c.id.in_(list(source_ids)))
+        .values(
+            reported_at=func.coalesce(sources.c.last_changed_at, sources.c.reported_at),
+            untold_polls=0,
+            untold_changes=0,
+            untold_updated=0,
+            untold_withdrawn=0,
+        )
+    )

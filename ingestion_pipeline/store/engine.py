@@ -4,25 +4,106 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sqlite3
 import time
 from collections.abc import Callable, Generator
 from contextlib import closing, contextmanager, suppress
 from datetime import datetime
+from functools import lru_cache
+from hashlib import blake2b
 from typing import Any, TypeVar
 from uuid import uuid4
 
-from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
+from sqlalchemy import Connection, Engine, Executable, create_engine, event
+from sqlalchemy.engine import Dialect, make_url
 from sqlalchemy.exc import DisconnectionError, OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 from sqlalchemy.types import DateTime
+from sqlalchemy.util import LRUCache
 
 from ingestion_pipeline.store import schema
 from ingestion_pipeline.store.clock import Clock, DatabaseClock
-from ingestion_pipeline.store.compiled import COMPILED
-from ingestion_pipeline.store.prepared import prepare_marked
 from ingestion_pipeline.store.types import UtcText, json_value
+
+KEPT_STATEMENTS = 2000  # both databases together; the program has a few hundred of each
+
+
+class CompiledOnce:
+    """A cache as the option `compiled_cache` wants it, for many engines instead of one.
+
+    SQLAlchemy's keys begin with the dialect, an object that each engine has of its own; here its
+    kind takes that place: database, driver and the server's version, which may decide the text.
+    """
+
+    def __init__(self) -> None:
+        self._kept: LRUCache[tuple[Any, ...], Any] = LRUCache(KEPT_STATEMENTS)
+
+    def get(self, key: tuple[Any, ...]) -> Any:  # noqa: ANN401 - SQLAlchemy's types are private
+        """What was compiled for an equal statement; None if nothing was."""
+        return self._kept.get(_of_any_engine(key))
+
+    def __setitem__(self, key: tuple[Any, ...], compiled: Any) -> None:  # noqa: ANN401
+        self._kept[_of_any_engine(key)] = compiled
+
+
+def _of_any_engine(key: tuple[Any, ...]) -> tuple[Any, ...]:
+    dialect: Dialect = key[0]
+    return (dialect.name, dialect.driver, dialect.server_version_info, *key[1:])
+
+
+COMPILED = CompiledOnce()
+
+
+S = TypeVar("S", bound=Executable)
+
+_OPTION = "prepared"
+_PREPARED = "prepared_statements"
+_PARAMETER = re.compile(r"%\((\w+)\)s|%%")
+
+
+def prepared(statement: S) -> S:
+    """The statement, planned once per connection; its text must be the same for all values."""
+    return statement.execution_options(**{_OPTION: True})
+
+
+def prepare_marked(engine: Engine) -> None:
+    """The marks of `prepared` count on this engine."""
+    event.listen(engine, "before_cursor_execute", _execute_prepared, retval=True)
+
+
+def _execute_prepared(
+    connection: Connection,
+    cursor: Any,  # noqa: ANN401
+    statement: str,
+    parameters: Any,  # noqa: ANN401
+    context: Any,  # noqa: ANN401
+    executemany: bool,  # noqa: ARG001, FBT001 - SQLAlchemy's hook
+) -> tuple[str, Any]:
+    if context is None or _OPTION not in context.execution_options:
+        return statement, parameters
+    name, prepare, execute = _as_prepared(statement)
+    known = connection.info.setdefault(_PREPARED, set())  # as long as the connection to the server
+    if name not in known:
+        cursor.execute(prepare)  # outlives a transaction that is rolled back
+        known.add(name)
+    return execute, parameters
+
+
+@lru_cache(maxsize=256)
+def _as_prepared(statement: str) -> tuple[str, str, str]:
+    """Its name, the text that prepares it, and the text that runs it with the same parameters."""
+    name = f"ingestion_{blake2b(statement.encode(), digest_size=12).hexdigest()}"
+    places: dict[str, str] = {}
+
+    def place(found: re.Match[str]) -> str:
+        parameter = found[1]
+        return places.setdefault(parameter, f"${len(places) + 1}") if parameter else "%"
+
+    text = _PARAMETER.sub(place, statement)
+    given = ", ".join(f"%({parameter})s" for parameter in places)
+    return name, f"PREPARE {name} AS {text}", f"EXECUTE {name} ({given})"
+
 
 # A writer waits this long for another one; far above the longest transaction that was measured.
 SQLITE_BUSY_SECONDS = 60

@@ -17,20 +17,30 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.reading.models import ModelClient
-from ingestion_pipeline.reading.models.ledger import CheckClaim
+from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.reading.llm.ledger import CheckClaim
 from ingestion_pipeline.settings import Provider, Settings, Website
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
 from ingestion_pipeline.websites.naming.folding import folded_name
-from ingestion_pipeline.websites.outcomes import AskedPrompt, PhaseFailed
-from ingestion_pipeline.websites.provider_pool import NoReply, ProviderPool, Replied, Reply, added
-from ingestion_pipeline.websites.providers import asked_about
-from ingestion_pipeline.websites.scoring import GivenAnswer, Ranking, mentions_in, ranking_of
-from ingestion_pipeline.websites.sentiment import sentiment_of
-from ingestion_pipeline.websites.states import AnswerStatus
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.websites.provider_pool import (
+    NoReply,
+    ProviderPool,
+    Replied,
+    Reply,
+    added,
+    asked_about,
+)
+from ingestion_pipeline.websites.states import AnswerStatus, AskedPrompt, PhaseFailed
+from ingestion_pipeline.websites.visibility import (
+    GivenAnswer,
+    Ranking,
+    mentions_in,
+    ranking_of,
+    sentiment_of,
+)
 
 T = TypeVar("T")
 BUDGET = "model_budget"

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, func, select
 
-from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store.tables import (
     businesses,
     website_analyses,

@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import Connection, and_, func, select
 
 from ingestion_pipeline.store.tables import ACTIVE, tasks, website_analyses
+from ingestion_pipeline.tasks.results import ended_totals
+from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline.websites.states import PHASES
-from ingestion_pipeline.work.task import TaskStatus
-from ingestion_pipeline.work.totals import ended_totals
 
 KINDS = tuple(phase.kind for phase in PHASES)
 MEASURED = 500  # analyses, the newest; older ones say little about today

@@ -16,28 +16,97 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from sqlalchemy import Connection
 
-from ingestion_pipeline.reading.models import wire
-from ingestion_pipeline.reading.models.budgets import Billing
-from ingestion_pipeline.reading.models.formats import AnswerFormat, known_format, remember_format
-from ingestion_pipeline.reading.models.ledger import CheckClaim, Ledger, NewCall, Reserved
-from ingestion_pipeline.reading.models.outcomes import OverBudget, Usage
-from ingestion_pipeline.reading.models.prices import cost_usd, estimated_usage
-from ingestion_pipeline.reading.models.server import Deadline, Patience
-from ingestion_pipeline.reading.models.wire import Bad, Denied, Said, ServerBusy, Unsupported
-from ingestion_pipeline.settings import Provider, Settings
+from ingestion_pipeline.reading.llm import wire
+from ingestion_pipeline.reading.llm.budgets import Billing, cost_usd, estimated_usage
+from ingestion_pipeline.reading.llm.formats import AnswerFormat, known_format, remember_format
+from ingestion_pipeline.reading.llm.ledger import CheckClaim, Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.llm.outcomes import OverBudget, Usage
+from ingestion_pipeline.reading.llm.server import Deadline, Patience
+from ingestion_pipeline.reading.llm.wire import OPENAI, Bad, Denied, Said, ServerBusy, Unsupported
+from ingestion_pipeline.settings import (
+    BadSetting,
+    Provider,
+    Settings,
+    is_provider_list,
+    provider_list,
+    providers_of,
+    secret_variable,
+)
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.urls import without_credentials
-from ingestion_pipeline.websites.providers import provider_key
-from ingestion_pipeline.work.claims import LostClaim
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.tasks.claims import LostClaim
+from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.urls import host_of, without_credentials
 
 if TYPE_CHECKING:
     import openai
+
+
+DEFAULT = "default"
+DEFAULT_CONCURRENCY = 4
+
+
+def configured_providers(settings: Settings) -> tuple[Provider, ...]:
+    """Those of the setting or of the file it names; else the model's server; else none.
+
+    Raises:
+        BadSetting: the file cannot be read, or what it says is wrong; all of it is named.
+    """
+    given = settings.website.providers.strip()
+    if not given:
+        return _default(settings)
+    if is_provider_list(given):
+        return provider_list(given)
+    try:
+        return providers_of(_document(Path(given)))
+    except (OSError, ValueError) as error:
+        raise BadSetting(
+            f"setting website.providers names the file {given}: {error};"
+            " mend the file, or give the list itself as JSON"
+        ) from None
+
+
+def asked_about(providers: Sequence[Provider], url: str) -> tuple[Provider, ...]:
+    """Those who are asked about the website at `url`: all but who answers for other hosts."""
+    host = f".{host_of(url)}"
+    return tuple(one for one in providers if not one.host or host.endswith(f".{one.host}"))
+
+
+def provider_key(
+    provider: Provider, settings: Settings, environment: Mapping[str, str] | None = None
+) -> str:
+    """The provider's key; the model's own for the default one, none where none is named."""
+    if provider.name == DEFAULT and not provider.key_env:
+        return settings.openai_api_key.get_secret_value()
+    return secret_variable(provider.key_env, environment).get_secret_value()
+
+
+def _default(settings: Settings) -> tuple[Provider, ...]:
+    if not settings.has_model:
+        return ()
+    return (
+        Provider(
+            name=DEFAULT,
+            base_url=settings.openai_base_url or OPENAI,
+            model=settings.model_cheap,
+            concurrency=DEFAULT_CONCURRENCY,
+        ),
+    )
+
+
+def _document(path: Path) -> object:
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))  # JSON is YAML, too
+    except yaml.YAMLError as error:
+        raise ValueError(f"it is neither YAML nor JSON: {error}") from None
+
 
 _NotSaid = ServerBusy | Bad | Denied | Unsupported
 

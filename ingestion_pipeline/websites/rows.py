@@ -13,14 +13,14 @@ from typing import Any, cast
 
 from sqlalchemy import Connection, bindparam, null, select, update
 
-from ingestion_pipeline.store.insert import insert_into
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import businesses, website_answers, website_rankings
 from ingestion_pipeline.store.types import Json, Moment
+from ingestion_pipeline.tasks.errors import storable
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import Mentions
 from ingestion_pipeline.websites.states import AnswerStatus
-from ingestion_pipeline.work.errors import storable
 
 _ANSWER = (
     "prompt model model_version status answer error input_tokens output_tokens cost_usd mentions"

@@ -12,11 +12,17 @@ works on it, so that whatever a crash leaves behind is found again by the same q
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
+
+from ingestion_pipeline.pages.visits.page import NewPage
+from ingestion_pipeline.reading.structured.items import Problem
+from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.websites.business import Business
 
 
 class AnalysisStatus(StrEnum):
@@ -137,3 +143,75 @@ def asking_percent(done: int, providers: int) -> int:
     """Progress in the last phase after that many of the providers are done."""
     low, high = ASKING_PERCENT
     return low + (high - low) * done // max(providers, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedPage:
+    """A page as a phase needs it: where it was found, its markup, and where it leads."""
+
+    url: str
+    html: str
+    links: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, page: NewPage) -> FetchedPage:
+        """The page that a visitor brought."""
+        html = decode(page.body, page.content_type)
+        return cls(url=page.final_url, html=html, links=page.links)
+
+
+# Brings a page politely, in a browser where it needs one; raises a `WorkError` if it cannot.
+Visit = Callable[[str], Awaitable[FetchedPage]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhaseFailed:
+    """The phase came to nothing; the error's class says whether to come back, and when."""
+
+    error: WorkError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Informed:
+    """What the website is the website of, from which pages; what went wrong by the way."""
+
+    business: Business
+    pages: tuple[str, ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+
+class PromptedBy(StrEnum):
+    """Who formed the prompts."""
+
+    OPERATOR = "operator"
+    MODEL = "model"
+    TEMPLATES = "templates"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedPrompt:
+    """One question for all providers; a direct one names the business."""
+
+    text: str
+    is_direct: bool
+    by: PromptedBy
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompted:
+    """The prompts in the order in which they are asked."""
+
+    prompts: tuple[AskedPrompt, ...]
+    language: str
+    problems: tuple[Problem, ...] = ()
+
+    def as_json(self) -> list[dict[str, str | bool]]:
+        """As `website_analyses.prompts` keeps them."""
+        return [
+            {"text": one.text, "is_direct": one.is_direct, "by": one.by.value}
+            for one in self.prompts
+        ]
+
+
+InformationOutcome = Informed | PhaseFailed
+PromptsOutcome = Prompted | PhaseFailed

@@ -1,64 +1,273 @@
-"""An analysis as a table of visibility: in all, then by provider, beside competitors."""
+"""How visible a business is in what providers answered, and its competitors in the same answers.
+
+All pure. An answer that a provider did not give counts neither for nor against anybody.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Any
 
-from ingestion_pipeline.websites.reporting import AnalysisReport
+from ingestion_pipeline.reading.evidence.grounding import ground
+from ingestion_pipeline.reading.llm import (
+    Answered,
+    AnswerSchema,
+    Billing,
+    ModelClient,
+    ModelTier,
+    PageText,
+    Prompt,
+    Question,
+)
+from ingestion_pipeline.tasks.errors import Fatal, WorkError
+from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions, mentions_of_all
 
-ALL = "all"
+MAX_SCORE = 100
+# Named first and often in all of seven answers comes to 105, so to the cap.
+_RANK_POINTS = {1: 12, 2: 10, 3: 8, 4: 6, 5: 4}
+_MOST_REPETITIONS = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VisibilityRow:
-    """How visible the business is to one provider, or to all; shares from 0 to 1.
+class GivenAnswer:
+    """What one provider answered to one prompt."""
 
-    Of a provider that answered nothing there are no numbers. `competitors` are by name the share
-    of the same answers that name each, the most visible first.
+    prompt_index: int
+    provider: str
+    text: str
+    is_direct: bool = False
+    sentiment: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visibility:
+    """How visible one name is in a number of answers.
+
+    `visibility` is the share of answers with a mention; `unprompted` the same of those whose
+    question did not name the business, None if there are none; `score` 0 to 100; ranks 1 to 5, of
+    the answers with a mention.
     """
 
-    provider: str
-    prompts: int
     answers: int
-    visibility: float | None = None
-    unprompted: float | None = None
-    best_rank: int | None = None
-    mean_rank: float | None = None
-    score: int | None = None
-    competitors: Mapping[str, float] = field(default_factory=dict[str, float])
-    failure: str | None = None
+    mentioned: int
+    mentions: int
+    visibility: float
+    unprompted: float | None
+    score: int
+    best_rank: int | None
+    mean_rank: float | None
+
+    def as_json(self) -> dict[str, Any]:
+        """As rankings and analyses keep it."""
+        return {
+            "answers": self.answers,
+            "mentioned": self.mentioned,
+            "mentions": self.mentions,
+            "visibility": self.visibility,
+            "unprompted": self.unprompted,
+            "score": self.score,
+            "best_rank": self.best_rank,
+            "mean_rank": self.mean_rank,
+        }
 
 
-def visibility_rows(report: AnalysisReport) -> list[VisibilityRow]:
-    """All providers together, then each; nothing before the analysis is complete."""
-    found = report.analysis
-    return list(_rows(found, prompts=len(report.prompts))) if found else []
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """One analysis in numbers: in all, by provider, and of each competitor.
 
+    `rivals` are the competitors by provider.
+    """
 
-def _rows(found: Mapping[str, Any], *, prompts: int) -> Iterator[VisibilityRow]:
-    failures: Mapping[str, str] = found.get("failures", {})
-    by_provider: Mapping[str, Mapping[str, Any]] = found["by_provider"]
-    providers = len(by_provider.keys() | failures.keys())
-    yield _row(ALL, {**found["overall"], "competitors": found["competitors"]}, prompts * providers)
-    for name, one in by_provider.items():
-        yield _row(name, one, prompts, failures.get(name))
-    for name in failures.keys() - by_provider.keys():
-        yield VisibilityRow(provider=name, prompts=prompts, answers=0, failure=failures[name])
-
-
-def _row(
-    provider: str, one: Mapping[str, Any], prompts: int, failure: str | None = None
-) -> VisibilityRow:
-    others: Mapping[str, Mapping[str, Any]] = one.get("competitors", {})
-    shares = {name: float(other["visibility"]) for name, other in others.items()}
-    taken = ("answers", "visibility", "unprompted", "best_rank", "score")
-    return VisibilityRow(
-        provider=provider,
-        prompts=prompts,
-        competitors=dict(sorted(shares.items(), key=lambda pair: -pair[1])),
-        failure=failure,
-        mean_rank=one.get("mean_rank"),  # rankings of old have none
-        **{name: one[name] for name in taken},
+    overall: Visibility
+    by_provider: Mapping[str, Visibility]
+    competitors: Mapping[str, Visibility]
+    cost_usd: Decimal | None
+    sentiments: Mapping[str, int] = field(default_factory=dict[str, int])
+    rivals: Mapping[str, Mapping[str, Visibility]] = field(
+        default_factory=dict[str, Mapping[str, Visibility]]
     )
+
+    def providers_as_json(self) -> dict[str, Any]:
+        """By provider the business, and under `competitors` the others in the same answers."""
+        return {
+            name: {
+                **one.as_json(),
+                "competitors": {
+                    other: seen.as_json() for other, seen in self.rivals.get(name, {}).items()
+                },
+            }
+            for name, one in self.by_provider.items()
+        }
+
+    def competitors_as_json(self) -> dict[str, Any]:
+        """Each competitor in all answers."""
+        return {name: one.as_json() for name, one in self.competitors.items()}
+
+
+def relevance(mentions: Mentions) -> int:
+    """What one answer is worth: points by rank, and one for each repetition up to three."""
+    if mentions.rank is None:
+        return 0
+    return _RANK_POINTS[mentions.rank] + min(mentions.count - 1, _MOST_REPETITIONS)
+
+
+def visibility_of(found: Sequence[tuple[GivenAnswer, Mentions]]) -> Visibility:
+    """How visible a name is in the answers that it was looked for in.
+
+    The score is the sum of what each prompt's answer is worth, at most 100; where several providers
+    answered, the mean of theirs.
+    """
+    unprompted = [bool(mentions) for answer, mentions in found if not answer.is_direct]
+    mentioned = sum(bool(mentions) for _, mentions in found)
+    ranks = [mentions.rank for _, mentions in found if mentions.rank is not None]
+    return Visibility(
+        answers=len(found),
+        mentioned=mentioned,
+        mentions=sum(mentions.count for _, mentions in found),
+        visibility=_share(mentioned, len(found)),
+        unprompted=_share(sum(unprompted), len(unprompted)) if unprompted else None,
+        score=_score(found),
+        best_rank=min(ranks, default=None),
+        mean_rank=round(sum(ranks) / len(ranks), 1) if ranks else None,
+    )
+
+
+def ranking_of(
+    answers: Sequence[GivenAnswer],
+    found: Mapping[str, Sequence[Mentions]],
+    own: str,
+    *,
+    cost_usd: Decimal | None = None,
+) -> Ranking:
+    """The whole analysis in numbers, from what `mentions_in` found; all but `own` compete."""
+    paired = {name: list(zip(answers, places, strict=True)) for name, places in found.items()}
+    ours = paired[own]
+    providers = list(dict.fromkeys(answer.provider for answer in answers))
+    felt = [answer.sentiment for answer in answers if answer.sentiment is not None]
+    return Ranking(
+        overall=visibility_of(ours),
+        by_provider={name: visibility_of(_by(name, ours)) for name in providers},
+        competitors={name: visibility_of(pairs) for name, pairs in paired.items() if name != own},
+        cost_usd=cost_usd,
+        sentiments={one: felt.count(one) for one in dict.fromkeys(felt)},
+        rivals={
+            provider: {
+                name: visibility_of(_by(provider, pairs))
+                for name, pairs in paired.items()
+                if name != own
+            }
+            for provider in providers
+        },
+    )
+
+
+def _by(
+    provider: str, pairs: Sequence[tuple[GivenAnswer, Mentions]]
+) -> list[tuple[GivenAnswer, Mentions]]:
+    return [pair for pair in pairs if pair[0].provider == provider]
+
+
+def mentions_in(
+    answers: Sequence[GivenAnswer],
+    own: Names,
+    competitors: Sequence[Names],
+    *,
+    language: str | None = None,
+    threshold: float,
+) -> Mapping[str, Sequence[Mentions]]:
+    """By name, where each answer mentions it; nobody is found inside another's longer name."""
+    everybody = (own, *competitors)
+    by_answer = [
+        mentions_of_all(answer.text, everybody, language=language, threshold=threshold)
+        for answer in answers
+    ]
+    return {
+        names.name: [found[number] for found in by_answer] for number, names in enumerate(everybody)
+    }
+
+
+def _score(found: Sequence[tuple[GivenAnswer, Mentions]]) -> int:
+    sums: dict[str, int] = {}
+    for answer, mentions in found:
+        sums[answer.provider] = sums.get(answer.provider, 0) + relevance(mentions)
+    capped = [min(points, MAX_SCORE) for points in sums.values()]
+    return round(sum(capped) / len(capped)) if capped else 0
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+VERSION = "website sentiment 1"
+CALL_SITE = "website_sentiment"
+SENTIMENTS = ("positive", "neutral", "negative")
+MAX_CHARACTERS = 8_000
+_LEAST_QUOTE = 10  # characters; a word alone proves no opinion
+SCHEMA = AnswerSchema(
+    name="sentiment",
+    schema={
+        "type": "object",
+        "properties": {
+            "sentiment": {"type": ["string", "null"], "enum": [*SENTIMENTS, None]},
+            "quote": {"type": ["string", "null"]},
+        },
+        "required": ["sentiment", "quote"],
+        "additionalProperties": False,
+    },
+)
+_INSTRUCTIONS = """\
+The text was written about several businesses. Say how it speaks of the one called {name!r}.
+sentiment: positive, neutral or negative; null if it gives no opinion. quote: the words of the text
+that show it, copied exactly."""
+
+
+async def sentiment_of(
+    answer: str, names: Names, client: ModelClient, *, source_id: str | None, language: str | None
+) -> str | None:
+    """The sentiment, if the model gives one and its quote stands in the answer; else None.
+
+    Raises:
+        Fatal: the ground gives way.
+    """
+    question = Question(
+        prompt=Prompt(
+            name="website_sentiment",
+            version=1,
+            instructions=_INSTRUCTIONS.format(name=names.name),
+        ),
+        schema=SCHEMA,
+        page=PageText(text=answer[:MAX_CHARACTERS]),
+        extractor_version=f"{VERSION} {names.name}",
+        max_output_tokens=500,
+    )
+    billing = Billing(call_site=CALL_SITE, source_id=source_id)
+    try:
+        said = await client.ask(question, billing, rungs=(ModelTier.CHEAP,))
+    except Fatal:
+        raise
+    except WorkError:
+        return None
+    if not isinstance(said, Answered):
+        return None
+    return proved_sentiment(
+        said.data.get("sentiment"), said.data.get("quote"), answer, names, language
+    )
+
+
+def proved_sentiment(
+    sentiment: object, quote: object, answer: str, names: Names, language: str | None
+) -> str | None:
+    """The sentiment, if the quote is the answer's own and stands where it speaks of the business.
+
+    That is the paragraph of a mention, or the one after it.
+    """
+    if sentiment not in SENTIMENTS or not isinstance(quote, str) or len(quote) < _LEAST_QUOTE:
+        return None
+    proof = ground(quote, answer)
+    if not proof.is_proof or proof.start is None:
+        return None
+    begin = answer.rfind("\n\n", 0, answer.rfind("\n\n", 0, proof.start + 1))
+    near = answer[max(begin, 0) : proof.end]
+    return str(sentiment) if find_mentions(near, names, language=language) else None

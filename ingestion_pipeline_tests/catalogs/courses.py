@@ -9,17 +9,17 @@ from typing import Any
 
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.entities.declared import EntityConfig, declared
-from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.readings.reader import PipelineReader
-from ingestion_pipeline.catalogs.readings.work import ReadDone, ReadWork, open_readings
+from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
+from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig, declared
+from ingestion_pipeline.catalogs.extraction.tasks import ReadDone, ReadWork, open_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.models import Billing, OverBudget
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.llm import Billing, OverBudget
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, begin, fetch_pages
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import given_sources, rows

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
-from ingestion_pipeline.catalogs.entities.ladder import read_records
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 
 FOLDER = Path(__file__).parent.parent / "fixtures" / "pages" / "catalogs"
 NAMES = sorted(path.name.removesuffix(".expected.json") for path in FOLDER.glob("*.expected.json"))

@@ -9,11 +9,11 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.catalogs.completing.completion import ExtractionProgress, decide
-from ingestion_pipeline.catalogs.completing.ending import budget_finish
-from ingestion_pipeline.catalogs.operating import control
+from ingestion_pipeline.catalogs.datasets.completion import ExtractionProgress, decide
+from ingestion_pipeline.catalogs.datasets.finishing import budget_finish
+from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionKind
-from ingestion_pipeline.settings.catalogs import Extraction
+from ingestion_pipeline.settings.systems import Extraction
 from ingestion_pipeline.store.tables import (
     audit_log,
     extractions,

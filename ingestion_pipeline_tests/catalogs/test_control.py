@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import delete, event
 
-from ingestion_pipeline.catalogs.operating import control
-from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
-from ingestion_pipeline.catalogs.operating.rerunning import rerun
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.operations.rerun import predict_rerun, rerun
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (

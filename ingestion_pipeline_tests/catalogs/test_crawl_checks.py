@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.catalogs.crawl.checks import empty_shells, failed_pages
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.catalogs.crawling.checks import empty_shells, failed_pages
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, crawl_all
 from ingestion_pipeline_tests.fakes import FakeWeb

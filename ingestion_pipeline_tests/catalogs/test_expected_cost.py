@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ingestion_pipeline.catalogs.operating.rerun_cost import predict_rerun
-from ingestion_pipeline.catalogs.readings.expected_cost import DetailPage, cost_facts, text_sizes
-from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.extraction.cost import DetailPage, cost_facts, text_sizes
+from ingestion_pipeline.catalogs.operations.rerun import predict_rerun
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store

@@ -6,14 +6,14 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ingestion_pipeline.catalogs.crawl.crawling import ask_for
-from ingestion_pipeline.catalogs.crawl.worth_following import links_on
-from ingestion_pipeline.catalogs.entities.declared import EntityConfig
-from ingestion_pipeline.catalogs.entities.page_reading import PageContent, PageReading
-from ingestion_pipeline.catalogs.entities.record import ExtractionMethod, RecordField, record_of
-from ingestion_pipeline.catalogs.operating.rerunning import rerun
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.models import Billing
+from ingestion_pipeline.catalogs.crawling.following import links_on
+from ingestion_pipeline.catalogs.crawling.runs import ask_for
+from ingestion_pipeline.catalogs.extraction.page_result import PageContent, PageReading
+from ingestion_pipeline.catalogs.extraction.record import ExtractionMethod, RecordField, record_of
+from ingestion_pipeline.catalogs.extraction.source_config import EntityConfig
+from ingestion_pipeline.catalogs.operations.rerun import rerun
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     crawl_steps,

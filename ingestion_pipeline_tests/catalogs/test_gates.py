@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.completing.gates import DatasetNumbers, RecordPages, judge
-from ingestion_pipeline.settings.catalogs import Extraction
+from ingestion_pipeline.catalogs.datasets.gates import DatasetNumbers, RecordPages, judge
+from ingestion_pipeline.settings.systems import Extraction
 
 LIMITS = Extraction()  # a drop of 30 % and 5 items, half of a field, a fifth unproved
 

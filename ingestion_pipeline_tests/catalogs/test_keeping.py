@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.operating import control
-from ingestion_pipeline.catalogs.operating.rerunning import rerun
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.operations.rerun import rerun
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, outbox, pages
 from ingestion_pipeline_tests.extracting import Extracting, some
 

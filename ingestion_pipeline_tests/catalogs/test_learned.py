@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
-from ingestion_pipeline.catalogs.entities import Selectors, entity_type
-from ingestion_pipeline.catalogs.readings import learned
-from ingestion_pipeline.catalogs.readings.expected_cost import catalog_facts
-from ingestion_pipeline.catalogs.readings.learned import Learned, Subject, Uses, is_worn
-from ingestion_pipeline.catalogs.readings.reader import PipelineReader
+from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
+from ingestion_pipeline.catalogs.extraction import Selectors, entity_type
+from ingestion_pipeline.catalogs.extraction.cost import catalog_facts
+from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader
+from ingestion_pipeline.catalogs.learning import learned_selectors as learned
+from ingestion_pipeline.catalogs.learning.learned_selectors import Learned, Subject, Uses, is_worn
 from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.models import ModelClient
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, learned_selectors, pages
@@ -254,7 +254,7 @@ def keep(store: Store, subject: Subject, css: str = "b", *, minutes: int = 0) ->
     fields = tuple((name, css) for name in COURSE.required)
     now = NOON + timedelta(minutes=minutes)
     with store.begin() as connection:
-        return learned.keep(
+        return learned.keep_learned(
             connection,
             subject,
             COURSE,

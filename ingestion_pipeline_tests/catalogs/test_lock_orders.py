@@ -7,30 +7,30 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text
 
-from ingestion_pipeline.catalogs.completing.ending import FinishReason, finish_extractions
-from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
-from ingestion_pipeline.catalogs.detection.finding import FoundRecipe
-from ingestion_pipeline.catalogs.detection.outcomes import RecipeDetected, write_results
+from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.datasets.finishing import FinishReason, finish_extractions
+from ingestion_pipeline.catalogs.detection.detected import FoundRecipe
+from ingestion_pipeline.catalogs.detection.runs import RecipeDetected, write_results
 from ingestion_pipeline.catalogs.extractions import start_extractions
-from ingestion_pipeline.catalogs.operating.retention import old_extractions
-from ingestion_pipeline.catalogs.recipes.stored import DETECT
+from ingestion_pipeline.catalogs.operations.retention import old_extractions
+from ingestion_pipeline.catalogs.recipes.registry import DETECT
 from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.pages.archive import SnapshotArchive
-from ingestion_pipeline.pages.crawled import (
+from ingestion_pipeline.engine.crawling.protocol import (
     FETCH_PAGE,
     KnownPages,
     PageFailed,
     PageOutcomes,
     PageWork,
 )
+from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.registry import declared
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store.tables import extractions, recipes, sources, tasks
-from ingestion_pipeline.systems import declared
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import BOT_WALL, Permanent
-from ingestion_pipeline.work.task import Task
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import BOT_WALL, Permanent
+from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.crawlers import a_catalog
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 from ingestion_pipeline_tests.lock_orders import (

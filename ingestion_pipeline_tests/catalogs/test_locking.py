@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Select, select
 
-from ingestion_pipeline.catalogs.completing.ending import FinishReason
-from ingestion_pipeline.catalogs.crawl.system import CatalogSystem
-from ingestion_pipeline.catalogs.operating import control
-from ingestion_pipeline.catalogs.readings.results import write_readings
+from ingestion_pipeline.catalogs.crawling.system import CatalogSystem
+from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
+from ingestion_pipeline.catalogs.extraction.results import write_readings
+from ingestion_pipeline.catalogs.operations import control
 from ingestion_pipeline.catalogs.states import ExtractionStatus
-from ingestion_pipeline.pages.archive import SnapshotArchive
-from ingestion_pipeline.pages.crawl_results import write_pages
-from ingestion_pipeline.pages.crawled import FETCH_PAGE, KnownPages, PageFailed, PageWork
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import FETCH_PAGE, KnownPages, PageFailed, PageWork
+from ingestion_pipeline.engine.crawling.results import write_pages
+from ingestion_pipeline.pages.content.archive import SnapshotArchive
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, outbox, tasks
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import Transient
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalogs.courses import claimed_works, downloaded, read_by_rules
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, begin
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, datasets, extractions
 from ingestion_pipeline_tests.catalogs.detection.sites import course

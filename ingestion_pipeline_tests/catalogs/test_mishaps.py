@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.pages.hosts import lease_hosts
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
     datasets,
@@ -26,7 +26,7 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     tasks,
 )
-from ingestion_pipeline.work.errors import Fatal
+from ingestion_pipeline.tasks.errors import Fatal
 from ingestion_pipeline_tests.catalogs.courses import given_courses
 from ingestion_pipeline_tests.crawlers import (
     SHOP,

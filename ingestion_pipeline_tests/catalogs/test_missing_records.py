@@ -6,10 +6,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from ingestion_pipeline.catalogs.operating import control, held_back
-from ingestion_pipeline.pages.letter_snapshots import dead_letter_snapshots
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.failure_notice import failure_notice
+from ingestion_pipeline.catalogs.operations import control, held_back
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations.health import notable, standings
+from ingestion_pipeline.pages.content.archive import dead_letter_snapshots
+from ingestion_pipeline.reading.html.head import failure_notice
 from ingestion_pipeline.sources.health import HealthStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -18,8 +19,7 @@ from ingestion_pipeline.store.tables import (
     extractions,
     pages,
 )
-from ingestion_pipeline.upkeep.standing import notable, standings
-from ingestion_pipeline.work.dead_letters import list_dead_letters
+from ingestion_pipeline.tasks.dead_letters import list_dead_letters
 from ingestion_pipeline_tests.catalogs.courses import a_course
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, crawl_all
 from ingestion_pipeline_tests.fakes import FakeWeb

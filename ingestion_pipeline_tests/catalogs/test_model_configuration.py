@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from ingestion_pipeline.catalogs.operating.rerunning import rerun
+from ingestion_pipeline.catalogs.operations.rerun import rerun
 from ingestion_pipeline.demo.model_server import ScriptedModel
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
 from ingestion_pipeline_tests.catalogs.courses import a_course

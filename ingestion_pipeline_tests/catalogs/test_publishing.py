@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.completing.ending import FinishReason
-from ingestion_pipeline.catalogs.operating import accepting, control, retention
+from ingestion_pipeline.catalogs.datasets.finishing import FinishReason
+from ingestion_pipeline.catalogs.operations import control, retention
 from ingestion_pipeline.catalogs.states import ExtractionStatus
+from ingestion_pipeline.operations.health import standings
 from ingestion_pipeline.store.tables import (
     audit_log,
     crawl_steps,
@@ -20,7 +21,6 @@ from ingestion_pipeline.store.tables import (
     pages,
     sources,
 )
-from ingestion_pipeline.upkeep.standing import standings
 from ingestion_pipeline_tests.extracting import FAILURE, Extracting, some
 
 __all__ = ["some"]
@@ -104,9 +104,9 @@ def test_a_dataset_that_was_held_back_can_be_accepted_by_name(some: Extracting) 
     some.read(second, {"/c/1": ["a0"]})
     some.end(second)
 
-    assert some.act(accepting.publish, second) == 2
+    assert some.act(control.publish, second) == 2
     with pytest.raises(control.Unfit, match=f"extraction {second} has a dataset that is published"):
-        some.act(accepting.publish, second)
+        some.act(control.publish, second)
 
     assert [row.status for row in some.rows(datasets)] == ["published", "published"]
     [line] = some.rows(audit_log, action="dataset.publish")
@@ -199,7 +199,7 @@ def test_a_stale_first_dataset_that_is_mostly_missing_is_held_back(some: Extract
 
     assert ended.dataset is not None
     assert [one["code"] for one in ended.dataset.findings] == ["mostly_failed"]
-    assert some.act(accepting.publish, id_) == 1
+    assert some.act(control.publish, id_) == 1
 
 
 @pytest.mark.parametrize("status", ["EXTRACTED_NO_DATA", "ERROR"])
@@ -220,7 +220,7 @@ def test_a_first_dataset_without_an_item_is_held_back_until_somebody_accepts_it(
     with some.shop.store.read() as connection:
         [found] = standings(connection, some.shop.settings, now=some.clock.at)
     assert found.health == "degraded"
-    assert some.act(accepting.publish, id_) == 1
+    assert some.act(control.publish, id_) == 1
     assert [row.status for row in some.rows(datasets)] == ["published"]
 
 
@@ -249,7 +249,7 @@ def test_what_a_cancelled_extraction_has_can_be_published_with_what_was_known_be
     some.cancel(second)
     assert some.versions()[2][0] == "incomplete"
 
-    assert some.act(accepting.publish, second) == 2
+    assert some.act(control.publish, second) == 2
 
     assert some.versions()[2] == ("published", ["a0", "b2", "c"])
     assert some.rows(datasets)[-1].item_count == 3

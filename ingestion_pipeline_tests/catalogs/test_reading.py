@@ -8,12 +8,12 @@ from collections import Counter
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.readings.results import write_readings
+from ingestion_pipeline.catalogs.extraction.results import write_readings
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, pages, tasks
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalogs.courses import (
     a_course_page,
     claimed_works,

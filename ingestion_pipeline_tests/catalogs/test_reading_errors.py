@@ -9,11 +9,12 @@ from random import Random
 
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.readings.results import write_readings
-from ingestion_pipeline.catalogs.readings.waking import wake_for_models
+from ingestion_pipeline.catalogs.extraction.results import write_readings
+from ingestion_pipeline.catalogs.extraction.tasks import wake_for_models
 from ingestion_pipeline.catalogs.states import EXTRACT_PAGE
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.models import OverBudget
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.llm import OverBudget
+from ingestion_pipeline.registry import check_definition, replay
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import (
@@ -23,11 +24,10 @@ from ingestion_pipeline.store.tables import (
     extractions,
     tasks,
 )
-from ingestion_pipeline.systems import check_definition, replay
-from ingestion_pipeline.work.dead_letters import list_dead_letters
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient
-from ingestion_pipeline.work.retry import backoff
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.dead_letters import list_dead_letters
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
+from ingestion_pipeline.tasks.retry import backoff
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalogs.courses import (
     ScriptedReader,
     claimed_works,

@@ -16,7 +16,12 @@ from ingestion_pipeline.catalogs.recipes.recipe import (
     Recipe,
     recipe_of,
 )
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
+from ingestion_pipeline.pages.visits.rendering import (
+    Click,
+    ClickDiscovery,
+    RenderingOptions,
+    RenderWait,
+)
 
 WHOLE = {
     "page_type": "CATEGORY_LINKS",

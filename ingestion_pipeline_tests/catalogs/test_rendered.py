@@ -7,10 +7,10 @@ import asyncio
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
+from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.pages.crawled import CrawlCounts
-from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import pages, snapshots
 from ingestion_pipeline_tests.crawlers import LINKS, SHOP, a_catalog, a_page, found_pages

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions
-from ingestion_pipeline.systems import replay
-from ingestion_pipeline.work.dead_letters import list_dead_letters
+from ingestion_pipeline.tasks.dead_letters import list_dead_letters
 from ingestion_pipeline_tests.catalogs.courses import a_course_page, given_courses
 from ingestion_pipeline_tests.crawlers import (
     a_catalog,

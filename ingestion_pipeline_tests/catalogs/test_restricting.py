@@ -6,8 +6,8 @@ from typing import Any
 
 from sqlalchemy import select, update
 
-from ingestion_pipeline.catalogs.readings.restricting import content_selectors
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.extraction.page_reader import content_selectors
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, extractions, snapshots, sources
 from ingestion_pipeline_tests.catalogs.courses import a_course, names

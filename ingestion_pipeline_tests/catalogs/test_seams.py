@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from ingestion_pipeline.catalogs.crawl.crawling import crawl_until_done
-from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.crawling.runs import crawl_until_done
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.sources import registry
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions

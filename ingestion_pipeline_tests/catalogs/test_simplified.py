@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
-from ingestion_pipeline.catalogs.recipes.simplified import matched_links, simplified_markdown
+from ingestion_pipeline.catalogs.recipes.patterns import (
+    LinkPattern,
+    matched_links,
+    simplified_markdown,
+)
 from ingestion_pipeline_tests.samples import sample
 
 BASE = "https://a.test/dir/list"

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl_all, found_pages

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingestion_pipeline.catalogs.recipes.next_pages import Followed, Step, steps_of, what_follows
+from ingestion_pipeline.catalogs.recipes.page_source import PageSource, identity
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.seen import PageSource, identity
-from ingestion_pipeline.catalogs.recipes.steps import Followed, Step, steps_of, what_follows
-from ingestion_pipeline.work.errors import Permanent, WorkError
+from ingestion_pipeline.tasks.errors import Permanent, WorkError
 
 HOME = "https://a.test/list"
 LINKS = {"page_type": "DETAIL_LINKS", "link_pattern": "/c/"}

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawl.crawling import ask_for, crawl_until_done
+from ingestion_pipeline.catalogs.crawling.runs import ask_for, crawl_until_done
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling.protocol import CrawlCounts
 from ingestion_pipeline.pages import Fetched
-from ingestion_pipeline.pages.crawled import CrawlCounts
-from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import extractions, snapshots
 from ingestion_pipeline_tests.crawlers import SHOP, a_catalog, a_page, conclude, crawl_all

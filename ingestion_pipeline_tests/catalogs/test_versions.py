@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.operating import accepting, control
-from ingestion_pipeline.catalogs.operating.rerunning import rerun
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.operations import control
+from ingestion_pipeline.catalogs.operations.rerun import rerun
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, extractions, outbox
 from ingestion_pipeline_tests.catalogs.courses import given_courses
@@ -121,7 +121,7 @@ def test_a_rerun_of_an_older_crawl_is_held_back_until_somebody_wants_it(some: Ex
     assert some.versions()[3] == ("quarantined", ["x", "y"])
     told = some.rows(outbox)[-1].payload["text"]
     assert f"`ingest extractions publish {made.extraction_id}`" in told
-    assert some.act(accepting.publish, made.extraction_id) == 3
+    assert some.act(control.publish, made.extraction_id) == 3
 
 
 def test_a_rerun_of_an_older_crawl_is_shown_if_that_was_asked_for(some: Extracting) -> None:
@@ -160,4 +160,4 @@ def test_what_would_not_be_shown_is_not_published(some: Extracting) -> None:
     some.end(made.extraction_id)
 
     with pytest.raises(control.Unfit, match=f"`ingest extractions rerun {held} --publish`"):
-        some.act(accepting.publish, held)
+        some.act(control.publish, held)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.crawling import loop as crawl_loop
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.pages import crawl as crawl_loop
-from ingestion_pipeline.pages.workshop import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.crawlers import a_catalog, a_page, crawl_all, found_pages
 from ingestion_pipeline_tests.fakes import FakeWeb

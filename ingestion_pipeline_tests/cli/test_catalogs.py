@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources.files import read_file
-from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.crawlers import LINKS
 

@@ -10,8 +10,8 @@ from ingestion_pipeline.companies.records import analysis_task, ensure_company
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies
-from ingestion_pipeline.work.claims import tasks_by_id
-from ingestion_pipeline.work.queue import insert_tasks, spawn
+from ingestion_pipeline.tasks.claims import tasks_by_id
+from ingestion_pipeline.tasks.queue import insert_tasks, spawn
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, snapshots, tasks
 from ingestion_pipeline_tests.cli.conftest import Ingest

@@ -16,10 +16,16 @@ import httpx
 import pytest
 from sqlalchemy import insert
 
-from ingestion_pipeline.cli.demo import follower_secrets, program
-from ingestion_pipeline.cli.demo_declared import demo_file
-from ingestion_pipeline.cli.demo_followers import explain_no_notices, received, say_followers
-from ingestion_pipeline.cli.demo_summary import Polled, came_to, hint, sums
+from ingestion_pipeline.cli.demo import demo_file, follower_secrets, program
+from ingestion_pipeline.cli.demo_summary import (
+    Polled,
+    came_to,
+    explain_no_notices,
+    hint,
+    received,
+    say_followers,
+    sums,
+)
 from ingestion_pipeline.demo.expected import (
     DRIFTWOOD_BOARD,
     expected,
@@ -27,14 +33,14 @@ from ingestion_pipeline.demo.expected import (
     expected_visibility,
 )
 from ingestion_pipeline.demo.hooks import Inbox, read_inboxes
-from ingestion_pipeline.demo.names import published_port
+from ingestion_pipeline.demo.host_names import published_port
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, read_state, state_file
-from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import notices
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.chains import gaps, ten_of_each

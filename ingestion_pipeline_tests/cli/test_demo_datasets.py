@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, Table, insert
 
-from ingestion_pipeline.cli.demo_datasets import dataset_rows, say_datasets
+from ingestion_pipeline.cli.demo_catalogs import dataset_rows, say_datasets
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import crawl_steps, datasets, extractions, pages

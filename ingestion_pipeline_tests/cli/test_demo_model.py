@@ -6,8 +6,7 @@ import os
 
 import pytest
 
-from ingestion_pipeline.cli.demo_model import bundled_model, demo_prices, model_settings
-from ingestion_pipeline.cli.demo_settings import demo_settings
+from ingestion_pipeline.cli.demo import bundled_model, demo_prices, demo_settings, model_settings
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.settings.models import price_table
 

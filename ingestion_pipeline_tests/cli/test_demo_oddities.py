@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.cli.demo_oddities import GotPage, oddities
+from ingestion_pipeline.cli.demo_catalogs import GotPage, oddities
 
 SHIPS = "http://catalog.demo.test/ships"
 PLAIN: dict[str, Any] = {"url": SHIPS, "final_url": SHIPS, "elapsed_ms": 9, "encoding": "utf-8"}

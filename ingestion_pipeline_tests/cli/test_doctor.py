@@ -9,8 +9,8 @@ import pytest
 from sqlalchemy import insert, text, update
 
 from ingestion_pipeline.cli import doctor_checks as checks
-from ingestion_pipeline.cli.demo_declared import demo_files
-from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.cli.demo import demo_files
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.sources.files import FileProblem, SourceFile
 from ingestion_pipeline.store import Store, schema
 from ingestion_pipeline.store.engine import found_schema

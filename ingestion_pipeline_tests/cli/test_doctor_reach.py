@@ -11,8 +11,7 @@ from threading import Thread
 
 import pytest
 
-from ingestion_pipeline.cli.doctor_checks import DoctorCheck
-from ingestion_pipeline.cli.doctor_reach import allow_list, model_server, versions
+from ingestion_pipeline.cli.doctor_checks import DoctorCheck, allow_list, model_server, versions
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.sources.test_status import a_source

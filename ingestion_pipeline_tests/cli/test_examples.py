@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.cli.examples import EXAMPLES, commands
-from ingestion_pipeline.cli.main import every_command
+from ingestion_pipeline.cli.main import EXAMPLES, commands, every_command
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 FILES = ("feed.xml", "jobs.json")

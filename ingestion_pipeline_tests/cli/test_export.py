@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.cli.export import FORMATS, READERS
-from ingestion_pipeline.exports.formats import Format
-from ingestion_pipeline.exports.names import known_names
+from ingestion_pipeline.exports.files import Format
+from ingestion_pipeline.exports.request import known_names
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.exports.catalogues import COLLEGE, a_course, a_dataset, an_item

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.catalogs.completing.ending import COMPLETE
-from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.datasets.finishing import COMPLETE
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import extractions, pages

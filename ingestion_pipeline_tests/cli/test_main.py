@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
 from ingestion_pipeline.cli.main import COMMANDS, every_command, explain
-from ingestion_pipeline.cli.opening import actor, shown_database, without_password
+from ingestion_pipeline.cli.session import actor, shown_database, without_password
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 

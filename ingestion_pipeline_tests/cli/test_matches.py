@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.companies.matching.profile import example_profile
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import PROFILE, Listings

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.cli.metrics_server import open_server
+from ingestion_pipeline.cli.metrics import open_server
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 

@@ -11,6 +11,7 @@ from ingestion_pipeline.cli.output import (
     Column,
     CommandRefused,
     cell,
+    cell_width,
     distance,
     harmless,
     say,
@@ -18,8 +19,8 @@ from ingestion_pipeline.cli.output import (
     say_json,
     say_table,
     shortened,
+    table_lines,
 )
-from ingestion_pipeline.cli.table import cell_width, table_lines
 from ingestion_pipeline.sources import Tier
 from ingestion_pipeline_tests.builders import NOON
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
 from ingestion_pipeline.settings import load_settings

@@ -9,7 +9,7 @@ from sqlalchemy import Engine, event, insert, update
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import batch_items, hosts, outbox, pulses, sources
 from ingestion_pipeline_tests.cli.conftest import Ingest
-from ingestion_pipeline_tests.upkeep.failing import broken, given
+from ingestion_pipeline_tests.operations.failing import broken, given
 
 
 def add(ingest: Ingest, name: str) -> None:

@@ -9,10 +9,10 @@ import pytest
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.websites.engine.beginning import begin
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.runs import begin_run
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.heartbeats import begin_run
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.websites.runs.starting import begin
 from ingestion_pipeline_tests.cli.conftest import Ingest
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import GoingClock, a_shop, settings_of

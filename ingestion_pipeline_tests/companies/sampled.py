@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ingestion_pipeline.companies import Listing
 from ingestion_pipeline.companies.platforms import JobBoard, platform
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
 
 FIXTURES = Path(__file__).parent.parent / "fixtures" / "jobs"
 NOW = datetime(2026, 3, 5, 15, 30, tzinfo=UTC)

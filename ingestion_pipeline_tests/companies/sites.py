@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ingestion_pipeline.companies.working import company_slice
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.companies.runs import company_slice
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, tasks
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, a_fetcher, fetch_async, rows
 

@@ -16,10 +16,9 @@ from ingestion_pipeline.companies.states import SOURCE_DISCOVERY
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import companies, sources, tasks
-from ingestion_pipeline.work.claims import tasks_by_id
-from ingestion_pipeline.work.queue import insert_tasks, spawn
-from ingestion_pipeline.work.spawn_guard import Refusal
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.claims import tasks_by_id
+from ingestion_pipeline.tasks.queue import Refusal, insert_tasks, spawn
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies import sites
 from ingestion_pipeline_tests.companies.sites import (
     ACME,

@@ -10,14 +10,13 @@ import pytest
 from ingestion_pipeline.companies.records import analysis_task
 from ingestion_pipeline.companies.reporting import company_report
 from ingestion_pipeline.companies.states import JOB
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import audit_log, sources
-from ingestion_pipeline.work.claims import tasks_by_id
-from ingestion_pipeline.work.queue import insert_tasks, spawn
-from ingestion_pipeline.work.spawn_guard import REFUSED, Refusal
-from ingestion_pipeline.work.task import NewTask, Task
+from ingestion_pipeline.tasks.claims import tasks_by_id
+from ingestion_pipeline.tasks.queue import REFUSED, Refusal, insert_tasks, spawn
+from ingestion_pipeline.tasks.task import NewTask, Task
 from ingestion_pipeline_tests.companies.sites import (
     ACME,
     API,

@@ -10,23 +10,23 @@ import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
 from ingestion_pipeline.companies.boards.rows import LOCK
-from ingestion_pipeline.companies.ending import write_outcome
-from ingestion_pipeline.companies.matching.judging import Rules
 from ingestion_pipeline.companies.matching.results import write_results
-from ingestion_pipeline.companies.matching.work import ListingGone
+from ingestion_pipeline.companies.matching.stages import Rules
+from ingestion_pipeline.companies.matching.tasks import ListingGone
 from ingestion_pipeline.companies.outcomes import NotDone
 from ingestion_pipeline.companies.records import analysis_task
+from ingestion_pipeline.companies.runs import write_outcome
 from ingestion_pipeline.companies.states import COMPANY
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import companies, job_listings, sources, tasks
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON, a_definition
 from ingestion_pipeline_tests.cli.conftest import Ingest
 from ingestion_pipeline_tests.companies.matching.listings import a_profile

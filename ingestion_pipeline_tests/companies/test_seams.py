@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
+from ingestion_pipeline.companies.matching.runs import MatchedSlice, match_slice
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import job_matches, outbox
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.companies.boards.polling import Boards, a_board, a_job, jobs
 from ingestion_pipeline_tests.companies.matching.listings import GOOD, PROFILE
 from ingestion_pipeline_tests.fakes import FakeWeb

@@ -8,14 +8,14 @@ from dataclasses import replace
 
 from ingestion_pipeline.companies.records import analysis_task, ensure_company, ensure_source
 from ingestion_pipeline.companies.system import begin as begin_analysis
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import companies, dead_letters, sources
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies.sites import (
     ABOUT,
     ACME,

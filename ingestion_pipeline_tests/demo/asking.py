@@ -12,8 +12,8 @@ from typing import Any
 from urllib.parse import urlencode, urlsplit
 from xml.etree import ElementTree as ET
 
+from ingestion_pipeline.demo.series import LIGHTHOUSE_ID
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.stories import LIGHTHOUSE_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from ingestion_pipeline.demo.series import LIGHTHOUSE_ID, SALT_ID
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.demo.stories import LIGHTHOUSE_ID, SALT_ID
 from ingestion_pipeline_tests.demo.asking import manga, whole_listing
 
 DATES = ("publishAt", "readableAt", "createdAt", "updatedAt")

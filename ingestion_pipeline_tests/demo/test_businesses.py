@@ -23,12 +23,12 @@ from ingestion_pipeline.demo.providers import (
 )
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, mutate, write_state
-from ingestion_pipeline.reading.page import read_page
+from ingestion_pipeline.reading.html.visible import read_page
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.outcomes import FetchedPage, Informed
 from ingestion_pipeline.websites.prompts import chosen
+from ingestion_pipeline.websites.states import FetchedPage, Informed
 from ingestion_pipeline_tests.demo.asking import get
 
 SHIPPED, MUTATED = DemoState(), mutate(DemoState())

@@ -12,15 +12,14 @@ import pytest
 import yaml
 
 from ingestion_pipeline import demo
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
-from ingestion_pipeline.catalogs.entities.ladder import read_records
-from ingestion_pipeline.catalogs.entities.record import Record
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.record import Record
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 from ingestion_pipeline.demo.college import COLLEGE_HOST, LOST, RENDERED
-from ingestion_pipeline.demo.courses import PATIENCE, WEAVING, Course, courses
+from ingestion_pipeline.demo.coursedog import API_BASE, DAY, EVENING, LANTERN_HOST, lantern_courses
+from ingestion_pipeline.demo.courses import PATIENCE, PROGRAMMES, WEAVING, Course, courses
 from ingestion_pipeline.demo.expected import Expected, expected
-from ingestion_pipeline.demo.lantern import API_BASE, DAY, EVENING, LANTERN_HOST, lantern_courses
 from ingestion_pipeline.demo.meadow import MEADOW_COURSES, MEADOW_HOST, meadow_courses
-from ingestion_pipeline.demo.outcomes import PROGRAMMES
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
 from ingestion_pipeline.demo.tidewater import (

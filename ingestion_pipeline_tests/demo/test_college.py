@@ -8,7 +8,7 @@ from ingestion_pipeline.demo.courses import COURSES
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, mutate, write_state
 from ingestion_pipeline.pages import robots_allows
-from ingestion_pipeline.pages.appearance import EmptyShell, LoginPage, appearance_of
+from ingestion_pipeline.pages.visits.response_class import EmptyShell, LoginPage, appearance_of
 from ingestion_pipeline.reading import decode
 from ingestion_pipeline_tests.demo.asking import get
 

@@ -8,27 +8,28 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.cli.demo_settings import demo_profile
+from ingestion_pipeline.cli.demo import demo_profile
 from ingestion_pipeline.companies.listing import Listing
 from ingestion_pipeline.companies.matching.filtering import filter_listing, stopped
-from ingestion_pipeline.companies.matching.listed import ListedJob
+from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, load_profile
 from ingestion_pipeline.companies.matching.scoring import match_result, rule_score
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.platforms import platform
 from ingestion_pipeline.companies.salary import salary_as_dict
-from ingestion_pipeline.demo.employers import API_PATH, BOARDS_HOST, KESTREL_HOST
 from ingestion_pipeline.demo.expected import (
     DRIFTWOOD_BOARD,
     KESTREL_BOARD,
     ExpectedJobs,
     expected_jobs,
 )
-from ingestion_pipeline.demo.model_jobs import opinion
-from ingestion_pipeline.demo.openings import (
+from ingestion_pipeline.demo.job_openings import (
     ADDED,
+    API_PATH,
+    BOARDS_HOST,
     CHANGED,
     GONE,
+    KESTREL_HOST,
     PRIORITIES,
     SKIPPED,
     Opening,
@@ -36,6 +37,7 @@ from ingestion_pipeline.demo.openings import (
     kestrel_openings,
     repeated,
 )
+from ingestion_pipeline.demo.model_script import opinion
 from ingestion_pipeline.demo.site import DemoSite
 from ingestion_pipeline.demo.state import DemoState, break_site, mutate, write_state
 from ingestion_pipeline.settings import Settings

@@ -3,13 +3,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
-from ingestion_pipeline.cli.demo_declared import demo_file
+from ingestion_pipeline.cli.demo import demo_file
 from ingestion_pipeline.demo.site import page_at
 from ingestion_pipeline.demo.state import DemoState, mutate
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import platform
-from ingestion_pipeline.series.release import Release
 
 NOW = datetime(2026, 11, 16, 12, 30, tzinfo=UTC)
 CLOCKMAKER = next(one for one in demo_file().definitions if one.id == "series:clockmaker-list")

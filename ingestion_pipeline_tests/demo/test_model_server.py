@@ -16,7 +16,7 @@ from ingestion_pipeline.demo.model_server import (
     by_page,
     in_turn,
 )
-from ingestion_pipeline.reading.models import AnswerSchema
+from ingestion_pipeline.reading.llm import AnswerSchema
 from ingestion_pipeline_tests.reading.models.asking import COURSE, GOOD
 
 FORM = {"type": "json_schema", "name": "course", "strict": True, "schema": COURSE.schema}

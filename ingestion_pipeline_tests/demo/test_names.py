@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from ingestion_pipeline import demo
-from ingestion_pipeline.demo.names import (
+from ingestion_pipeline.demo.host_names import (
     demo_resolver,
     is_demo_name,
     publish,
@@ -22,7 +22,7 @@ from ingestion_pipeline.demo.names import (
     published_providers,
     withdraw,
 )
-from ingestion_pipeline.pages.guard import Endpoint, Resolver
+from ingestion_pipeline.pages.http.guard import Endpoint, Resolver
 
 ELSEWHERE = Endpoint("192.0.2.7", 443)
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 from sqlalchemy import Connection, func, insert, select, update
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient
+from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store import Store

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-from ingestion_pipeline.demo.names import LOOPBACK, publish
+from ingestion_pipeline.demo.host_names import LOOPBACK, publish
 
 FEED = (
     '<rss version="2.0"><channel><title>S</title><item><title>Chapter 1</title>'

@@ -6,9 +6,8 @@ from random import Random
 
 from sqlalchemy import Connection, select
 
-from ingestion_pipeline.exports.explaining import EXPLAINED, explain_row
-from ingestion_pipeline.exports.lineage import Lineage
-from ingestion_pipeline.pages.content import ContentStore
+from ingestion_pipeline.exports.explaining import EXPLAINED, Lineage, explain_row
+from ingestion_pipeline.pages.content.store import ContentStore
 from ingestion_pipeline.store import tables
 
 HOPS = ["snapshot", "fetch", "run", "configuration"]

@@ -13,8 +13,8 @@ from sqlalchemy import Connection, func, insert, select, update
 
 from ingestion_pipeline.exports.changes import Changes, export_changes, watermark
 from ingestion_pipeline.exports.columns import Holds
-from ingestion_pipeline.exports.formats import Format
-from ingestion_pipeline.exports.names import ExportRequest
+from ingestion_pipeline.exports.files import Format
+from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.exports.tables import TABLES, table_columns
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import chapters, datasets, export_cursors, series

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.exports.arrow import to_frame
-from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.exports.holding import broken, cases_in, cases_of, findings
+from ingestion_pipeline.exports.contracts import CONTRACTS, broken, cases_in, cases_of, findings
+from ingestion_pipeline.exports.frames import to_frame
 from ingestion_pipeline.exports.tables import table_columns
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import job_listings, sources

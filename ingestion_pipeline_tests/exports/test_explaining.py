@@ -12,9 +12,16 @@ import pytest
 from sqlalchemy import delete, insert, update
 
 import ingestion_pipeline
-from ingestion_pipeline.exports.explaining import BadRow, UnknownRow, explain_row
-from ingestion_pipeline.exports.lineage import BEFORE, CLEARED, DAMAGED, Lineage
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.exports.explaining import (
+    BEFORE,
+    CLEARED,
+    DAMAGED,
+    BadRow,
+    Lineage,
+    UnknownRow,
+    explain_row,
+)
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,

@@ -20,9 +20,8 @@ from sqlalchemy import update
 
 from ingestion_pipeline.exports.columns import ExportColumn, Row
 from ingestion_pipeline.exports.exporting import BadPath, export, export_published, file_name
-from ingestion_pipeline.exports.formats import Format, harmless, write
-from ingestion_pipeline.exports.names import ExportRequest
-from ingestion_pipeline.exports.writing import ABANDONED_SECONDS, replacing
+from ingestion_pipeline.exports.files import ABANDONED_SECONDS, Format, harmless, replacing, write
+from ingestion_pipeline.exports.request import ExportRequest
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.builders import NOON
@@ -132,8 +131,8 @@ KILLED = """
 import sys
 from pathlib import Path
 from ingestion_pipeline.exports.columns import Column
-from ingestion_pipeline.exports.formats import Format, write
-from ingestion_pipeline.exports.writing import replacing
+from ingestion_pipeline.exports.files import Format, write
+from ingestion_pipeline.exports.files import replacing
 
 def batches():
     yield [["row"]] * 1000

@@ -11,7 +11,7 @@ from sqlalchemy import insert, text
 
 from ingestion_pipeline.exports import frame
 from ingestion_pipeline.exports.frames import frame_of
-from ingestion_pipeline.exports.names import ExportRequest, UnknownExport
+from ingestion_pipeline.exports.request import ExportRequest, UnknownExport
 from ingestion_pipeline.exports.tables import TABLES, NoSourceOfRows
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store, tables

@@ -10,7 +10,7 @@ import pytest
 
 from ingestion_pipeline.exports.datasets import NothingPublished, UnknownDataset
 from ingestion_pipeline.exports.exporting import reading
-from ingestion_pipeline.exports.names import BadRequest, ExportRequest, UnknownExport
+from ingestion_pipeline.exports.request import BadRequest, ExportRequest, UnknownExport
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.exports.items_contract import broken_by_run, broken_items
+from ingestion_pipeline.exports.item_contract import broken_by_run, broken_items
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import data_items, datasets, pages
 from ingestion_pipeline_tests.exports.catalogues import ABSENT, COLLEGE, a_course, a_dataset

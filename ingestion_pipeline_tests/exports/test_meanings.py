@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.entity_type import entity_types
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_types
 from ingestion_pipeline.exports.columns import Holds
 from ingestion_pipeline.exports.contracts import CONTRACTS
 from ingestion_pipeline.exports.items import item_columns
 from ingestion_pipeline.exports.meanings import OWN, meaning
 from ingestion_pipeline.exports.meanings.shared import SHARED
-from ingestion_pipeline.exports.names import ITEMS, ExportRequest
+from ingestion_pipeline.exports.request import ITEMS, ExportRequest
 from ingestion_pipeline.exports.tables import PUBLISHED, table_columns
 
 PLAIN = {"the", "a", "an", "of", "its", "it", "is", "in", "at", "row", "null", "utc", "which"}

@@ -8,14 +8,14 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+from ingestion_pipeline.notices.channels import WebhookChannel, WebhookLimits
 from ingestion_pipeline.notices.delivery import Deliverer
 from ingestion_pipeline.notices.message import Message
 from ingestion_pipeline.notices.rows import Addressee
-from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
-from ingestion_pipeline.pages.guard import Guard
+from ingestion_pipeline.pages.http.guard import Guard
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline.store import open_store
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.pollers import names_of
 from ingestion_pipeline_tests.processes import stop_here
 

@@ -14,14 +14,17 @@ from typing import Any
 from sqlalchemy import insert, select
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.apprise_channel import AppriseChannel
-from ingestion_pipeline.notices.channel import Channels
+from ingestion_pipeline.notices.channels import (
+    AppriseChannel,
+    Channels,
+    WebhookChannel,
+    WebhookLimits,
+)
 from ingestion_pipeline.notices.delivery import Delivered, Deliverer
 from ingestion_pipeline.notices.expansion import Expanded, expand
-from ingestion_pipeline.notices.webhook import WebhookChannel, WebhookLimits
-from ingestion_pipeline.pages.guard import Guard, Resolver
+from ingestion_pipeline.pages.http.guard import Guard, Resolver
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.recipient import Follow, Mode, Recipient
+from ingestion_pipeline.sources.recipients import Follow, Mode, Recipient
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,
@@ -32,7 +35,7 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import Asked, FakeResolver, FakeWeb
 from ingestion_pipeline_tests.pollers import given_sources

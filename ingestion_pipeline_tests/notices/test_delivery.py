@@ -11,10 +11,10 @@ from sqlalchemy import select, update
 from standardwebhooks.webhooks import Webhook
 
 from ingestion_pipeline.notices.status import Undelivered, undelivered
-from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.registry import replay
+from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters, recipients
-from ingestion_pipeline.systems import replay
 from ingestion_pipeline_tests.fakes import (
     Crowd,
     FakeResolver,

@@ -11,7 +11,7 @@ from sqlalchemy import insert, select, update
 from ingestion_pipeline.notices import registry
 from ingestion_pipeline.notices.expansion import Expanded, speaks
 from ingestion_pipeline.notices.tasks import is_work_waiting
-from ingestion_pipeline.sources.recipient import Follow, Mode
+from ingestion_pipeline.sources.recipients import Follow, Mode
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
     chapter_sources,

@@ -8,14 +8,14 @@ from sqlalchemy import Connection, select
 
 from ingestion_pipeline.notices import registry, rows
 from ingestion_pipeline.notices.expansion import expand
-from ingestion_pipeline.notices.subjects import EXTRACTION, write_notice
+from ingestion_pipeline.notices.message import EXTRACTION, write_notice
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.series.merging import merge
-from ingestion_pipeline.sources.recipient import Recipient
+from ingestion_pipeline.series.operator_changes import merge
+from ingestion_pipeline.sources.recipients import Recipient
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import follows, notices, tasks
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile, moved_behind
 from ingestion_pipeline_tests.notices.telling import HOOK, Telling
 

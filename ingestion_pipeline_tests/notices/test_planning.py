@@ -21,7 +21,7 @@ from ingestion_pipeline.notices.planning import (
     plan,
 )
 from ingestion_pipeline.settings import Notices
-from ingestion_pipeline.sources.recipient import Mode
+from ingestion_pipeline.sources.recipients import Mode
 from ingestion_pipeline_tests.builders import NOON
 
 SECOND, MINUTE, HOUR, DAY = (

@@ -9,14 +9,14 @@ import pytest
 
 from ingestion_pipeline.notices import rows
 from ingestion_pipeline.notices.tasks import DELIVER
-from ingestion_pipeline.series.merging import merge
+from ingestion_pipeline.series.operator_changes import merge
 from ingestion_pipeline.store import FixedClock
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.task import rearmed
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.task import rearmed
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.notices.telling import Telling
-from ingestion_pipeline_tests.test_upkeep import wait_until_blocked
+from ingestion_pipeline_tests.test_retention import wait_until_blocked
 
 pytestmark = pytest.mark.parametrize(
     "database", [pytest.param("postgres", marks=pytest.mark.postgres)], ids=["postgres"]

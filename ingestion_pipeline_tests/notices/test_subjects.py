@@ -9,12 +9,17 @@ import pytest
 from sqlalchemy import insert, select, update
 
 from ingestion_pipeline.notices import registry
-from ingestion_pipeline.notices.message import message_of
-from ingestion_pipeline.notices.subjects import EXTRACTION, JOB_MATCH, RECIPE, write_notice
+from ingestion_pipeline.notices.message import (
+    EXTRACTION,
+    JOB_MATCH,
+    RECIPE,
+    message_of,
+    write_notice,
+)
 from ingestion_pipeline.notices.tasks import is_work_waiting
-from ingestion_pipeline.sources.recipient import Recipient, recipient_of
+from ingestion_pipeline.registry import replay
+from ingestion_pipeline.sources.recipients import Recipient, recipient_of
 from ingestion_pipeline.store.tables import dead_letters, notices, outbox
-from ingestion_pipeline.systems import replay
 from ingestion_pipeline_tests.notices.telling import HOOK, SECRET, Telling
 
 PAYLOAD = {"source_id": "catalog:shop", "title": "Shop is complete", "text": "3 pages", "items": 7}

@@ -15,18 +15,18 @@ import yaml
 from dagster import AddDynamicPartitionsRequest
 from sqlalchemy import delete, func, insert, select, update
 
-from ingestion_pipeline.assembly import open_run_context
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration.execute import QUIET
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources import Definition, Source
 from ingestion_pipeline.sources.files import read_file
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import tables
-from ingestion_pipeline.systems import check_definition
 
 DEMO_FILE = Path(__file__).parents[2] / "ingestion_pipeline" / "demo" / "sources.yaml"
 LIGHTHOUSE, SALT, BROKEN = "series:lighthouse-feed", "series:salt-mangadex", "series:ghost-broken"

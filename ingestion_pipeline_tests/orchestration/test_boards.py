@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from ingestion_pipeline.demo.site import DemoSite
-from ingestion_pipeline.orchestration.board_events import listing_table, reason_table
+from ingestion_pipeline.orchestration.ops import listing_table, reason_table
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline_tests.companies.boards.polling import ACME, GREENHOUSE, a_board, a_job, jobs
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply

@@ -8,10 +8,11 @@ import dagster as dg
 import pytest
 from sqlalchemy import insert, update
 
-from ingestion_pipeline.assembly import open_run_context
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.exports.written import WRITTEN
+from ingestion_pipeline.exports.item_contract import WRITTEN
 from ingestion_pipeline.orchestration.checks import POLLED_ASSETS
 from ingestion_pipeline.orchestration.contracts import (
     NAME,
@@ -19,8 +20,7 @@ from ingestion_pipeline.orchestration.contracts import (
     written_contracts,
     written_items,
 )
-from ingestion_pipeline.orchestration.polled_events import POLLED_EVENTS
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.orchestration.ops import POLLED_EVENTS
 from ingestion_pipeline.store.tables import (
     chapter_sources,
     chapters,

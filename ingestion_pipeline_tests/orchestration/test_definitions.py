@@ -16,7 +16,7 @@ from dagster._daemon.sensor import MIN_INTERVAL_LOOP_TIME
 import ingestion_pipeline
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.exports.contracts import CONTRACTS
-from ingestion_pipeline.orchestration import tags
+from ingestion_pipeline.orchestration import resources
 from ingestion_pipeline.orchestration.checks import FINDERS, TOLD_BY_POLLS
 from ingestion_pipeline.orchestration.schedules import TICKS
 from ingestion_pipeline.sources import Tier
@@ -205,9 +205,9 @@ def test_the_limits_of_dagster_yaml_speak_of_the_tags_that_runs_bear() -> None:
     limits = yaml.safe_load((ROOT / "dagster.yaml").read_text())
 
     bounded = {one["key"]: one for one in limits["concurrency"]["runs"]["tag_concurrency_limits"]}
-    assert bounded.keys() == {tags.SHARD, tags.TIER}
-    assert bounded[tags.SHARD]["value"] == {"applyLimitPerUniqueValue": True}
-    assert bounded[tags.TIER]["value"] == Tier.COLD.value
+    assert bounded.keys() == {resources.SHARD, resources.TIER}
+    assert bounded[resources.SHARD]["value"] == {"applyLimitPerUniqueValue": True}
+    assert bounded[resources.TIER]["value"] == Tier.COLD.value
 
 
 def test_a_run_that_hangs_is_ended_and_nobody_is_phoned() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from ingestion_pipeline.assembly import open_run_context
+from ingestion_pipeline.bootstrap import open_run_context
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.exports.catalogues import a_course, a_dataset

@@ -9,11 +9,11 @@ import dagster as dg
 from sqlalchemy import select, update
 
 from ingestion_pipeline.definitions import defs
+from ingestion_pipeline.orchestration.events import plain
 from ingestion_pipeline.orchestration.health import breakable
-from ingestion_pipeline.orchestration.previews import plain
 from ingestion_pipeline.store.tables import outbox, sources
+from ingestion_pipeline_tests.operations.failing import broken, given
 from ingestion_pipeline_tests.orchestration.house import House, run_job, tick_sensor
-from ingestion_pipeline_tests.upkeep.failing import broken, given
 
 KEY = dg.AssetKey("source_health")
 

@@ -10,16 +10,16 @@ from datetime import datetime, timedelta
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.assembly import open_run_context
+from ingestion_pipeline.bootstrap import open_run_context
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.orchestration import heartbeat
-from ingestion_pipeline.pages import hosts
-from ingestion_pipeline.pages.clock_step import clock_set_back
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.pages.politeness import hosts
+from ingestion_pipeline.pages.politeness.hosts import clock_set_back
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.clock import FixedClock
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.orchestration.house import LIGHTHOUSE, House
 
 POLL = ClaimFilter(kind="poll")

@@ -11,7 +11,7 @@ from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import TickStatus
 from sqlalchemy import insert
 
-from ingestion_pipeline.orchestration.history import forget_runs
+from ingestion_pipeline.orchestration.jobs import forget_runs
 from ingestion_pipeline.store import tables
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.orchestration.house import House, run_job

@@ -21,7 +21,7 @@ from sqlalchemy import bindparam, text
 
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.resources import RunContextResource
-from ingestion_pipeline.sources.tuning import tune
+from ingestion_pipeline.sources.scheduling.budget import tune
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.types import UtcDateTime
 from ingestion_pipeline_tests.orchestration.house import House, tick_sensor

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select
 
 from ingestion_pipeline.definitions import defs
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import FixedClock
 from ingestion_pipeline.store.tables import dead_letters
 from ingestion_pipeline_tests.fakes import FakeWeb

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.orchestration.previews import (
+from ingestion_pipeline.orchestration.events import (
     MAX_PICTURE_BYTES,
     MAX_TITLE_CHARS,
     chapter_table,

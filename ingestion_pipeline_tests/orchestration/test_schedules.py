@@ -11,8 +11,8 @@ from sqlalchemy import delete
 from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.sources import Kind, Tier
+from ingestion_pipeline.sources.scheduling.budget import tune
 from ingestion_pipeline.sources.source import shard_of
-from ingestion_pipeline.sources.tuning import tune
 from ingestion_pipeline.store.tables import batch_items
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.house import House, run_job

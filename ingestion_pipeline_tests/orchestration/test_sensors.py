@@ -15,10 +15,10 @@ from ingestion_pipeline.definitions import defs
 from ingestion_pipeline.orchestration import heartbeat
 from ingestion_pipeline.orchestration.resources import RunContextResource
 from ingestion_pipeline.orchestration.sensors import run_failures
-from ingestion_pipeline.pages import hosts
-from ingestion_pipeline.work import runs
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.pages.politeness import hosts
+from ingestion_pipeline.tasks import heartbeats
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.orchestration.house import (
     LIGHTHOUSE,
@@ -166,7 +166,7 @@ def begin_run(house: House, run_id: str, *, silent: bool) -> None:
             hour = timedelta(hours=1)
             hosts.lease_hosts(connection, [HOST], owner=worker.owner, now=now, lease=hour)
             lease = -timedelta(seconds=1) if silent else timedelta(seconds=90)
-            runs.begin_run(
+            heartbeats.begin_run(
                 connection, run_id=run_id, owner=worker.owner, job="poll_hot", now=now, lease=lease
             )
 

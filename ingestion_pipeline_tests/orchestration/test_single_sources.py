@@ -144,8 +144,8 @@ def test_one_source_that_another_run_has_says_so_and_not_its_old_outcome(
     house.add_demo(LIGHTHOUSE)
     run_job("ingest_series", instance, tags={PARTITION: LIGHTHOUSE})
     with house.open() as shop:
-        from ingestion_pipeline.work.claims import ClaimFilter
-        from ingestion_pipeline.work.worker import Worker
+        from ingestion_pipeline.tasks.claims import ClaimFilter
+        from ingestion_pipeline.tasks.worker import Worker
 
         other = Worker(shop.store, lease_seconds=60)
         assert other.claim(ClaimFilter(kind="poll", source_ids=[LIGHTHOUSE]), limit=1)
@@ -214,8 +214,8 @@ def test_sources_refreshes_the_row_from_its_file(
     file = house.sources / "mine.yaml"
     file.write_text(a_file([an_entry(name="Old")]))
     with house.open() as shop:
-        from ingestion_pipeline.sources.arrivals import import_files
-        from ingestion_pipeline.systems import check_definition
+        from ingestion_pipeline.registry import check_definition
+        from ingestion_pipeline.sources.operator_changes import import_files
 
         import_files(shop.store, house.sources, check=check_definition)
     file.write_text(a_file([an_entry(name="New")]))

@@ -20,7 +20,7 @@ from ingestion_pipeline.pages.browser import (
     find_browser,
 )
 from ingestion_pipeline.pages.browser.chromium import Chromium
-from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.fetching import AGENT, NOW

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.appearance import (
+from ingestion_pipeline.pages.visits.response_class import (
     Appearance,
     BlockedPage,
     Content,

@@ -12,8 +12,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.body import LimitedBody
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.pages.http.body import LimitedBody
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 TEXT = b"".join(b"row %d\n" % n for n in range(5000))
 

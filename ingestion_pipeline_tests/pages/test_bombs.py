@@ -14,8 +14,8 @@ import pytest
 import zstandard
 
 from ingestion_pipeline.pages import FetchLimits
-from ingestion_pipeline.pages.body import LimitedBody
-from ingestion_pipeline.work.errors import Permanent, WorkError
+from ingestion_pipeline.pages.http.body import LimitedBody
+from ingestion_pipeline.tasks.errors import Permanent, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pages.fetching import page
 from ingestion_pipeline_tests.processes import Child

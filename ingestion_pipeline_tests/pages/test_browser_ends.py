@@ -14,7 +14,7 @@ import pytest
 from ingestion_pipeline.pages import Guard
 from ingestion_pipeline.pages.browser import chromium, visit
 from ingestion_pipeline.pages.browser.chromium import has_sandbox
-from ingestion_pipeline.work.errors import Transient
+from ingestion_pipeline.tasks.errors import Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, Raw
 from ingestion_pipeline_tests.pages.rendering import PLAIN, Desk, a_desk, a_renderer
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.tasks.errors import Permanent, Transient
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, WebAnswer, redirect
 from ingestion_pipeline_tests.pages.rendering import PLAIN, Desk, a_desk
 

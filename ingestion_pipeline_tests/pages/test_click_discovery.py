@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, RenderingOptions
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.pages.visits.rendering import Click, ClickDiscovery, RenderingOptions
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.rendering import PLAIN, Desk, a_desk
 

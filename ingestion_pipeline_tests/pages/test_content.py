@@ -19,8 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import ContentStore
-from ingestion_pipeline.pages.workshop import storage_errors_fatal
-from ingestion_pipeline.work.errors import Fatal, Permanent, Transient
+from ingestion_pipeline.pages.content.store import storage_errors_fatal
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Transient
 from ingestion_pipeline_tests.processes import Child
 
 BODY = b"<html>" + b"row " * 1000

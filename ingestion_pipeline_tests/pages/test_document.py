@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.pages.browser.document import Document
-from ingestion_pipeline.pages.browser.limits import BrowserLimits
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.pages.browser.document import BrowserLimits, Document
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.pages.fetching import NOW
 
 HTML = {"content-type": "text/html; charset=utf-8"}

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages import durably
-from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.durably import (
+from ingestion_pipeline.pages.content import store
+from ingestion_pipeline.pages.content.store import (
     MANY,
+    ContentStore,
     can_sync_all_at_once,
     sync_all_at_once,
     sync_each,
@@ -60,7 +60,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(os, "replace", recorded("name", os.replace))
     monkeypatch.setattr(os, "fsync", recorded("sync", os.fsync))
     if can_sync_all_at_once():
-        library = durably._libc()
+        library = store._libc()
         monkeypatch.setattr(library, "syncfs", recorded("sync", library.syncfs))
     return steps
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.hosts import lease_hosts
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import hosts

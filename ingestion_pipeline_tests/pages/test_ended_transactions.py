@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import chapters, dead_letters, hosts
 from ingestion_pipeline_tests.builders import a_definition

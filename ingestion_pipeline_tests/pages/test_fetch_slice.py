@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -21,10 +21,10 @@ from ingestion_pipeline.store.tables import (
     sources,
     tasks,
 )
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import Fatal
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Fatal
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests import pollers
 from ingestion_pipeline_tests.builders import a_definition, a_new_task
 from ingestion_pipeline_tests.fakes import Crowd, FakeWeb, Reply, drop, redirect

@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 from contextlib import suppress
 
-from ingestion_pipeline.pages.garbage import NEW_OBJECTS, fewer_collections
+from ingestion_pipeline.engine.context import NEW_OBJECTS, fewer_collections
 
 
 def test_garbage_is_looked_for_as_before_once_a_crawl_has_failed() -> None:

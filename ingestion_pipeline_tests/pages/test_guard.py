@@ -12,9 +12,9 @@ import httpx
 import pytest
 
 from ingestion_pipeline.pages import Endpoint, Guard, HttpFetcher, Request
-from ingestion_pipeline.pages.guard import system_resolver
-from ingestion_pipeline.pages.transport import AddressInfo, Connections, HostTransport
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.pages.http.guard import system_resolver
+from ingestion_pipeline.pages.http.transport import AddressInfo, Connections, HostTransport
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import LOOPBACK, FakeResolver, FakeWeb, redirect
 from ingestion_pipeline_tests.pages.fetching import NOW, page, with_fetcher
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.pages import Answer, Endpoint, Fetched, Guard, Request
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import (
     FakeResolver,
     FakeWeb,

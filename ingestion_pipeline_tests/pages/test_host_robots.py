@@ -6,15 +6,13 @@ from datetime import datetime
 
 import pytest
 
-from ingestion_pipeline.pages.elsewhere import RedirectLeases
-from ingestion_pipeline.pages.host_robots import HostRobots
-from ingestion_pipeline.pages.hosts import Pace, RateLimiter
-from ingestion_pipeline.pages.leased_hosts import HostLease
-from ingestion_pipeline.pages.robots_policy import as_stored, rules_of_answer
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, HostRobots, RedirectLeases
+from ingestion_pipeline.pages.politeness.hosts import Pace, RateLimiter
+from ingestion_pipeline.pages.politeness.robots import as_stored, rules_of_answer
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline.urls import canonical_url
-from ingestion_pipeline.work.errors import Resource
 from ingestion_pipeline_tests.pollers import a_fetcher
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.pages.hosts import (
+from ingestion_pipeline.pages.politeness.hosts import (
     HostBusy,
     Leased,
     Pace,

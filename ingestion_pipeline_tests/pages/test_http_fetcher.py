@@ -20,8 +20,8 @@ from ingestion_pipeline.pages import (
     Request,
     Unchanged,
 )
-from ingestion_pipeline.pages.transport import MAX_HOSTS
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.pages.http.transport import MAX_HOSTS
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
 from ingestion_pipeline_tests.fakes import (
     LOOPBACK,
     FakeResolver,

@@ -10,11 +10,16 @@ from typing import Any
 import pytest
 from sqlalchemy import event, func, select
 
-from ingestion_pipeline.pages.archive import SnapshotArchive
-from ingestion_pipeline.pages.page import KnownPage, NewPage, SamePage, links_hash
-from ingestion_pipeline.pages.snapshots import keep_pages, known_pages, renew_pages, store_pages
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.markdown import MARKDOWN_VERSION
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.content.snapshots import (
+    keep_pages,
+    known_pages,
+    renew_pages,
+    store_pages,
+)
+from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage, links_hash
+from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import snapshots
 from ingestion_pipeline_tests.builders import NOON

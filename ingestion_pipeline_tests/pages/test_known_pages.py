@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.pages.crawled import KnownPages
+from ingestion_pipeline.engine.crawling.protocol import KnownPages
 
 
 def test_what_one_walk_knows_is_news_to_another() -> None:

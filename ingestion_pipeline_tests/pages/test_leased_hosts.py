@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from ingestion_pipeline.pages.hosts import lock_hosts
-from ingestion_pipeline.pages.leased_hosts import HostLease, LeasedHosts, next_allowed_at
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.host_leases import HostLease, LeasedHosts, next_allowed_at
+from ingestion_pipeline.pages.politeness.hosts import lock_hosts
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.clock import SteadyClock
 from ingestion_pipeline.store.tables import hosts
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import a_fetcher, changed, given_robots, given_sources, rows

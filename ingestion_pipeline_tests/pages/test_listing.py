@@ -6,15 +6,15 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from ingestion_pipeline.pages.listing import (
+from ingestion_pipeline.engine.polling.protocol import (
     FetchState,
     NewListing,
     SameListing,
     fetch_listing,
     listing_hash,
 )
-from ingestion_pipeline.pages.request import Answer, Fetched, Request, Unchanged
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Unchanged
+from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/list"
 

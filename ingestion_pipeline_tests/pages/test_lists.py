@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters
 from ingestion_pipeline_tests.builders import a_definition

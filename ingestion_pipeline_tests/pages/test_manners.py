@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from sqlalchemy import event, select
 
-from ingestion_pipeline.pages.hosts import Leased, keep_robots, lease_hosts
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.sources.changes import declaration, redeclare
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.hosts import Leased, keep_robots, lease_hosts
 from ingestion_pipeline.sources.definition import definition_of
 from ingestion_pipeline.sources.lookup import sources_by_id
+from ingestion_pipeline.sources.operator_changes import declaration, redeclare
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store

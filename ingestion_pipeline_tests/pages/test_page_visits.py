@@ -6,10 +6,10 @@ import hashlib
 
 import pytest
 
-from ingestion_pipeline.pages.page import PageVisit
-from ingestion_pipeline.pages.rendering import RenderingOptions, RenderWait
-from ingestion_pipeline.reading.markdown import to_markdown
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.pages.visits.page import PageVisit
+from ingestion_pipeline.pages.visits.rendering import RenderingOptions, RenderWait
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, WebAnswer, redirect
 from ingestion_pipeline_tests.pages.fetching import NOW
 from ingestion_pipeline_tests.pages.visiting import (

@@ -9,8 +9,7 @@ from typing import TypeVar
 import pytest
 
 from ingestion_pipeline.pages import Guard
-from ingestion_pipeline.pages.browser.heads import BadHead, Head
-from ingestion_pipeline.pages.browser.proxy import GuardedProxy, Pass
+from ingestion_pipeline.pages.browser.proxy import BadHead, GuardedProxy, Head, Pass
 from ingestion_pipeline_tests.fakes import (
     LOOPBACK,
     FakeWeb,

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.pages.rendering import Click, ClickDiscovery, RenderingOptions, RenderWait
-from ingestion_pipeline.pages.rendering_config import rendering_of
+from ingestion_pipeline.pages.visits.rendering import (
+    Click,
+    ClickDiscovery,
+    RenderingOptions,
+    RenderWait,
+    rendering_of,
+)
 
 
 def test_nothing_asked_is_nothing_done() -> None:

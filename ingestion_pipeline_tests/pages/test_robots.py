@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.pages import robots_allows
-from ingestion_pipeline.pages.robots import MAX_BYTES, agent_name, read_robots
+from ingestion_pipeline.pages.politeness.robots import MAX_BYTES, agent_name, read_robots
 from ingestion_pipeline_tests.samples import sample
 
 HOST = "https://a.test"

@@ -4,7 +4,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from ingestion_pipeline.pages.robots_policy import (
+from ingestion_pipeline.pages.politeness.robots import (
     CLOSED_FOR,
     LONGEST,
     SHORTEST,

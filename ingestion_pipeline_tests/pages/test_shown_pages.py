@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.pages.page import PageVisit
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.pages.visits.page import PageVisit
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.visiting import SHELL, FakeBrowser, new, visited
 

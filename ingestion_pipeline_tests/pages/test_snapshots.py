@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.pages.poll_results import PollCounts
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.results import PollCounts
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, snapshots
 from ingestion_pipeline_tests.builders import a_definition

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.pages.verdict import verdict
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.work.retry_after import retry_after
+from ingestion_pipeline.pages.http.status import verdict
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.tasks.retry import retry_after
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 URL = "http://user:hunter2@a.test/x"

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 from sqlalchemy import event, update
 
-from ingestion_pipeline.pages.fetch_slice import Fetching, FetchSlice
-from ingestion_pipeline.pages.hosts import lease_hosts
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.engine.polling.fetching import Fetching, FetchSlice
+from ingestion_pipeline.pages.politeness.hosts import lease_hosts
 from ingestion_pipeline.series.platforms import platform
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import dead_letters, hosts, sources, tasks
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply, drips
 from ingestion_pipeline_tests.pollers import (

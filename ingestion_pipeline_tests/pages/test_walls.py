@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.status import reason, watched_source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import dead_letters, snapshots

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.pages.content import ContentStore
-from ingestion_pipeline.pages.workshop import storage_errors_fatal
-from ingestion_pipeline.work.errors import ErrorClass, Fatal, classify
+from ingestion_pipeline.pages.content.store import ContentStore, storage_errors_fatal
+from ingestion_pipeline.tasks.errors import ErrorClass, Fatal, classify
 
 
 @pytest.mark.parametrize(

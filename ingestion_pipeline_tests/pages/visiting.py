@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from ingestion_pipeline.pages import Fetched, Guard
-from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
-from ingestion_pipeline.pages.page_visits import PageVisitor
-from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, PageAnswer, PageVisit, SamePage
+from ingestion_pipeline.pages.visits.polite_visits import PageVisitor
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.fetching import NOW, with_fetcher
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.business_names import bare_name
+from ingestion_pipeline.reading.text.business_names import bare_name
 
 NAMES = [
     ("Acme", "Acme"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import cleaned_text
-from ingestion_pipeline.reading.cleaning import readable
+from ingestion_pipeline.reading.html.cleaning import readable
 from ingestion_pipeline_tests.samples import sample
 
 SEEN = "<h1>Baking I</h1>"

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading import dates
-from ingestion_pipeline.reading.dates import DateReader, read_date
+from ingestion_pipeline.reading.text import dates
+from ingestion_pipeline.reading.text.dates import DateReader, read_date
 
 NOW = datetime(2026, 3, 10, 12, 34, 56, tzinfo=UTC)
 

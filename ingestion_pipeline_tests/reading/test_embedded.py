@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.embedded import EmbeddedData, read_embedded, types_of
+from ingestion_pipeline.reading.structured.embedded import EmbeddedData, read_embedded, types_of
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline_tests.samples import sample
 
 FOLDER = "html_tricky/structured_data"

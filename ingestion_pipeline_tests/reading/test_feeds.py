@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.samples import sample
 
 BOMB = (

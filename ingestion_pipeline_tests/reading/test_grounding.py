@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import Grounding, ground
-from ingestion_pipeline.reading.grounding import Value
-from ingestion_pipeline.reading.normal_form import NormalForm
+from ingestion_pipeline.reading.evidence.grounding import NormalForm, Value
 
 PAGE = (
     "CS 1332 - Data Structures & Algorithms\n3.000 Credit hours, 13 weeks, 3.5 CEU\n"

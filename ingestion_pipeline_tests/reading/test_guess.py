@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.reading import decode
-from ingestion_pipeline.reading.guess import guessed_encoding
+from ingestion_pipeline.reading.text.decoding import guessed_encoding
 from ingestion_pipeline_tests.samples import sample
 
 JAPANESE = "最新のニュースをお届けします。本日の天気は晴れでしょう。"

@@ -2,8 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.head import (
+from ingestion_pipeline.reading.html.head import (
     Refresh,
     canonical_of,
     feeds_of,
@@ -11,7 +10,8 @@ from ingestion_pipeline.reading.head import (
     refresh_of,
     title_of,
 )
-from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/shop/list"

@@ -4,14 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.html_reader import (
+from ingestion_pipeline.reading.structured.html_items import (
     MAX_BYTES,
     BadSelector,
     FieldSelector,
     HtmlReader,
     checked_css,
 )
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 URL = "https://a.test/list"
 BODY = b"""<!doctype html><html><head><title>Salt</title></head><body>

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, JsonReader
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, JsonReader
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 BODY = b"""{"data": {"list": [
   {"id": 7, "no": 1.10, "links": [{"href": "/7"}], "name": " A\\u0000\\n B "},

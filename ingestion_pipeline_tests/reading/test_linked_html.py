@@ -5,10 +5,10 @@ from html import escape
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.cleaning import body_html
-from ingestion_pipeline.reading.linked_html import Lead, LinkedHtml, _Memory
-from ingestion_pipeline.reading.links import links_from
-from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.html.cleaning import body_html
+from ingestion_pipeline.reading.html.links import links_from
+from ingestion_pipeline.reading.html.markdown import Lead, LinkedHtml, _Memory
+from ingestion_pipeline.reading.html.parsing import parse_html
 
 URL = "https://a.test/shop/list?page=1"
 

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.locating import body_of, locate
+from ingestion_pipeline.reading.evidence.locating import body_of, locate
 
 JOBS = {
     "jobs": [

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingestion_pipeline.reading.locating import FoundPlace, LocatedBody, body_of, locate
+from ingestion_pipeline.reading.evidence.locating import FoundPlace, LocatedBody, body_of, locate
 
 FIFTH = datetime(2026, 3, 5, tzinfo=UTC)
 NOW = datetime(2026, 3, 8, 15, 30, tzinfo=UTC)

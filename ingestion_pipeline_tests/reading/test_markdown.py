@@ -9,11 +9,11 @@ import pytest
 from html_to_markdown._html_to_markdown import convert
 
 from ingestion_pipeline.reading import cleaned_text, decode, to_markdown
-from ingestion_pipeline.reading.cleaning import body_html, visible_tree
-from ingestion_pipeline.reading.linked_html import LinkedHtml
-from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.markdown import (
+from ingestion_pipeline.reading.html.cleaning import body_html, visible_tree
+from ingestion_pipeline.reading.html.links import absolute_link
+from ingestion_pipeline.reading.html.markdown import (
     MARKDOWN_VERSION,
+    LinkedHtml,
     _options,
     _options_for,
     _prepared,

@@ -6,8 +6,13 @@ from contextlib import suppress
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text, to_markdown
-from ingestion_pipeline.reading.markup import MAX_CHARACTERS, MAX_TAGS, parse_html, refuse_bombs
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.reading.html.parsing import (
+    MAX_CHARACTERS,
+    MAX_TAGS,
+    parse_html,
+    refuse_bombs,
+)
+from ingestion_pipeline.tasks.errors import Permanent
 
 DIVS = "<div>" * 30_000
 UNCLOSED = "".join(f"<b id={n}>" for n in range(1_500))

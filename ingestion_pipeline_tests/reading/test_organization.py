@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.reading.organization import (
+from ingestion_pipeline.reading.structured.organizations import (
     Stated,
     copyright_name,
     organization_facts,
     title_parts,
 )
-from ingestion_pipeline.reading.topics import frequent_words, guessed_language, stated_keywords
+from ingestion_pipeline.reading.text.topics import frequent_words, guessed_language, stated_keywords
 
 
 def page(*, head: str = "", body: str = "", lang: str = "en") -> str:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from ingestion_pipeline.reading.markup import parse_html
-from ingestion_pipeline.reading.pagination import Clue, following_pages
+from ingestion_pipeline.reading.html.pagination import Clue, following_pages
+from ingestion_pipeline.reading.html.parsing import parse_html
 
 URL = "https://a.test/courses?page=1"
 

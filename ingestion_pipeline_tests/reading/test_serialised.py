@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.reading.cleaning import cleaned_text
-from ingestion_pipeline.reading.markdown import to_markdown
-from ingestion_pipeline.reading.markup import parse_html
+from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.html.parsing import parse_html
 
 
 def test_no_attribute_is_written_with_a_bracket() -> None:

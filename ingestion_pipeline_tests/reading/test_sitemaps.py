@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 
 import pytest
 
-from ingestion_pipeline.reading.sitemaps import (
+from ingestion_pipeline.reading.structured.sitemaps import (
     MAX_ENTRIES,
     MAX_INDEX_DEPTH,
     Sitemap,
     SitemapEntry,
     read_sitemap,
 )
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 URL = "https://a.test/sitemap.xml"
 NAMESPACE = 'xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"'

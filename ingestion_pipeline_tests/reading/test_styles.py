@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ingestion_pipeline.reading import cleaned_text
-from ingestion_pipeline.reading.styles import MAX_SELECTORS, hiding, hiding_selectors
+from ingestion_pipeline.reading.html.cleaning import MAX_SELECTORS, hiding, hiding_selectors
 
 SEEN = "<p>Baking I</p>"
 

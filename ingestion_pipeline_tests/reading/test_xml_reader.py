@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.reading.xml_reader import MAX_DEPTH, read_xml
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.reading.structured.sitemaps import MAX_DEPTH, read_xml
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 
 def test_a_document_is_a_tree_of_names_and_texts() -> None:

@@ -8,9 +8,8 @@ from typing import Any
 
 from sqlalchemy import insert, select
 
-from ingestion_pipeline.series.merging import Merged, merge
-from ingestion_pipeline.series.splitting import Split, split
-from ingestion_pipeline.sources.belonging import homes
+from ingestion_pipeline.series.operator_changes import Merged, Split, merge, split
+from ingestion_pipeline.sources.canonical_series import homes
 from ingestion_pipeline.store.tables import (
     audit_log,
     chapter_sources,

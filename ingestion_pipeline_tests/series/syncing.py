@@ -11,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, Table, select, update
 
-from ingestion_pipeline.pages.system import Ingested
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
-from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Source, outcomes
+from ingestion_pipeline.sources import Source, poll_results
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.outcomes import PollSuccess
+from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import (
@@ -29,8 +29,8 @@ from ingestion_pipeline.store.tables import (
     series,
     sources,
 )
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline_tests.builders import a_definition, a_release
 
 LEASE = timedelta(hours=1)
@@ -124,7 +124,9 @@ class Syncing:
             )
             for result in results
         ]
-        outcomes.succeed(connection, successes, now=now, settings=self.settings, random=self.random)
+        poll_results.succeed(
+            connection, successes, now=now, settings=self.settings, random=self.random
+        )
         return results
 
     def source(self, source_id: str = SOLO) -> Source:

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from ingestion_pipeline.series.quarantine import reason_to_quarantine
+from ingestion_pipeline.series.plan import reason_to_quarantine
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import NOON

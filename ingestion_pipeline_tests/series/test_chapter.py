@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.series.chapter import (
+    Release,
     chapters_of,
     fingerprint,
     release_as_dict,
     release_from_dict,
 )
-from ingestion_pipeline.series.release import Release
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.series import checks
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.findings import Finding, summary
+from ingestion_pipeline.sources.health import Finding, summary
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import sources
 from ingestion_pipeline_tests.series.syncing import SOLO, Syncing, releases

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy import event
 
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import a_release

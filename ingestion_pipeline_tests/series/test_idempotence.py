@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, text
 
-from ingestion_pipeline.pages.system import Ingested
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.engine.polling.protocol import Ingested
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import ingest_listings
 from ingestion_pipeline.series.plan import SourceListing
-from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.store import FixedClock, Store, open_store

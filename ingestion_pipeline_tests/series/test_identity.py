@@ -10,9 +10,9 @@ from random import Random
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.belonging import homes
+from ingestion_pipeline.sources.canonical_series import homes
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import chapters, follows, notices, outbox, series
 from ingestion_pipeline_tests.builders import a_release

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from sqlalchemy import text, update
 
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
 from ingestion_pipeline.series.chapter import release_from_dict
 from ingestion_pipeline.series.numbers import chapter_number
 from ingestion_pipeline.series.platforms import platform
-from ingestion_pipeline.series.reading import reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.series.system import reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources.registry import register
 from ingestion_pipeline.store import FixedClock, Store

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import select, update
 
 from ingestion_pipeline.series.lookup import SeriesMerged, UnknownSeries
-from ingestion_pipeline.series.merging import SameSeries, merge
+from ingestion_pipeline.series.operator_changes import SameSeries, merge
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store, open_store
 from ingestion_pipeline.store.tables import chapters, follows, outbox, series

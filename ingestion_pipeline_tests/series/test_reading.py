@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.ingestion import SourceListing
-from ingestion_pipeline.series.reading import reading_from_bytes, reading_to_bytes
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.system import reading_from_bytes, reading_to_bytes
 from ingestion_pipeline_tests.series.syncing import releases
 from ingestion_pipeline_tests.sources.test_status import a_source
 

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from ingestion_pipeline.series import checks, reporting
-from ingestion_pipeline.series.rejection import Rejection, UnknownChapter, restore, withdraw
+from ingestion_pipeline.series.operator_changes import Rejection, UnknownChapter, restore, withdraw
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import notices, outbox

@@ -11,12 +11,12 @@ import pytest
 from ingestion_pipeline.series import reporting
 from ingestion_pipeline.series.reporting import SHOWN_CHAPTERS, ListedChapter, SourceReport
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import Kind, outcomes, reported
-from ingestion_pipeline.sources.outcomes import PollFailure
+from ingestion_pipeline.sources import Kind, poll_results, status
+from ingestion_pipeline.sources.poll_results import PollFailure
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.series.syncing import LEASE, SOLO, Syncing, releases
 
@@ -31,12 +31,12 @@ def syncing(store: Store, clock: FixedClock, settings: Settings, random: Random)
 
 def unreported(syncing: Syncing, limit: int = 10) -> list[str]:
     with syncing.store.read() as connection:
-        return reported.unreported(connection, [Kind.SERIES], limit=limit)
+        return status.unreported(connection, [Kind.SERIES], limit=limit)
 
 
 def mark_reported(syncing: Syncing, *ids: str) -> None:
     with syncing.store.begin() as connection:
-        reported.mark_reported(connection, ids)
+        status.mark_reported(connection, ids)
 
 
 def report(syncing: Syncing, source_id: str = SOLO) -> SourceReport:
@@ -144,7 +144,7 @@ def test_a_poll_that_failed_is_counted_as_one(syncing: Syncing, clock: FixedCloc
         wanted = ClaimFilter(kind="poll", source_ids=[SOLO])
         [task] = claims.claim(connection, wanted, owner="w", now=clock.at, lease=LEASE, limit=1)
         failure = PollFailure(task=task, source=syncing.source(), error=Permanent("gone", code="x"))
-        outcomes.fail(
+        poll_results.fail(
             connection, [failure], now=clock.at, settings=syncing.settings, random=syncing.random
         )
 

@@ -9,14 +9,14 @@ import pytest
 from sqlalchemy import Connection, select
 
 from ingestion_pipeline.series.lookup import SeriesMerged, UnknownSeries
-from ingestion_pipeline.series.splitting import CannotSplit, split
+from ingestion_pipeline.series.operator_changes import CannotSplit, split
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.belonging import homes
+from ingestion_pipeline.sources.canonical_series import homes
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import outbox, series, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
 from ingestion_pipeline_tests.series.identity import (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline_tests.builders import NOON, a_release

@@ -14,17 +14,19 @@ from sqlalchemy import update
 from benchmarks.polling.comparison import compare
 from benchmarks.polling.families import FAMILIES, synthetic
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.sources import polling, price, registry
-from ingestion_pipeline.sources.change_rate import ChangeModel, learned
-from ingestion_pipeline.sources.expectation import expectation
-from ingestion_pipeline.sources.polling import Habits, after_success, is_stale
-from ingestion_pipeline.sources.price import (
+from ingestion_pipeline.sources import registry
+from ingestion_pipeline.sources.scheduling import budget as polling_budget
+from ingestion_pipeline.sources.scheduling import tiers
+from ingestion_pipeline.sources.scheduling.budget import (
     PollingBudget,
     adjusted,
     first_price,
     market,
     prior_rate,
 )
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel, learned
+from ingestion_pipeline.sources.scheduling.explanation import expectation
+from ingestion_pipeline.sources.scheduling.tiers import Habits, after_success, is_stale
 from ingestion_pipeline.sources.source import Kind, Tier
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources
@@ -42,7 +44,7 @@ def weekly(changes: int = 12, last: timedelta = 2 * DAY) -> ChangeModel:
 
 def checked(
     rhythm: ChangeModel, *, settings: Settings = EXACT, readers: int = 0, **changes: Any
-) -> polling.PollState:
+) -> tiers.PollState:
     habits = Habits(
         rhythm=rhythm,
         price=first_price(Kind.SERIES, settings),
@@ -196,7 +198,7 @@ def test_the_budget_is_what_the_tiers_of_the_sources_would_spend(
                 row = {"tier": tier, "checks_per_day": planned / len(tiers)}
                 mine = sources.c.id == definition.id
                 connection.execute(update(sources).where(mine).values(row))
-            price.adjust_prices(connection, settings, NOON)
+            polling_budget.adjust_prices(connection, settings, NOON)
             price_now = market(connection, settings).price(Kind.SERIES)
             connection.rollback()
         return price_now
@@ -215,7 +217,7 @@ def test_the_price_of_a_kind_is_kept_and_a_platforms_rate_is_the_prior_of_its_ot
         connection.execute(
             update(sources).values(changes_per_day=2.0, checks_per_day=96.0, tier="warm")
         )
-        price.adjust_prices(connection, DEFAULTS, NOON)
+        polling_budget.adjust_prices(connection, DEFAULTS, NOON)
         now = market(connection, DEFAULTS)
 
     assert now.price(Kind.SERIES) > first_price(Kind.SERIES, DEFAULTS)  # six a day is the budget

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select
 
+from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources import registry
-from ingestion_pipeline.sources.arrivals import import_files, partition_keys
+from ingestion_pipeline.sources.operator_changes import import_files, partition_keys
 from ingestion_pipeline.sources.registry import Registered
 from ingestion_pipeline.sources.source import Kind
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import sources, tasks
-from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline_tests.builders import a_definition
 
 ENTRY = "  - {{id: series:{0}, kind: series, url: 'https://a.test/{0}.xml'}}\n"

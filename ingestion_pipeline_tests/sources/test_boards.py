@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.sources.boards import platforms
-from ingestion_pipeline.sources.platforms import Platform, recognize_platform
+from ingestion_pipeline.sources.platforms import Platform, platforms, recognize_platform
 from ingestion_pipeline_tests.samples import sample
 
 JOB = "3f1b1c9e-6f0e-4f61-9d6e-2b1f7f0d5a11"

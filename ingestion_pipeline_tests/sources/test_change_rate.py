@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.sources.change_rate import (
+from ingestion_pipeline.sources.scheduling.change_model import (
     DAY,
     HOUR,
     WEEK,
@@ -20,7 +20,7 @@ from ingestion_pipeline.sources.change_rate import (
     outlook,
     rhythm_of,
 )
-from ingestion_pipeline.sources.next_check import next_check
+from ingestion_pipeline.sources.scheduling.next_check import next_check
 from ingestion_pipeline_tests.builders import NOON
 
 START = NOON.timestamp()

@@ -8,7 +8,8 @@ from typing import Any
 from sqlalchemy import bindparam, event, select, text, update
 
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.sources import due, registry
+from ingestion_pipeline.sources import registry
+from ingestion_pipeline.sources.scheduling import due
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks

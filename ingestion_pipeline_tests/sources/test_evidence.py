@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.sources.evidence import REMEMBERED_DATES, changes_found
+from ingestion_pipeline.sources.scheduling.change_model import REMEMBERED_DATES, changes_found
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.sources.test_polling import a_source
 

@@ -12,6 +12,7 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources.definition import BadField
 from ingestion_pipeline.sources.files import (
     MAX_FILE_BYTES,
@@ -21,7 +22,6 @@ from ingestion_pipeline.sources.files import (
     read_folder,
 )
 from ingestion_pipeline.sources.source import Definition, Kind, Tier
-from ingestion_pipeline.systems import check_definition
 
 GOOD = """\
 sources:

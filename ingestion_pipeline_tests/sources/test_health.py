@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.settings.operating import Health as Limits
+from ingestion_pipeline.settings.polling import Health as Limits
 from ingestion_pipeline.sources import Kind, SourceStatus, Tier
 from ingestion_pipeline.sources.health import (
     NEVER,
@@ -20,7 +20,7 @@ from ingestion_pipeline.sources.health import (
     health_of,
     next_state,
 )
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline_tests.builders import NOON
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

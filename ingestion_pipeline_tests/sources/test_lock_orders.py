@@ -8,19 +8,19 @@ from random import Random
 import pytest
 from sqlalchemy import Connection, insert, select, text, update
 
-from ingestion_pipeline.pages.poll_results import ClaimedPoll, failure_of, write_results
+from ingestion_pipeline.engine.polling.results import ClaimedPoll, failure_of, write_results
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources.due import age_polls
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.outcomes import PollSuccess
-from ingestion_pipeline.sources.polls import lock_polls, make_due
+from ingestion_pipeline.sources.poll_results import PollSuccess
+from ingestion_pipeline.sources.poll_tasks import lock_polls, make_due
 from ingestion_pipeline.sources.registry import REGISTER_BATCH, register
-from ingestion_pipeline.sources.reported import lock_sources, unreported
+from ingestion_pipeline.sources.scheduling.due import age_polls
 from ingestion_pipeline.sources.source import Kind, Tier
+from ingestion_pipeline.sources.status import lock_sources, unreported
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources, tasks
-from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.lock_orders import (
     ON_POSTGRES,

@@ -10,16 +10,16 @@ import pytest
 from sqlalchemy import RowMapping, insert, select, update
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import outcomes, registry
+from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.outcomes import PollFailed, PollFailure, PollSuccess
+from ingestion_pipeline.sources.poll_results import PollFailed, PollFailure, PollSuccess
 from ingestion_pipeline.sources.source import Kind, Source
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, dead_letters, outbox, sources, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.work.errors import Fatal, Permanent, Resource, Transient, WorkError
-from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.errors import Fatal, Permanent, Resource, Transient, WorkError
+from ingestion_pipeline.tasks.task import Task
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 MINUTE, HOUR, DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
@@ -63,14 +63,14 @@ class Polls:
         values: dict[str, Any] = {"outcome": "2 new", "etag": "e", "last_modified": "m"} | said
         done = PollSuccess(task=task, source=self.source(), **values)
         with self.store.begin() as connection:
-            outcomes.succeed(
+            poll_results.succeed(
                 connection, [done], now=self.clock.at, settings=self.settings, random=self.random
             )
 
     def fail(self, task: Task, error: WorkError, stack: str | None = None) -> PollFailed:
         lost = PollFailure(task=task, source=self.source(), error=error, stack=stack)
         with self.store.begin() as connection:
-            return outcomes.fail(
+            return poll_results.fail(
                 connection, [lost], now=self.clock.at, settings=self.settings, random=self.random
             )
 
@@ -175,7 +175,9 @@ def test_a_tier_that_was_pinned_during_the_poll_is_not_overwritten(polls: Polls)
 
     done = PollSuccess(task=task, source=before, outcome="x", etag=None, last_modified=None)
     with polls.store.begin() as connection:
-        outcomes.succeed(connection, [done], now=NOON, settings=polls.settings, random=polls.random)
+        poll_results.succeed(
+            connection, [done], now=NOON, settings=polls.settings, random=polls.random
+        )
 
     assert polls.source().tier == "cold"
 
@@ -345,8 +347,8 @@ def test_a_lost_claim_takes_everything_back(polls: Polls, now: datetime) -> None
         with polls.store.begin() as connection:
             connection.execute(insert(outbox).values(effect))
             given = {"now": now, "settings": polls.settings, "random": polls.random}
-            outcomes.succeed(connection, [good], **given)
-            outcomes.fail(connection, [bad], **given)
+            poll_results.succeed(connection, [good], **given)
+            poll_results.fail(connection, [bad], **given)
 
     with pytest.raises(LostClaim):
         commit()

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.series.platforms import PLATFORMS
-from ingestion_pipeline.sources.boards import platforms
-from ingestion_pipeline.sources.platforms import READERS, Platform, recognize_platform
+from ingestion_pipeline.sources.platforms import READERS, Platform, platforms, recognize_platform
 from ingestion_pipeline.sources.source import Kind
 
 MANGA = "a1c7c817-4e59-43b7-9365-09675a149a6f"

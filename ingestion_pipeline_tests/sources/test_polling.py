@@ -11,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.sources import polling
-from ingestion_pipeline.sources.polling import after_failure, after_success, is_stale, tier_for
+from ingestion_pipeline.sources.scheduling import tiers
+from ingestion_pipeline.sources.scheduling.tiers import (
+    after_failure,
+    after_success,
+    is_stale,
+    tier_for,
+)
 from ingestion_pipeline.sources.source import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline_tests.builders import NOON
 
@@ -46,15 +51,13 @@ def test_what_more_than_a_hundred_follow_is_hot_however_quiet(readers: int, tier
 
 def succeeded(
     source: Source, *, last_new_at: datetime | None = None, settings: Settings = EXACT
-) -> polling.PollState:
+) -> tiers.PollState:
     return after_success(
         source, last_new_at=last_new_at, now=NOON, settings=settings, random=Random(7)
     )
 
 
-def failed(
-    source: Source, *, settings: Settings = EXACT, now: datetime = NOON
-) -> polling.PollState:
+def failed(source: Source, *, settings: Settings = EXACT, now: datetime = NOON) -> tiers.PollState:
     return after_failure(source, now=now, settings=settings, random=Random(7))
 
 
@@ -111,7 +114,7 @@ def test_a_success_closes_the_breaker_and_forgets_the_failures() -> None:
 
     standing = succeeded(source, last_new_at=NOON)
 
-    assert standing == polling.PollState(
+    assert standing == tiers.PollState(
         tier=Tier.HOT,
         status=SourceStatus.ACTIVE,
         status_reason=None,
@@ -147,7 +150,7 @@ def test_each_failed_poll_doubles_the_wait_up_to_a_day(
 ) -> None:
     standing = failed(a_source(tier=tier, failure_count=strikes))
 
-    assert standing == polling.PollState(
+    assert standing == tiers.PollState(
         tier=tier,
         status=SourceStatus.ACTIVE,
         status_reason=None,

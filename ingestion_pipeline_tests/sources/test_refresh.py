@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ingestion_pipeline.registry import check_definition
 from ingestion_pipeline.sources import registry
-from ingestion_pipeline.sources.arrivals import import_files
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-from ingestion_pipeline.sources.refresh import Refreshed, refresh_source
+from ingestion_pipeline.sources.operator_changes import Refreshed, import_files, refresh_source
 from ingestion_pipeline.sources.source import Source
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.systems import check_definition
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 SOLO = "series:solo"

@@ -11,20 +11,20 @@ import pytest
 from sqlalchemy import RowMapping, func, select, update
 
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.sources import outcomes, registry
-from ingestion_pipeline.sources.change_rate import ChangeModel
+from ingestion_pipeline.sources import poll_results, registry
 from ingestion_pipeline.sources.declared_rows import BY_FILE
 from ingestion_pipeline.sources.lookup import UnknownSource, list_sources, sources_by_id
-from ingestion_pipeline.sources.outcomes import PollSuccess
+from ingestion_pipeline.sources.poll_results import PollSuccess
 from ingestion_pipeline.sources.registry import Registered, SourceExists
+from ingestion_pipeline.sources.scheduling.change_model import ChangeModel
 from ingestion_pipeline.sources.source import Definition, SourceStatus, Tier
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import audit_log, sources, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter, LostClaim
-from ingestion_pipeline.work.errors import Transient
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask, Task, retried
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask, Task, retried
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 HOUR = timedelta(hours=1)
@@ -68,7 +68,7 @@ def finish(store: Store, task: Task, settings: Settings, random: Random) -> None
     with store.begin() as connection:
         source = sources_by_id(connection, [SOLO])[SOLO]
         done = PollSuccess(task=task, source=source, outcome="x", etag="old", last_modified=None)
-        outcomes.succeed(connection, [done], now=NOON, settings=settings, random=random)
+        poll_results.succeed(connection, [done], now=NOON, settings=settings, random=random)
 
 
 def audited(store: Store) -> list[tuple[str, str, str]]:

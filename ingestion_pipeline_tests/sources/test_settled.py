@@ -10,8 +10,7 @@ import pytest
 from sqlalchemy import Connection, text
 
 from ingestion_pipeline.sources.declared_rows import BY_FILE, random_ids
-from ingestion_pipeline.sources.registry import Registered, register
-from ingestion_pipeline.sources.settled import StoredSource, is_unchanged
+from ingestion_pipeline.sources.registry import Registered, StoredSource, is_unchanged, register
 from ingestion_pipeline.sources.source import Tier, shard_of
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.builders import NOON, a_definition

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingestion_pipeline.settings import load_settings
-from ingestion_pipeline.sources.sharding import (
+from ingestion_pipeline.sources.scheduling.due import (
     claim_size,
     known_pace,
     measured_pace,

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.sources import Kind, Source, SourceStatus, Tier
 from ingestion_pipeline.sources.declared_rows import BY_FILE
-from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.registry import REMOVED, disable, register
 from ingestion_pipeline.sources.status import (
     Poll,
@@ -20,8 +20,8 @@ from ingestion_pipeline.sources.status import (
 )
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import sources, tasks
-from ingestion_pipeline.work.claims import ClaimFilter, claim
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.claims import ClaimFilter, claim
+from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 LATER = NOON + timedelta(minutes=15)

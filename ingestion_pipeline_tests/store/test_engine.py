@@ -9,7 +9,7 @@ from sqlalchemy.exc import IntegrityError
 
 from ingestion_pipeline.store import DatabaseClock, Store, engine, open_store
 from ingestion_pipeline.store.tables import series
-from ingestion_pipeline.work.errors import classify
+from ingestion_pipeline.tasks.errors import classify
 
 
 def test_a_failed_statement_repeats_none_of_its_values(store: Store, now: datetime) -> None:

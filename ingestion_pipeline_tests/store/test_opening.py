@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.store import open_store
+from ingestion_pipeline.store.configuration import open_from_environment
 from ingestion_pipeline.store.engine import TruncatedDatabase
-from ingestion_pipeline.store.opening import open_from_environment
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "ERROR"])
@@ -15,7 +15,7 @@ def test_our_loggers_speak_from_the_level_that_is_set(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, level: str
 ) -> None:
     caplog.set_level("WARNING", logger="ingestion_pipeline")  # put back at the end of the test
-    log = logging.getLogger("ingestion_pipeline.work.queue")
+    log = logging.getLogger("ingestion_pipeline.tasks.queue")
 
     _, store = open_from_environment(
         {"INGESTION_HOME": str(tmp_path), "INGESTION_LOG_LEVEL": level}

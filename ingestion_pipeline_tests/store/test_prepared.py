@@ -9,7 +9,7 @@ from sqlalchemy import Integer, Text, bindparam, cast, event, select, text, upda
 from sqlalchemy.exc import DBAPIError
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.prepared import prepared
+from ingestion_pipeline.store.engine import prepared
 from ingestion_pipeline.store.tables import settings
 from ingestion_pipeline_tests.builders import NOON
 

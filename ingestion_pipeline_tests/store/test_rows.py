@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import String, select
 
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.store.rows import making_rows, row_source
+from ingestion_pipeline.store.bulk import making_rows, row_source
 from ingestion_pipeline.store.types import Json, UtcDateTime
 
 

@@ -21,9 +21,8 @@ from ingestion_pipeline.websites.analysis import (
     analyse,
 )
 from ingestion_pipeline.websites.business import Business
-from ingestion_pipeline.websites.outcomes import AskedPrompt, PromptedBy
-from ingestion_pipeline.websites.provider_pool import ProviderPool, Reply
-from ingestion_pipeline.websites.providers import configured_providers
+from ingestion_pipeline.websites.provider_pool import ProviderPool, Reply, configured_providers
+from ingestion_pipeline.websites.states import AskedPrompt, PromptedBy
 from ingestion_pipeline_tests.builders import NOON
 
 ACME = Business(
@@ -95,7 +94,7 @@ def analysed(
     business: Business = ACME,
 ) -> AnalysisOutcome:
     """One analysis, as a run would do it."""
-    from ingestion_pipeline.reading.models import ModelClient
+    from ingestion_pipeline.reading.llm import ModelClient
 
     def kept(_: Connection, answer: ProviderAnswer) -> None:
         if keep is not None:

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.reading.page import read_page
-from ingestion_pipeline.websites.outcomes import FetchedPage, Visit
-from ingestion_pipeline.work.errors import Permanent, WorkError
+from ingestion_pipeline.reading.html.visible import read_page
+from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline.websites.states import FetchedPage, Visit
 
 HOME = "https://www.acme-tools.test"
 

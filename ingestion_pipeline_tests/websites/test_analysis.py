@@ -11,11 +11,10 @@ from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, Scrip
 from ingestion_pipeline.demo.model_server import Reply as Said
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.claims import LostClaim
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline.websites.analysis import ProviderAnswer, WebsiteAnalysed
-from ingestion_pipeline.websites.outcomes import PhaseFailed
-from ingestion_pipeline.websites.states import AnswerStatus
-from ingestion_pipeline.work.claims import LostClaim
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient
+from ingestion_pipeline.websites.states import AnswerStatus, PhaseFailed
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.reading.models.asking import ledger
 from ingestion_pipeline_tests.websites.asking import ACME, always, analysed, led_to, says

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.websites.competitors import named_competitors
+from ingestion_pipeline.websites.facts import named_competitors
 from ingestion_pipeline.websites.naming import Names
 
 ACME = Names.of("Acme", url="https://acme.test")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.settings import Website
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline.urls import BadUrl
 from ingestion_pipeline.websites.business import (
     Business,
@@ -17,11 +18,10 @@ from ingestion_pipeline.websites.business import (
     confidence_of,
     home_url,
 )
-from ingestion_pipeline.websites.given import Given, given_of
+from ingestion_pipeline.websites.facts import telling_links
 from ingestion_pipeline.websites.information import information
-from ingestion_pipeline.websites.outcomes import InformationOutcome, Informed, PhaseFailed
-from ingestion_pipeline.websites.telling_pages import telling_links
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.websites.source_config import Given, given_of
+from ingestion_pipeline.websites.states import InformationOutcome, Informed, PhaseFailed
 from ingestion_pipeline_tests.websites.sites import ACME, HOME, site_page, visits
 
 

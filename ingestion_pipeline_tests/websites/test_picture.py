@@ -6,7 +6,7 @@ from datetime import date
 
 import pytest
 
-from ingestion_pipeline.websites.picture import shown_days, visibility_picture
+from ingestion_pipeline.websites.plot import shown_days, visibility_picture
 from ingestion_pipeline.websites.reporting import RankedDay
 
 PNG = b"\x89PNG"

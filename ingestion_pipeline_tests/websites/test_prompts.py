@@ -11,9 +11,15 @@ import pytest
 from ingestion_pipeline.settings import Website
 from ingestion_pipeline.websites.business import Business
 from ingestion_pipeline.websites.naming import find_mentions
-from ingestion_pipeline.websites.outcomes import Prompted, PromptedBy
-from ingestion_pipeline.websites.prompts import chosen, is_fit, prompts_for, unique_prompts
-from ingestion_pipeline.websites.templates import TEMPLATES, templates_for
+from ingestion_pipeline.websites.prompts import (
+    TEMPLATES,
+    chosen,
+    is_fit,
+    prompts_for,
+    templates_for,
+    unique_prompts,
+)
+from ingestion_pipeline.websites.states import Prompted, PromptedBy
 
 ACME = Business(
     url="https://acme.test",

@@ -12,9 +12,9 @@ import pytest
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel, in_turn
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.reading.models.budgets import Billing
-from ingestion_pipeline.reading.models.ledger import Ledger, NewCall, Reserved
-from ingestion_pipeline.reading.models.outcomes import Usage
+from ingestion_pipeline.reading.llm.budgets import Billing
+from ingestion_pipeline.reading.llm.ledger import Ledger, NewCall, Reserved
+from ingestion_pipeline.reading.llm.outcomes import Usage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.provider_pool import NoReply, Replied

@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 from ingestion_pipeline.settings import BadSetting, Provider, load_settings
-from ingestion_pipeline.websites.providers import asked_about, configured_providers, provider_key
+from ingestion_pipeline.websites.provider_pool import (
+    asked_about,
+    configured_providers,
+    provider_key,
+)
 
 LISTED = "- {name: one, base_url: 'http://one.test/v1', model: m, key_env: ONE_KEY}\n"
 

@@ -31,8 +31,8 @@ from ingestion_pipeline.websites.rows import (
     upsert_business,
     upsert_ranking,
 )
-from ingestion_pipeline.websites.scoring import GivenAnswer, mentions_in, ranking_of
 from ingestion_pipeline.websites.states import AnswerStatus
+from ingestion_pipeline.websites.visibility import GivenAnswer, mentions_in, ranking_of
 from ingestion_pipeline_tests.builders import NOON, a_definition
 
 ACME = Business(url="https://acme.test", name="Acme", keywords=("tools",), confidence=70)

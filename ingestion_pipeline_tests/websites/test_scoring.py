@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingestion_pipeline.websites.naming import Mentions, Names, find_mentions
-from ingestion_pipeline.websites.scoring import (
+from ingestion_pipeline.websites.visibility import (
     GivenAnswer,
     Ranking,
     mentions_in,

@@ -11,15 +11,15 @@ import pytest
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.reading.models import ModelClient
+from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, Website
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.websites.analysis import WebsiteAnalysed
 from ingestion_pipeline.websites.information import information
 from ingestion_pipeline.websites.naming import Names
-from ingestion_pipeline.websites.outcomes import Informed, Prompted, PromptedBy
 from ingestion_pipeline.websites.prompts import prompts_for
-from ingestion_pipeline.websites.sentiment import proved_sentiment
+from ingestion_pipeline.websites.states import Informed, Prompted, PromptedBy
+from ingestion_pipeline.websites.visibility import proved_sentiment
 from ingestion_pipeline_tests.reading.models.asking import leading_to, ledger
 from ingestion_pipeline_tests.websites.asking import ACME, always, analysed, led_to
 from ingestion_pipeline_tests.websites.sites import HOME, site_page, visits

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
-from ingestion_pipeline.catalogs.detection.clusters import Cluster
-from ingestion_pipeline.catalogs.detection.looked import PageAnalysis
+from ingestion_pipeline.catalogs.detection.link_shapes import Cluster
+from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis
 
 COURSEDOG = "coursedog"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import cast
 from urllib.parse import parse_qs, quote, urlencode, urlsplit
 
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 
 API_BASE = "https://app.coursedog.com/api/v1"
 PAGE_SIZE = 20

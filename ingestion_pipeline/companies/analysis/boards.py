@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 
-from ingestion_pipeline.companies.analysis.fact import CompanyPage
+from ingestion_pipeline.companies.analysis.facts import CompanyPage
 from ingestion_pipeline.companies.analysis.site import (
     LEAST_NAME,
     Role,

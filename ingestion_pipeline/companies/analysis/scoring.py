@@ -13,7 +13,7 @@ from enum import StrEnum
 from hashlib import sha256
 
 from ingestion_pipeline.companies.vocabulary import MACHINE_LEARNING, one_name
-from ingestion_pipeline.settings.jobs import Company
+from ingestion_pipeline.settings.systems import Company
 
 POINTS_PER_RANK = 5  # a profile ranks its skills from 1 to 10: two of the best are the cap
 MOST_EMPLOYEES = 10_000_000  # nobody has more; a larger number is no head count

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from ingestion_pipeline.reading.links import base_of, linked_page
+from ingestion_pipeline.reading.html.links import base_of, linked_page
 from ingestion_pipeline.urls import BadUrl, canonical_url
 
 if TYPE_CHECKING:

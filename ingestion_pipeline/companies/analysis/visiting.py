@@ -12,8 +12,8 @@ from typing import Any
 
 from sqlalchemy.exc import NoResultFound
 
-from ingestion_pipeline.companies.analysis.fact import CompanyPage
-from ingestion_pipeline.companies.analysis.seen import see_page
+from ingestion_pipeline.companies.analysis.analysis import see_page
+from ingestion_pipeline.companies.analysis.facts import CompanyPage
 from ingestion_pipeline.companies.analysis.site import (
     PageToFetch,
     Role,
@@ -23,17 +23,21 @@ from ingestion_pipeline.companies.analysis.site import (
     named_pages,
     role_of,
 )
-from ingestion_pipeline.pages.archive import SnapshotArchive
-from ingestion_pipeline.pages.crawled import CrawledPage
-from ingestion_pipeline.pages.leased_hosts import HostLease
-from ingestion_pipeline.pages.page import KnownPage, NewPage, PageAnswer, PageVisit
-from ingestion_pipeline.pages.polite_visits import PoliteVisitor
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.sitemaps import Sitemap, read_sitemap
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.content.archive import SnapshotArchive
+from ingestion_pipeline.pages.politeness.host_leases import HostLease
+from ingestion_pipeline.pages.visits.page import (
+    CrawledPage,
+    KnownPage,
+    NewPage,
+    PageAnswer,
+    PageVisit,
+)
+from ingestion_pipeline.pages.visits.polite_visits import PoliteVisitor
+from ingestion_pipeline.reading.structured.sitemaps import Sitemap, read_sitemap
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources import Source
-from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
-from ingestion_pipeline.work.errors import (
+from ingestion_pipeline.tasks.errors import (
     FORBIDDEN,
     WALL_CODES,
     Permanent,
@@ -41,8 +45,9 @@ from ingestion_pipeline.work.errors import (
     Transient,
     WorkError,
 )
-from ingestion_pipeline.work.progress import set_progress
-from ingestion_pipeline.work.task import Task
+from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.worker import set_progress
+from ingestion_pipeline.urls import BadUrl, canonical_url, host_of
 
 FETCHED = "fetched"  # the stage of a task while its pages come in
 MAX_SITEMAP_PAGES = 200

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, func, select
 from ingestion_pipeline.companies.states import ListingDecision, ListingStatus
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
-from ingestion_pipeline.sources.findings import Finding
+from ingestion_pipeline.sources.health import Finding
 from ingestion_pipeline.sources.lookup import list_sources
 from ingestion_pipeline.sources.source import QUARANTINED, SourceStatus
 from ingestion_pipeline.store.tables import job_listings, listing_sources, sources

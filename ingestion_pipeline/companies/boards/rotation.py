@@ -21,16 +21,15 @@ from ingestion_pipeline.companies.states import JOB, SCRAPE
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Kind
 from ingestion_pipeline.sources.lookup import UnknownSource, sources_by_id
-from ingestion_pipeline.sources.polls import make_due
+from ingestion_pipeline.sources.poll_tasks import make_due
 from ingestion_pipeline.sources.source import SourceStatus
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import ACTIVE, job_matches, listing_sources, sources, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.queue import enqueue
-from ingestion_pipeline.work.spawn_guard import Refusal
-from ingestion_pipeline.work.task import Move, NewTask, Task, TaskStatus, finished
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.queue import Refusal, enqueue
+from ingestion_pipeline.tasks.task import Move, NewTask, Task, TaskStatus, finished
+from ingestion_pipeline.tasks.worker import Worker
 
 BOARDS_AT_ONCE = 5
 SCRAPES_AT_ONCE = 20

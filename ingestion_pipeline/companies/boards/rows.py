@@ -22,9 +22,9 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.companies.states import ListingStatus
-from ingestion_pipeline.pages.system import Placed
-from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.engine.polling.protocol import Placed
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import job_listings, job_matches, listing_sources, sources
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 

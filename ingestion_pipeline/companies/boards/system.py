@@ -10,11 +10,12 @@ from sqlalchemy import Connection
 
 from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
-from ingestion_pipeline.companies.boards.readings import MARK, reading_from_bytes, reading_to_bytes
+from ingestion_pipeline.companies.boards.posting import MARK, reading_from_bytes, reading_to_bytes
 from ingestion_pipeline.companies.boards.rows import place_listings
 from ingestion_pipeline.companies.platforms import JobBoard, platform
-from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.system import Ingested, Placed, PolledReading, StoredPage
+from ingestion_pipeline.engine.polling.protocol import Ingested, Placed, PolledReading
+from ingestion_pipeline.pages.politeness.hosts import Pace
+from ingestion_pipeline.pages.visits.page import StoredPage
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.sources import Source
 

@@ -15,11 +15,11 @@ from datetime import datetime
 from typing import Any
 
 from ingestion_pipeline.companies.listing import Remote, is_expired
-from ingestion_pipeline.companies.matching.listed import ListedJob
-from ingestion_pipeline.companies.matching.places import is_home
+from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.locations import is_home
 from ingestion_pipeline.companies.matching.profile import Allowed, Profile
 from ingestion_pipeline.companies.matching.terms import Text, find, find_phrase, first_of, places
-from ingestion_pipeline.settings.jobs import Filter
+from ingestion_pipeline.settings.systems import Filter
 from ingestion_pipeline.urls import BadUrl, host_of
 
 HARD = "rejection"

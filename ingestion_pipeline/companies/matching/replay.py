@@ -6,11 +6,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, RowMapping, select
 
-from ingestion_pipeline.companies.matching.waiting import tasks_again
+from ingestion_pipeline.companies.matching.requeue import tasks_again
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.work.dead_letters import requeue_task
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks.dead_letters import requeue_task
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import TaskStatus
 
 CLOSED = "no board lists it any more"
 

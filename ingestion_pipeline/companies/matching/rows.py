@@ -23,13 +23,13 @@ from sqlalchemy import (
 )
 
 from ingestion_pipeline.companies.boards.posting import content_hash, quality_of
-from ingestion_pipeline.companies.matching.judging import Rules, verdict_of
-from ingestion_pipeline.companies.matching.work import NOT_SCRAPED, ListingWork, flagged
+from ingestion_pipeline.companies.matching.stages import Rules, verdict_of
+from ingestion_pipeline.companies.matching.tasks import NOT_SCRAPED, ListingWork, flagged
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import ListingDecision
-from ingestion_pipeline.notices.subjects import JOB_MATCH, write_notices
-from ingestion_pipeline.store.insert import insert_into
-from ingestion_pipeline.store.rows import row_source
+from ingestion_pipeline.notices.message import JOB_MATCH, write_notices
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.inserts import insert_into
 from ingestion_pipeline.store.tables import job_listings, job_matches
 from ingestion_pipeline.store.types import Id, Json, UtcDateTime
 

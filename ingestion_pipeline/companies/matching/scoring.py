@@ -14,13 +14,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ingestion_pipeline.companies.matching.listed import ListedJob
-from ingestion_pipeline.companies.matching.places import hours_apart, is_home
+from ingestion_pipeline.companies.matching.listed_job import ListedJob
+from ingestion_pipeline.companies.matching.locations import hours_apart, is_home
 from ingestion_pipeline.companies.matching.profile import Profile
 from ingestion_pipeline.companies.matching.terms import find, first_of
 from ingestion_pipeline.companies.states import Priority
 from ingestion_pipeline.companies.vocabulary import ASKED_FOR
-from ingestion_pipeline.settings.jobs import Match
+from ingestion_pipeline.settings.systems import Match
 
 RULES_VERSION = 2  # raise it when the same listing would be judged otherwise: all are judged anew
 STRENGTH, COVERAGE, LEVEL = 50, 30, 20

@@ -22,7 +22,7 @@ from ingestion_pipeline.companies.platforms import (
     workable,
     workday,
 )
-from ingestion_pipeline.companies.platforms.board import JobBoard, JobPlatform
+from ingestion_pipeline.companies.platforms.protocol import JobBoard, JobPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
 __all__ = ["PLATFORMS", "BadConfig", "JobBoard", "JobPlatform", "UnknownPlatform", "platform"]

@@ -10,10 +10,10 @@ from html import unescape
 from typing import cast
 
 from ingestion_pipeline.companies.listing import Remote
-from ingestion_pipeline.reading.cleaning import readable
-from ingestion_pipeline.reading.dates import MAX_CHARACTERS, DateReader
-from ingestion_pipeline.reading.markdown import to_markdown
-from ingestion_pipeline.work.errors import Permanent, storable
+from ingestion_pipeline.reading.html.cleaning import readable
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.text.dates import MAX_CHARACTERS, DateReader
+from ingestion_pipeline.tasks.errors import Permanent, storable
 
 MAX_TITLE_CHARACTERS = 500
 MAX_TEXT_CHARACTERS = 2_000

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
-from ingestion_pipeline.companies.platforms.board import JobPlatform
-from ingestion_pipeline.companies.platforms.listed import (
+from ingestion_pipeline.companies.platforms.linked_pages import (
     FIELDS,
     ListedBoard,
     ListedPage,
@@ -16,23 +15,24 @@ from ingestion_pipeline.companies.platforms.listed import (
     required_fields,
 )
 from ingestion_pipeline.companies.platforms.paging import read_asking
-from ingestion_pipeline.companies.platforms.recognised import (
+from ingestion_pipeline.companies.platforms.protocol import JobPlatform
+from ingestion_pipeline.companies.platforms.recognition import (
     RecognisedReader,
     next_page_of,
     shows_part_of_list,
 )
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.embedded import read_embedded
-from ingestion_pipeline.reading.html_reader import (
+from ingestion_pipeline.reading.structured.embedded import read_embedded
+from ingestion_pipeline.reading.structured.html_items import (
     BadSelector,
     FieldSelector,
     HtmlReader,
     checked_css,
 )
-from ingestion_pipeline.reading.items import ItemReader
-from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, JsonReader
+from ingestion_pipeline.reading.structured.items import ItemReader
+from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, JsonReader
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.config_reader import ConfigReader
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 
 RECOGNISE = "recognise"  # the key of a config without selectors
 JSON_ACCEPT = "application/json, */*;q=0.5"

@@ -6,7 +6,6 @@ from decimal import Decimal
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
@@ -23,9 +22,10 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace
 from ingestion_pipeline.companies.salary import Salary, stated_salary
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
 
 API_BASE = "https://boards-api.greenhouse.io"
 _PLACE_NAMES = ("Location Type", "Workplace Type", "Remote", "Remote Status", "Work Model")

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import AddressPlace, JobPlatform, read_place
 from ingestion_pipeline.companies.platforms.fields import ListingFields, date_of, list_of
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.dates import DateReader
-from ingestion_pipeline.reading.items import MAX_PROBLEMS
-from ingestion_pipeline.reading.json_reader import read_document
-from ingestion_pipeline.reading.reading import MAX_RECORDS, Problem, Reading
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace, JobPlatform, read_place
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
+from ingestion_pipeline.reading.structured.json_items import read_document
+from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 
 ACCEPT = "application/json"
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import JobPlatform
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_PLACE_CHARACTERS,
     MAX_TITLE_CHARACTERS,
@@ -20,21 +19,21 @@ from ingestion_pipeline.companies.platforms.fields import (
     one_or_more,
     remote_in,
 )
-from ingestion_pipeline.companies.platforms.listed import BoardDefaults, read_defaults
+from ingestion_pipeline.companies.platforms.linked_pages import BoardDefaults, read_defaults
 from ingestion_pipeline.companies.platforms.paging import MAX_PAGES
-from ingestion_pipeline.companies.platforms.recognised import next_page_of, shows_part_of_list
+from ingestion_pipeline.companies.platforms.protocol import JobPlatform
+from ingestion_pipeline.companies.platforms.recognition import next_page_of, shows_part_of_list
 from ingestion_pipeline.companies.salary import Salary, stated_salary
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.dates import DateReader
-from ingestion_pipeline.reading.decode import decode
-from ingestion_pipeline.reading.embedded import read_embedded, things_in, types_of
-from ingestion_pipeline.reading.items import MAX_PROBLEMS
-from ingestion_pipeline.reading.lenient_json import BadJson, read_json
-from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.organization_things import is_profile
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
+from ingestion_pipeline.reading.structured.embedded import read_embedded, things_in, types_of
+from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, Problem, Reading
+from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.structured.organizations import is_profile
+from ingestion_pipeline.reading.text.dates import DateReader
+from ingestion_pipeline.reading.text.decoding import decode
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
-from ingestion_pipeline.work.errors import Permanent, Transient
+from ingestion_pipeline.tasks.errors import Permanent, Transient
 
 ACCEPT = "text/html, application/ld+json;q=0.9, */*;q=0.5"
 POSTING = "JobPosting"

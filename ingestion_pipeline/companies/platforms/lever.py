@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from urllib.parse import quote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import AddressPlace, JobPlatform, read_place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
@@ -24,9 +23,10 @@ from ingestion_pipeline.companies.platforms.json_api import (
     JsonBoard,
     detail_of,
 )
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace, JobPlatform, read_place
 from ingestion_pipeline.companies.salary import stated_salary
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.sources.config_reader import ConfigReader
 
 API_BASE = "https://api.lever.co"

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from ingestion_pipeline.pages.request import Request, Secret, SecretPlace
-from ingestion_pipeline.pages.secrets import is_usable
-from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, read_document
+from ingestion_pipeline.pages.http.request import Request, Secret, SecretPlace
+from ingestion_pipeline.pages.http.secrets import is_usable
+from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, read_document
 from ingestion_pipeline.sources.config_reader import ConfigReader
 
 MAX_PAGES = 50

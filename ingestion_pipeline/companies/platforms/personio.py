@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import AddressPlace, JobPlatform, read_place
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     apart,
@@ -17,14 +16,14 @@ from ingestion_pipeline.companies.platforms.fields import (
     one_line,
     remote_in,
 )
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.dates import DateReader
-from ingestion_pipeline.reading.items import MAX_PROBLEMS
-from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.reading import MAX_RECORDS, Problem, Reading
-from ingestion_pipeline.reading.xml_reader import XmlElement, read_xml
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace, JobPlatform, read_place
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
+from ingestion_pipeline.reading.structured.items import MAX_PROBLEMS, MAX_RECORDS, Problem, Reading
+from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
+from ingestion_pipeline.reading.text.dates import DateReader
 from ingestion_pipeline.sources.config_reader import ConfigReader
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 
 ACCEPT = "application/xml, text/xml;q=0.9, */*;q=0.5"
 ROOT = "workzag-jobs"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
@@ -24,9 +23,10 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace
 from ingestion_pipeline.companies.salary import stated_salary
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.sources.platforms import recognize_platform
 
 _POLICIES = (("hybrid", Remote.HYBRID), ("remote", Remote.REMOTE), ("on_site", Remote.ON_SITE))

@@ -6,19 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from ingestion_pipeline.companies.platforms.board import JobPlatform
-from ingestion_pipeline.companies.platforms.listed import (
+from ingestion_pipeline.companies.platforms.linked_pages import (
     FIELDS,
     ListedBoard,
     ListedPage,
     read_defaults,
 )
 from ingestion_pipeline.companies.platforms.paging import Asking, read_secret
-from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
-from ingestion_pipeline.reading.items import Item
-from ingestion_pipeline.reading.reading import Problem
+from ingestion_pipeline.companies.platforms.protocol import JobPlatform
+from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.structured.items import Item, Problem
 from ingestion_pipeline.sources.config_reader import ConfigReader
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"
 

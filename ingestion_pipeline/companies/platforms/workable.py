@@ -5,7 +5,6 @@ from __future__ import annotations
 from urllib.parse import quote
 
 from ingestion_pipeline.companies.listing import Listing, Remote
-from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
@@ -24,8 +23,9 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
 
 API_BASE = "https://apply.workable.com"
 

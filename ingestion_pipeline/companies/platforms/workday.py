@@ -12,7 +12,6 @@ from dataclasses import replace
 from urllib.parse import quote, unquote, urlsplit
 
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.companies.platforms.board import AddressPlace
 from ingestion_pipeline.companies.platforms.fields import (
     MAX_TITLE_CHARACTERS,
     ListingFields,
@@ -31,8 +30,9 @@ from ingestion_pipeline.companies.platforms.json_api import (
     detail_of,
     page_of,
 )
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.links import absolute_link
+from ingestion_pipeline.companies.platforms.protocol import AddressPlace
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
 from ingestion_pipeline.sources.config_reader import BadConfig
 
 LIMIT = 20  # more is refused

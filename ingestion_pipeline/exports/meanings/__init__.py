@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingestion_pipeline.exports.meanings import catalogs, house, jobs, series, websites
+from ingestion_pipeline.exports.meanings import catalogs, companies, series, sources, websites
 from ingestion_pipeline.exports.meanings.shared import SHARED
 
 OWN: Mapping[str, Mapping[str, str]] = {
-    **house.MEANINGS,
+    **sources.MEANINGS,
     **series.MEANINGS,
     **catalogs.MEANINGS,
-    **jobs.MEANINGS,
+    **companies.MEANINGS,
     **websites.MEANINGS,
 }
 

@@ -5,8 +5,8 @@ a page and the network: routes, which know why something is asked for, and a pro
 knows the address. When a page deserves a browser does not belong here.
 """
 
-from ingestion_pipeline.pages.browser.finding import NoBrowser, browser_version, find_browser
-from ingestion_pipeline.pages.browser.limits import BrowserLimits
+from ingestion_pipeline.pages.browser.chromium import NoBrowser, browser_version, find_browser
+from ingestion_pipeline.pages.browser.document import BrowserLimits
 from ingestion_pipeline.pages.browser.renderer import BrowserRenderer
 
 __all__ = ["BrowserLimits", "BrowserRenderer", "NoBrowser", "browser_version", "find_browser"]

@@ -3,13 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 
-from ingestion_pipeline.pages.browser.limits import BrowserLimits
-from ingestion_pipeline.pages.http_fetcher import next_url, wire_url
-from ingestion_pipeline.pages.verdict import verdict
+from ingestion_pipeline.pages.http.fetcher import next_url, wire_url
+from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, verdict
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline.urls import without_credentials
-from ingestion_pipeline.work.errors import Permanent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrowserLimits:
+    """`max_bytes` holds for all that a page loads, on the wire and again after inflating."""
+
+    pages: int = 4
+    deadline_seconds: float = 60.0
+    discovery_seconds: float = 600.0
+    patience_seconds: float = 10.0
+    connect_seconds: float = 10.0
+    max_bytes: int = 50_000_000
+    max_html_bytes: int = 10_000_000
+    max_navigations: int = 5
+    screenshot_height: int = 4_000
+    blocked_resources: frozenset[str] = frozenset({"font", "image", "media"})
+    sandbox: str = "auto"
+    waits: Waits = DEFAULT_WAITS
+
 
 Check = Callable[[str], None]
 """Raises a `WorkError` if a page must not lead us to the URL."""

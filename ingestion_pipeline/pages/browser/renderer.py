@@ -12,19 +12,19 @@ from typing import Self
 from ingestion_pipeline.pages.browser.chromium import (
     BrowserLost,
     Chromium,
+    NoBrowser,
+    find_browser,
     has_sandbox,
     start_chromium,
 )
-from ingestion_pipeline.pages.browser.document import Check
-from ingestion_pipeline.pages.browser.finding import NoBrowser, find_browser
-from ingestion_pipeline.pages.browser.limits import BrowserLimits
+from ingestion_pipeline.pages.browser.document import BrowserLimits, Check
 from ingestion_pipeline.pages.browser.proxy import GuardedProxy
 from ingestion_pipeline.pages.browser.visit import Host, Visit
-from ingestion_pipeline.pages.guard import Guard
-from ingestion_pipeline.pages.rendering import Rendered, RenderingOptions
+from ingestion_pipeline.pages.http.guard import Guard
+from ingestion_pipeline.pages.visits.rendering import Rendered, RenderingOptions
 from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline.urls import without_credentials
-from ingestion_pipeline.work.errors import Resource, Transient
 
 NO_BROWSER_WAIT = timedelta(hours=1)  # somebody has to install one
 _TRIES = 2

@@ -8,9 +8,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from ingestion_pipeline.pages.browser.chromium import BrowserLost, Session
-from ingestion_pipeline.pages.browser.document import Document
-from ingestion_pipeline.pages.browser.limits import BrowserLimits
-from ingestion_pipeline.work.errors import WorkError
+from ingestion_pipeline.pages.browser.document import BrowserLimits, Document
+from ingestion_pipeline.tasks.errors import WorkError
 
 if TYPE_CHECKING:
     from playwright.async_api import BrowserContext, Page, Request, Route

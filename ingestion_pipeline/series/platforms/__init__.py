@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ingestion_pipeline.series.platforms import html_list, json_feed, mangadex, rss
-from ingestion_pipeline.series.platforms.feed import Rate, SeriesFeed, SeriesPlatform
+from ingestion_pipeline.series.platforms.protocol import Rate, SeriesFeed, SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, UnknownPlatform
 
 __all__ = [
     "PLATFORMS",
     "BadConfig",
+    "Rate",
     "SeriesFeed",
     "SeriesPlatform",
-    "Rate",
     "UnknownPlatform",
     "platform",
 ]

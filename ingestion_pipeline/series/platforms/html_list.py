@@ -3,23 +3,173 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 
-from ingestion_pipeline.reading.html_reader import (
+from ingestion_pipeline.reading.structured.html_items import (
     BadSelector,
     FieldSelector,
+    HtmlPage,
     HtmlReader,
     checked_css,
 )
-from ingestion_pipeline.series.platforms.feed import SeriesPlatform
-from ingestion_pipeline.series.platforms.listed import (
+from ingestion_pipeline.reading.structured.items import ItemPage
+from ingestion_pipeline.series.platforms.generic import (
     FIELDS,
     ListedFeed,
     naming_field,
     read_defaults,
 )
-from ingestion_pipeline.series.platforms.themed import ThemedReader
-from ingestion_pipeline.series.platforms.themes import THEMES, Theme
+from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.config_reader import ConfigReader
+from ingestion_pipeline.tasks.errors import Permanent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Theme:
+    """Selectors as a source's config would give them; `marks` match on its series pages alone."""
+
+    marks: str
+    items: str
+    fields: Mapping[str, tuple[str, ...]]
+    next: str | None = None
+
+
+# In the order in which a page is compared with them.
+THEMES: Mapping[str, Theme] = MappingProxyType(
+    {
+        # WordPress with Madara: a new chapter has its date in a title, an old one as text. Many
+        # sites fill the holder by a script, and then the page as it is fetched lists nothing.
+        "madara": Theme(
+            marks="li.wp-manga-chapter, #manga-chapters-holder",
+            items="li.wp-manga-chapter",
+            fields={
+                "label": ("a",),
+                "title": ("a",),
+                "url": ("a@href",),
+                "published_at": (
+                    ".chapter-release-date a@title",
+                    ".chapter-release-date",
+                ),
+            },
+        ),
+        # WordPress with MangaStream, by Themesia.
+        "mangastream": Theme(
+            marks="#chapterlist li[data-num], #chapterlist .eph-num",
+            items="#chapterlist li:has(a[href])",
+            fields={
+                "label": (".chapternum", "a", "@data-num"),
+                "title": (".chapternum", "a"),
+                "url": (".eph-num a@href", "a@href"),
+                "published_at": (".chapterdate",),
+            },
+        ),
+        # My Manga Reader CMS: the name of the series stands before the number.
+        "mmrcms": Theme(
+            marks=".chapters .chapter-title-rtl",
+            items=".chapters > li:has(.chapter-title-rtl a)",
+            fields={
+                "label": (".chapter-title-rtl a",),
+                "title": (".chapter-title-rtl em", ".chapter-title-rtl a"),
+                "url": (".chapter-title-rtl a@href",),
+                "published_at": (".date-chapter-title-rtl",),
+            },
+        ),
+        # MangaBox, as Manganato and Mangakakalot have it: the whole date is in a title.
+        "mangabox": Theme(
+            marks=".row-content-chapter .chapter-name, .chapter-list .row span a",
+            items=".row-content-chapter li:has(a), .chapter-list .row:has(span a)",
+            fields={
+                "label": ("a",),
+                "title": ("a",),
+                "url": ("a@href",),
+                "published_at": (
+                    ".chapter-time@title",
+                    "span:last-child@title",
+                    ".chapter-time",
+                    "span:last-child",
+                ),
+            },
+        ),
+        # FoOlSlide: its date is half a sentence, which no selector reaches.
+        "foolslide": Theme(
+            marks=".list .element .meta_r",
+            items=".list .element:has(.title a)",
+            fields={
+                "label": (".title a",),
+                "title": (".title a",),
+                "url": (".title a@href",),
+                "scanlation_group": (".meta_r a",),
+            },
+        ),
+        # The latest chapters stand above the table and mostly again in it, there with their dates.
+        "mangareader": Theme(
+            marks="#mangaproperties, #latestchapters",
+            items="#mangaproperties ul li:has(a), #latestchapters li:has(a), #listing tr:has(a),"
+            " #mangaproperties ~ table tr:has(a)",
+            fields={
+                "label": ("a",),
+                "title": ("a",),
+                "url": ("a@href",),
+                "published_at": ("td:last-child",),
+            },
+        ),
+    }
+)
+
+# What marks the page of one chapter in these layouts: people give its address by mistake.
+CHAPTER_PAGE = "#imgholder, #ci, .reading-content, #readerarea, .container-chapter-reader"
+
+
+EXAMPLE = '{"items": "li.chapter", "fields": {"label": "a", "url": "a@href"}}'
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThemedReader:
+    """Reads a page by the first theme that it bears the marks of, and says which that was."""
+
+    readers: Mapping[str, HtmlReader]
+
+    def read(self, body: bytes, *, url: str = "", content_type: str | None = None) -> ItemPage:
+        """Every item of the page.
+
+        Raises:
+            Permanent: `no_theme`, or what the theme's reader raises.
+            Transient: `truncated`; the body is empty.
+        """
+        page = HtmlPage.of(body, content_type)
+        name, reader = self._chosen(page)
+        found = reader.read_page(page, url=url)
+        reading = replace(found.reading, notes=[*found.reading.notes, f"read as theme {name}"])
+        return replace(found, reading=reading)
+
+    def next_url(self, body: bytes, *, url: str) -> str | None:
+        """Where the page's theme says that the list goes on."""
+        if all(reader.next is None for reader in self.readers.values()):
+            return None
+        page = HtmlPage.of(body)
+        return self._chosen(page)[1].next_url_of(page, url=url)
+
+    def _chosen(self, page: HtmlPage) -> tuple[str, HtmlReader]:
+        marked = [name for name, theme in THEMES.items() if page.has(theme.marks)]
+        if not marked:
+            raise _no_theme(page)
+        listing = (name for name in marked if page.has(THEMES[name].items))
+        name = next(listing, marked[0])
+        return name, self.readers[name]
+
+
+def _no_theme(page: HtmlPage) -> Permanent:
+    found, cure = f"a page that fits no known theme ({page.described()})", ""
+    if page.has(CHAPTER_PAGE):
+        found = f"the page of one chapter ({page.described()})"
+        cure = "give the address of the series; or "
+    return Permanent(
+        f"not a list of chapters but {found}; {cure}name a theme ({', '.join(THEMES)}) or say where"
+        f" the chapters are, in the config: {EXAMPLE}",
+        code="no_theme",
+    )
+
 
 ACCEPT = "text/html, application/xhtml+xml, */*;q=0.5"
 NO_THEME = Theme(marks="", items="", fields={})

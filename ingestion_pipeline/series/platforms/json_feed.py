@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ingestion_pipeline.reading.json_reader import BadJsonPath, JsonPath, JsonReader
-from ingestion_pipeline.series.platforms.feed import SeriesPlatform
-from ingestion_pipeline.series.platforms.listed import (
+from ingestion_pipeline.reading.structured.json_items import BadJsonPath, JsonPath, JsonReader
+from ingestion_pipeline.series.platforms.generic import (
     FIELDS,
     ListedFeed,
     naming_field,
     read_defaults,
 )
+from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.config_reader import ConfigReader
 
 ACCEPT = "application/json, */*;q=0.5"

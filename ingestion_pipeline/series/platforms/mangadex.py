@@ -6,18 +6,223 @@ were created: what is added while we page comes last, so no page skips or repeat
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import cast
 from urllib.parse import quote, urlencode
 
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.reading import Problem, Reading
-from ingestion_pipeline.series.platforms.feed import Rate, SeriesPlatform
-from ingestion_pipeline.series.platforms.mangadex_page import FeedPage, MangadexUpload, read_page
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.series.chapter import Release
+from ingestion_pipeline.series.numbers import chapter_number
+from ingestion_pipeline.series.platforms.protocol import Rate, SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
+
+CHAPTER_PAGE = "https://mangadex.org/chapter/"
+
+# Refusals that pass: blocked, proxy, time-out, too early, too many requests.
+_PASSING_STATUSES = frozenset({403, 407, 408, 425, 429})
+
+_Fields = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MangadexUpload:
+    """A chapter as MangaDex holds it: one release, hosted there or elsewhere."""
+
+    chapter_id: str
+    is_external: bool
+    release: Release
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedPage:
+    """A slice of a feed; `end` is the offset of the slice that follows."""
+
+    offset: int
+    end: int
+    total: int
+    uploads: Sequence[MangadexUpload]
+    problems: Sequence[Problem]
+
+
+def read_page(body: bytes, content_type: str | None) -> FeedPage:
+    """The page that the body holds.
+
+    Raises:
+        Permanent: `unexpected_body` for anything else, `api_error` for an error that stays.
+        Transient: `truncated` for half a page, `api_error` for an error that may pass.
+    """
+    answer = _answer(decode(body, content_type))
+    if answer.get("result") == "error":
+        raise _api_error(answer)
+    data, limit = answer.get("data"), _count(answer, "limit")
+    offset, total = _count(answer, "offset"), _count(answer, "total")
+    if not isinstance(data, list) or limit is None or offset is None or total is None or limit < 1:
+        raise _unexpected(_described(answer))
+    items = _items(cast("object", data))
+    if items and not any(_is_chapter(item) for item in items):
+        raise _unexpected(f"a list of {len(items)} of type {_kind(items[0])}")
+    uploads, problems = _uploads(items, offset)
+    return FeedPage(
+        offset=offset, end=offset + limit, total=total, uploads=uploads, problems=problems
+    )
+
+
+def _answer(text: str) -> _Fields:
+    try:
+        answer: object = json.loads(text)
+    except RecursionError as error:
+        raise _unexpected("JSON nested beyond reason") from error
+    except ValueError as error:
+        if isinstance(error, json.JSONDecodeError) and _is_cut_off(text.strip(), error):
+            raise Transient(
+                f"the answer breaks off after {len(text)} characters; it is fetched again",
+                code="truncated",
+            ) from error
+        raise _unexpected(f"text that begins {clean_text(text[:60])!r}") from error
+    if not isinstance(answer, dict):
+        raise _unexpected(f"JSON of type {type(answer).__name__}")
+    return cast("_Fields", answer)
+
+
+def _is_cut_off(text: str, error: json.JSONDecodeError) -> bool:
+    """Whether the text is the beginning of JSON, and wrong only in that it ends."""
+    if not text:
+        return True
+    is_json = text[0] in "{[" and not error.msg.startswith("Extra data")
+    at_end = error.pos >= len(error.doc.rstrip()) or text[-1] not in "}]"
+    return is_json and (at_end or error.msg.startswith("Unterminated string"))
+
+
+def _unexpected(found: str) -> Permanent:
+    return Permanent(
+        f"not a page of a MangaDex feed but {found}; give the answer of /manga/<id>/feed, or check"
+        " the source's address and api_base",
+        code="unexpected_body",
+    )
+
+
+def _described(answer: _Fields) -> str:
+    """What the API answered instead, in the API's own words."""
+    if "baseUrl" in answer and "chapter" in answer:
+        return "the addresses of one chapter's images (/at-home/server)"
+    if answer.get("response") == "entity":
+        return f"one entity of type {_kind(answer.get('data'))}"
+    return f"JSON with the keys {sorted(answer)[:10]}"
+
+
+def _kind(item: object) -> str:
+    return repr((_text(_fields(item), "type") or "unknown")[:40])
+
+
+def _api_error(answer: _Fields) -> WorkError:
+    first = _fields(next(iter(_items(answer.get("errors"))), None))
+    status = _count(first, "status")
+    detail = _text(first, "detail") or _text(first, "title") or "no detail given"
+    message = f"MangaDex answered with error {status}: {detail}"
+    is_lasting = status is not None and status < 500 and status not in _PASSING_STATUSES  # noqa: PLR2004  the server's errors begin there
+    kind = Permanent if is_lasting else Transient
+    return kind(message, code="api_error")
+
+
+def _is_chapter(item: object) -> bool:
+    return _fields(item).get("type", "chapter") == "chapter"
+
+
+def _uploads(items: Sequence[object], offset: int) -> tuple[list[MangadexUpload], list[Problem]]:
+    uploads: list[MangadexUpload] = []
+    problems: list[Problem] = []
+    for position, item in enumerate(items, start=offset):
+        upload = _upload(_fields(item)) if _is_chapter(item) else None
+        if upload:
+            uploads.append(upload)
+        else:
+            message = "no chapter: it has no id, no attributes, or another type; the rest counts"
+            problems.append(Problem(where=f"item {position}", message=message))
+    return uploads, problems
+
+
+def _upload(item: _Fields) -> MangadexUpload | None:
+    chapter_id, attributes = _text(item, "id"), _fields(item.get("attributes"))
+    if chapter_id is None or not attributes:
+        return None
+    label = attributes.get("chapter")
+    number = chapter_number(label) if isinstance(label, str | int | float) else None
+    external = _text(attributes, "externalUrl") or ""
+    is_external = external.startswith(("http://", "https://"))
+    release = Release(
+        number=number,
+        title=_title(attributes, is_numbered=number is not None),
+        url=external if is_external else CHAPTER_PAGE + chapter_id,
+        language=_text(attributes, "translatedLanguage"),
+        scanlation_group=_groups(item),
+        source_chapter_id=chapter_id,
+        volume=_text(attributes, "volume"),
+        published_at=_published_at(attributes),
+    )
+    return MangadexUpload(chapter_id=chapter_id, is_external=is_external, release=release)
+
+
+def _title(attributes: _Fields, *, is_numbered: bool) -> str | None:
+    """The title; a label that is no number is kept in it, since nothing else would."""
+    title, label = _text(attributes, "title"), _text(attributes, "chapter")
+    if is_numbered or label is None or label == title:
+        return title
+    return f"{label}: {title}" if title else label
+
+
+def _groups(item: _Fields) -> str | None:
+    related = map(_fields, _items(item.get("relationships")))
+    groups = [entry for entry in related if entry.get("type") == "scanlation_group"]
+    names = (
+        _text(_fields(group.get("attributes")), "name") or _text(group, "id") for group in groups
+    )
+    return " & ".join(name for name in names if name) or None
+
+
+def _published_at(attributes: _Fields) -> datetime | None:
+    for key in ("publishAt", "readableAt", "createdAt"):
+        moment = _moment(_text(attributes, key))
+        if moment:
+            return moment
+    return None
+
+
+def _moment(text: str | None) -> datetime | None:
+    try:
+        moment = datetime.fromisoformat(text or "")
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _fields(value: object) -> _Fields:
+    return cast("_Fields", value) if isinstance(value, dict) else {}
+
+
+def _items(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []
+
+
+def _text(fields: _Fields, key: str) -> str | None:
+    value = fields.get(key)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return f"{value}"
+    return clean_text(value) if isinstance(value, str) else None
+
+
+def _count(fields: _Fields, key: str) -> int | None:
+    value = fields.get(key)
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if value >= 0 else None
+
 
 API_BASE = "https://api.mangadex.org"
 CONTENT_RATINGS = ("safe", "suggestive", "erotica", "pornographic")

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.reading.decode import without_references
-from ingestion_pipeline.reading.feeds import FeedEntry, read_feed
-from ingestion_pipeline.reading.links import absolute_link
-from ingestion_pipeline.reading.reading import Problem, Reading
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.reading.html.links import absolute_link
+from ingestion_pipeline.reading.structured.feeds import FeedEntry, read_feed
+from ingestion_pipeline.reading.structured.items import Problem, Reading
+from ingestion_pipeline.reading.text.decoding import without_references
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.numbers import chapter_number, volume_text
-from ingestion_pipeline.series.platforms.feed import SeriesPlatform
-from ingestion_pipeline.series.release import Release
+from ingestion_pipeline.series.platforms.protocol import SeriesPlatform
 from ingestion_pipeline.sources.config_reader import BadConfig, ConfigReader
 
 ACCEPT = "application/rss+xml, application/atom+xml, application/xml;q=0.9, */*;q=0.5"

@@ -3,12 +3,6 @@
 Columns, keys and indexes are stated here; a statement on them does not belong here.
 """
 
-from ingestion_pipeline.store.tables.asking import (
-    model_answers,
-    model_calls,
-    model_endpoints,
-    model_spending,
-)
 from ingestion_pipeline.store.tables.catalogs import (
     CRAWLING,
     crawl_steps,
@@ -19,7 +13,7 @@ from ingestion_pipeline.store.tables.catalogs import (
     pages,
     recipes,
 )
-from ingestion_pipeline.store.tables.fetching import hosts, snapshots
+from ingestion_pipeline.store.tables.fetches import hosts, snapshots
 from ingestion_pipeline.store.tables.jobs import (
     LISTED,
     companies,
@@ -27,17 +21,14 @@ from ingestion_pipeline.store.tables.jobs import (
     job_matches,
     listing_sources,
 )
-from ingestion_pipeline.store.tables.lineage import export_cursors, ingestions, source_versions
 from ingestion_pipeline.store.tables.metadata import metadata
-from ingestion_pipeline.store.tables.operating import (
-    audit_log,
-    pulses,
-    settings,
-    source_health,
-    source_words,
+from ingestion_pipeline.store.tables.model_calls import (
+    model_answers,
+    model_calls,
+    model_endpoints,
+    model_spending,
 )
-from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
-from ingestion_pipeline.store.tables.telling import (
+from ingestion_pipeline.store.tables.notifications import (
     GIVEN_UP,
     UNHANDLED,
     UNSENT,
@@ -46,7 +37,15 @@ from ingestion_pipeline.store.tables.telling import (
     outbox,
     recipients,
 )
-from ingestion_pipeline.store.tables.watching import (
+from ingestion_pipeline.store.tables.operations import (
+    audit_log,
+    pulses,
+    settings,
+    source_health,
+    source_words,
+)
+from ingestion_pipeline.store.tables.series import chapter_sources, chapters, series
+from ingestion_pipeline.store.tables.sources_and_tasks import (
     ACTIVE,
     ENDED,
     FRONTIER,
@@ -54,7 +53,10 @@ from ingestion_pipeline.store.tables.watching import (
     SPAWNED,
     batch_items,
     dead_letters,
+    export_cursors,
+    ingestions,
     runs,
+    source_versions,
     sources,
     task_totals,
     tasks,

@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.working import DetectionCounts, detect_slice
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.catalogs.detection.runs import DetectionCounts, detect_slice
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import outbox, recipes
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.crawlers import a_catalog
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import a_fetcher, rows

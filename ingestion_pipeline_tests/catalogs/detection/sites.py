@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from ingestion_pipeline.catalogs.detection.looked import PageAnalysis, look_at
-from ingestion_pipeline.catalogs.entities.entity_type import EntityType, entity_type
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, look_at
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType, entity_type
+from ingestion_pipeline.tasks.errors import Permanent
 
 HOME = "http://a.test"
 TOPICS = ("Algebra", "Botany", "Chemistry", "Drawing", "Economics", "French", "Geology", "History")

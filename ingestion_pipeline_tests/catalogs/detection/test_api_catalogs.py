@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import data_items, extractions, outbox, pages
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.finding import (

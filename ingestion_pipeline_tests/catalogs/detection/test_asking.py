@@ -9,21 +9,20 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.asking import (
+from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetected
+from ingestion_pipeline.catalogs.detection.detector import RecipeDetector, followed_links
+from ingestion_pipeline.catalogs.detection.model_votes import (
     ModelVoters,
     checked_pagination,
     checked_pattern,
 )
-from ingestion_pipeline.catalogs.detection.detecting import RecipeDetector
-from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
-from ingestion_pipeline.catalogs.detection.link_coverage import followed_links
-from ingestion_pipeline.catalogs.detection.looked import look_at
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
-from ingestion_pipeline.catalogs.recipes.simplified import simplified_markdown
+from ingestion_pipeline.catalogs.detection.page_analysis import look_at
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.recipes.patterns import simplified_markdown
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
-from ingestion_pipeline.reading.models import ModelClient
+from ingestion_pipeline.reading.llm import ModelClient
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.settings.catalogs import Detection
+from ingestion_pipeline.settings.systems import Detection
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import model_calls
 from ingestion_pipeline_tests.catalogs.detection import sites

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.detecting import RecipeDetector
-from ingestion_pipeline.catalogs.detection.finding import FoundRecipe, NotDetected
-from ingestion_pipeline.catalogs.entities.entity_type import EntityField, EntityType, FieldKind
+from ingestion_pipeline.catalogs.detection.detected import FoundRecipe, NotDetected
+from ingestion_pipeline.catalogs.detection.detector import RecipeDetector
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityField, EntityType, FieldKind
 from ingestion_pipeline.catalogs.recipes.coursedog import API_BASE
+from ingestion_pipeline.catalogs.recipes.next_pages import steps_of, what_follows
+from ingestion_pipeline.catalogs.recipes.page_source import PageSource
 from ingestion_pipeline.catalogs.recipes.recipe import recipe_of
-from ingestion_pipeline.catalogs.recipes.seen import PageSource
-from ingestion_pipeline.catalogs.recipes.steps import steps_of, what_follows
-from ingestion_pipeline.settings.catalogs import Detection
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.settings.systems import Detection
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.sites import HOME, Categorised, SavedLook
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.clusters import clusters_of
-from ingestion_pipeline.catalogs.detection.judging import judged
-from ingestion_pipeline.catalogs.detection.lists import found_list
-from ingestion_pipeline.catalogs.detection.looked import PageAnalysis, look_at
+from ingestion_pipeline.catalogs.detection.link_shapes import clusters_of
+from ingestion_pipeline.catalogs.detection.list_paging import found_list
+from ingestion_pipeline.catalogs.detection.page_analysis import PageAnalysis, look_at
+from ingestion_pipeline.catalogs.detection.page_purpose import judged
 from ingestion_pipeline.catalogs.detection.platforms import platform_of
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.pages import WITH, WITHOUT, body
 from ingestion_pipeline_tests.samples import sample

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import datasets
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.finding import a_found_catalog, detect, recipe_row

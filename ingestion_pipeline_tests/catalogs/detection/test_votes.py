@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ingestion_pipeline.catalogs.detection.votes import tally
+from ingestion_pipeline.catalogs.detection.detected import tally
 
 
 @pytest.mark.parametrize(

@@ -10,17 +10,21 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.crawl.crawling import ask_for
-from ingestion_pipeline.catalogs.detection.outcomes import DetectionFailed, write_results
-from ingestion_pipeline.catalogs.detection.working import DetectionCounts
-from ingestion_pipeline.catalogs.recipes.stored import (
+from ingestion_pipeline.catalogs.crawling.runs import ask_for
+from ingestion_pipeline.catalogs.detection.runs import (
+    DetectionCounts,
+    DetectionFailed,
+    write_results,
+)
+from ingestion_pipeline.catalogs.recipes.registry import (
     DETECT,
     detected,
     ensure_detection,
     recipe_facts,
 )
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.notices.message import message_of
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.registry import declared
 from ingestion_pipeline.settings import Work
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
@@ -33,11 +37,10 @@ from ingestion_pipeline.store.tables import (
     recipes,
     tasks,
 )
-from ingestion_pipeline.systems import declared
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import Permanent
-from ingestion_pipeline.work.task import Task
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.catalogs.detection import sites
 from ingestion_pipeline_tests.catalogs.detection.finding import (
     a_found_catalog,
@@ -338,7 +341,7 @@ def test_a_host_is_asked_at_its_pace(shop: RunContext, web: FakeWeb) -> None:
 
 @pytest.mark.parametrize("config", [{"entity": "planet"}, {"recipe": {"page_type": "X"}}])
 def test_a_declaration_that_cannot_work_is_refused(config: dict[str, Any]) -> None:
-    from ingestion_pipeline.systems import check_definition
+    from ingestion_pipeline.registry import check_definition
 
     bad = list(check_definition(a_catalog(config=config)))
 
@@ -347,7 +350,7 @@ def test_a_declaration_that_cannot_work_is_refused(config: dict[str, Any]) -> No
 
 
 def test_a_declaration_without_a_recipe_is_a_good_one(store: Store) -> None:
-    from ingestion_pipeline.systems import check_definition
+    from ingestion_pipeline.registry import check_definition
 
     assert list(check_definition(a_catalog(config={}))) == []
     given_sources(store, a_catalog(config={}))

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from ingestion_pipeline.catalogs.entities import (
+from ingestion_pipeline.catalogs.extraction import (
     EntityType,
     PageContent,
     PageReading,
@@ -16,10 +16,10 @@ from ingestion_pipeline.catalogs.entities import (
     entity_type,
     read_page,
 )
-from ingestion_pipeline.catalogs.entities.questions import answer_schema
+from ingestion_pipeline.catalogs.extraction.prompts import answer_schema
 from ingestion_pipeline.demo.model_server import Asked, Reply, Say, Script, ScriptedModel, blank
 from ingestion_pipeline.reading import cleaned_text
-from ingestion_pipeline.reading.models import Billing, ModelClient
+from ingestion_pipeline.reading.llm import Billing, ModelClient
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.reading.models.asking import leading_to

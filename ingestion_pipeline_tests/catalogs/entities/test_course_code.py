@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.course_code import (
+from ingestion_pipeline.catalogs.extraction.rules.course_code import (
     read_code,
     read_heading,
     split_heading,

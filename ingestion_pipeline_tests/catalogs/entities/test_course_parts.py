@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.course_parts import read_parts
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import read_parts
 
 PROSE = "How programs are written and read."
 

@@ -6,7 +6,7 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.credits import (
+from ingestion_pipeline.catalogs.extraction.rules.credits import (
     leading_credits,
     read_credits,
     slot_credits,

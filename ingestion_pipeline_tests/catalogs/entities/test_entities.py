@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities import (
+from ingestion_pipeline.catalogs.extraction import (
     BadSelectors,
     EntityType,
     ExtractionMethod,
@@ -15,15 +15,15 @@ from ingestion_pipeline.catalogs.entities import (
     entity_type,
     item_key,
     item_keys,
-    questions,
+    prompts,
     read_as,
     selectors_of,
 )
-from ingestion_pipeline.catalogs.entities.declared import bad_reading, declared
-from ingestion_pipeline.catalogs.entities.entity_type import BadEntityType
-from ingestion_pipeline.catalogs.entities.predicting import predicted_cost
+from ingestion_pipeline.catalogs.extraction.cost import predicted_cost
+from ingestion_pipeline.catalogs.extraction.entity_type import BadEntityType
+from ingestion_pipeline.catalogs.extraction.source_config import bad_reading, declared
 from ingestion_pipeline.settings import Settings, load_settings
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     COURSE,
     MOSSES,
@@ -300,7 +300,7 @@ def test_a_page_is_read_anew_by_other_words_of_a_question(monkeypatch: pytest.Mo
     plain, asked = load_settings({}), load_settings({"OPENAI_API_KEY": "k"})
     before = read_as(COURSE, plain), read_as(COURSE, asked)
 
-    monkeypatch.setattr(questions, "PROMPT_VERSION", questions.PROMPT_VERSION + 1)
+    monkeypatch.setattr(prompts, "PROMPT_VERSION", prompts.PROMPT_VERSION + 1)
 
     assert read_as(COURSE, plain) == before[0]
     assert read_as(COURSE, asked) != before[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.catalogs.entities import ExtractionMethod, Record, entity_type
-from ingestion_pipeline.catalogs.entities.exploring import explored_links
+from ingestion_pipeline.catalogs.extraction import ExtractionMethod, Record, entity_type
+from ingestion_pipeline.catalogs.extraction.pipeline import explored_links
 from ingestion_pipeline_tests.catalogs.entities.climbing import a_page
 
 COMPETENCY = entity_type("competency")

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities import PageReading, Selectors, entity_type
-from ingestion_pipeline.catalogs.entities.declared import declared
+from ingestion_pipeline.catalogs.extraction import PageReading, Selectors, entity_type
+from ingestion_pipeline.catalogs.extraction.source_config import declared
 from ingestion_pipeline.settings import Settings
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import a_page, read_alone, values
 
 WHERE = {"course_id": "i", "course_name": "h4", "course_description": "div.lead"}

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.entities import Selectors, entity_type
-from ingestion_pipeline.catalogs.entities.learned_selectors import found_by_learned
-from ingestion_pipeline.catalogs.entities.learning import TrainingPage, learn_selectors
-from ingestion_pipeline.reading.cleaning import visible_tree
+from ingestion_pipeline.catalogs.extraction import Selectors, entity_type
+from ingestion_pipeline.catalogs.learning.learned_selectors import found_by_learned
+from ingestion_pipeline.catalogs.learning.selector_learning import TrainingPage, learn_selectors
+from ingestion_pipeline.reading.html.cleaning import visible_tree
 
 COURSE = entity_type("course")
 NAMES = ["Mosses", "Ferns of the wall", "Lichens", "Old trees", "Roots & soil", "Bark"]

@@ -11,7 +11,7 @@ import pytest
 from ingestion_pipeline.demo.model_server import Reply, Say, in_turn
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     MOSSES,
     PROSE,

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.entity_type import entity_type
-from ingestion_pipeline.catalogs.entities.ladder import read_records
+from ingestion_pipeline.catalogs.extraction.entity_type import entity_type
+from ingestion_pipeline.catalogs.extraction.rule_pipeline import read_records
 
 NETS = "Nets are knotted by hand and mended, from the herring net to the trap for eels."
 

@@ -8,8 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingestion_pipeline.catalogs.entities import PageReading
-from ingestion_pipeline.catalogs.entities.orders import ORDERS, gives_orders, without_orders
+from ingestion_pipeline.catalogs.extraction import PageReading
+from ingestion_pipeline.catalogs.extraction.injected_instructions import (
+    ORDERS,
+    gives_orders,
+    without_orders,
+)
 from ingestion_pipeline.demo.model_server import Asked, Reply
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store

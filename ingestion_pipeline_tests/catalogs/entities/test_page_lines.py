@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities.course_region import own_lines
-from ingestion_pipeline.catalogs.entities.page_lines import Line, content_lines
-from ingestion_pipeline.reading.cleaning import visible_tree
+from ingestion_pipeline.catalogs.extraction.rules.courses import own_lines
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, content_lines
+from ingestion_pipeline.reading.html.cleaning import visible_tree
 
 PROSE = "Students study the growth of plants in many soils."
 

@@ -6,12 +6,12 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities import EntityType, ExtractionOverBudget, entity_type
+from ingestion_pipeline.catalogs.extraction import EntityType, ExtractionOverBudget, entity_type
 from ingestion_pipeline.demo.model_server import Asked, Reply, Say, Script, ScriptedModel, in_turn
-from ingestion_pipeline.reading.models import Billing
+from ingestion_pipeline.reading.llm import Billing
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.errors import Resource, Transient
+from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     COURSE,
     MOSSES,

@@ -7,20 +7,20 @@ from decimal import Decimal
 import pytest
 from pydantic import ValidationError
 
-from ingestion_pipeline.catalogs.entities.entity_type import (
+from ingestion_pipeline.catalogs.extraction.entity_type import (
     EntityType,
     UnknownEntityType,
     entity_type,
     entity_types,
 )
-from ingestion_pipeline.catalogs.entities.record import (
+from ingestion_pipeline.catalogs.extraction.record import (
     ExtractionMethod,
     FieldValue,
     Record,
     RecordField,
     record_of,
 )
-from ingestion_pipeline.reading.grounding import Evidence
+from ingestion_pipeline.reading.evidence.grounding import Evidence
 
 COURSE = entity_type("course")
 

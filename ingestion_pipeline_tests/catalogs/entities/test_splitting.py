@@ -6,20 +6,20 @@ import re
 
 import pytest
 
-from ingestion_pipeline.catalogs.entities import entity_type
-from ingestion_pipeline.catalogs.entities.asker import AT_A_TIME
-from ingestion_pipeline.catalogs.entities.counting import announced_count, is_count
-from ingestion_pipeline.catalogs.entities.splitting import (
+from ingestion_pipeline.catalogs.extraction import entity_type
+from ingestion_pipeline.catalogs.extraction.model_methods import AT_A_TIME
+from ingestion_pipeline.catalogs.extraction.prompts import (
     LONG_TOKENS,
     next_part,
     parts_of,
     tokens_of,
 )
+from ingestion_pipeline.catalogs.extraction.rules.counting import announced_count, is_count
 from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, Say, ScriptedModel, in_turn
-from ingestion_pipeline.reading.cleaning import cleaned_text, visible_tree
+from ingestion_pipeline.reading.html.cleaning import cleaned_text, visible_tree
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.errors import Permanent, Resource
+from ingestion_pipeline.tasks.errors import Permanent, Resource
 from ingestion_pipeline_tests.catalogs.entities.climbing import (
     COURSE,
     a_page,

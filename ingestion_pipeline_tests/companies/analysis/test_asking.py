@@ -6,9 +6,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from ingestion_pipeline.companies.analysis.fact import FIELDS
+from ingestion_pipeline.companies.analysis.facts import FIELDS
 from ingestion_pipeline.demo.model_server import Fail, Say, ScriptedModel, in_turn
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import model_calls
 from ingestion_pipeline_tests.companies.sites import (
     a_company,

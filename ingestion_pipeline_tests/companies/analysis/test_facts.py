@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.analysing import Findings, find
+from ingestion_pipeline.companies.analysis.analysis import Findings, find, is_remote_first, see_page
 from ingestion_pipeline.companies.analysis.boards import boards_in
-from ingestion_pipeline.companies.analysis.fact import CompanyPage
-from ingestion_pipeline.companies.analysis.seen import see_page
-from ingestion_pipeline.companies.analysis.sentences import is_remote_first
+from ingestion_pipeline.companies.analysis.facts import CompanyPage
 from ingestion_pipeline.companies.analysis.site import Role
 from ingestion_pipeline_tests.samples import sample
 

@@ -15,7 +15,7 @@ from ingestion_pipeline.companies.analysis.scoring import (
     tech_alignment,
     tier_of,
 )
-from ingestion_pipeline.settings.jobs import Company
+from ingestion_pipeline.settings.systems import Company
 
 RULES = Company()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.companies.analysis.technologies import technologies_in
+from ingestion_pipeline.companies.analysis.facts import technologies_in
 from ingestion_pipeline.companies.vocabulary import (
     DATABASES,
     FRONTEND,

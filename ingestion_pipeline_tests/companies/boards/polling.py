@@ -11,8 +11,8 @@ from sqlalchemy import select
 
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.pages.workshop import RunContext
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.reading.structured.items import Reading
 from ingestion_pipeline.sources import Source
 from ingestion_pipeline.sources.lookup import sources_by_id
 from ingestion_pipeline.sources.registry import register

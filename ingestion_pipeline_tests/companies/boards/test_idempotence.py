@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from ingestion_pipeline.companies.boards.ingestion import ingest_boards
 from ingestion_pipeline.companies.boards.plan import BoardListing
 from ingestion_pipeline.companies.listing import Listing
-from ingestion_pipeline.pages.system import Ingested
+from ingestion_pipeline.engine.polling.protocol import Ingested
 from ingestion_pipeline.sources.source import Definition
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board

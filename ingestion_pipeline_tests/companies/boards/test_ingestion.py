@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from sqlalchemy import insert, select, update
 
-from ingestion_pipeline.companies.boards.expired import close_expired
+from ingestion_pipeline.companies.boards.closing import close_expired
 from ingestion_pipeline.store.tables import audit_log, job_matches, snapshots, tasks
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
@@ -225,7 +225,7 @@ def test_a_large_drop_is_not_believed_until_somebody_says_so(boards: Boards) -> 
     boards.poll(jobs(1, 2))
     assert "8 of 10 known jobs are missing" in boards.row().last_outcome
 
-    from ingestion_pipeline.sources.changes import accept_drop
+    from ingestion_pipeline.sources.operator_changes import accept_drop
 
     with boards.store.begin() as connection:
         accept_drop(connection, ACME, actor="me", now=boards.clock.at)
@@ -341,7 +341,7 @@ def test_a_refused_spawn_is_in_the_audit_log(boards: Boards) -> None:
     boards.given()
     deep = boards.board_listing(ACME, [])
     parent = replace(deep.task, spawn_depth=10)
-    from ingestion_pipeline.companies.boards.spawning import Judging, spawn_jobs
+    from ingestion_pipeline.companies.boards.ingestion import Judging, spawn_jobs
 
     with boards.store.begin() as connection:
         one = Judging(

@@ -8,7 +8,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.companies.boards import checks
 from ingestion_pipeline.companies.boards.reporting import BoardReport, board_reports
-from ingestion_pipeline.sources.reported import mark_reported
+from ingestion_pipeline.sources.status import mark_reported
 from ingestion_pipeline.store.tables import job_listings
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, a_job, jobs
 

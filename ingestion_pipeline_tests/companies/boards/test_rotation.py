@@ -16,10 +16,10 @@ from ingestion_pipeline.companies.boards.rotation import (
 )
 from ingestion_pipeline.sources.lookup import UnknownSource
 from ingestion_pipeline.store.tables import job_matches, sources, tasks
-from ingestion_pipeline.work import claims
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.spawn_guard import Refusal
-from ingestion_pipeline.work.task import TaskStatus
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.queue import Refusal
+from ingestion_pipeline.tasks.task import TaskStatus
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, jobs
 from ingestion_pipeline_tests.companies.boards.test_ingestion import a_match
 from ingestion_pipeline_tests.pollers import rows

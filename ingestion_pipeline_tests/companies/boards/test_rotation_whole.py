@@ -12,7 +12,7 @@ from ingestion_pipeline.companies.boards.rotation import Wish, drain_scrapes
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.companies.boards.polling import Boards, a_job
 from ingestion_pipeline_tests.companies.boards.test_rotation import BOARDS, ask, given_boards
 from ingestion_pipeline_tests.companies.matching.listings import GOOD, PROFILE, Listings

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from sqlalchemy import insert
 
-from ingestion_pipeline.companies.boards.unwatched import close_unwatched, is_any_unwatched
+from ingestion_pipeline.companies.boards.closing import close_unwatched, is_any_unwatched
 from ingestion_pipeline.sources.registry import disable, enable, remove
 from ingestion_pipeline.store.tables import audit_log, job_matches
 from ingestion_pipeline_tests.companies.boards.polling import ACME, Boards, a_board, jobs

@@ -10,16 +10,16 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from ingestion_pipeline.companies.discovery.standing import standing_source
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.companies.board_discovery import standing_source
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.lookup import sources_by_id
-from ingestion_pipeline.sources.polling import is_stale
 from ingestion_pipeline.sources.registry import enable
+from ingestion_pipeline.sources.scheduling.tiers import is_stale
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.sources.status import reason
 from ingestion_pipeline.store.tables import dead_letters, sources
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies.sites import (
     API,
     BOARD,

@@ -12,17 +12,17 @@ from typing import Any
 
 from sqlalchemy import Table, insert, select, update
 
-from ingestion_pipeline.companies.job_tasks import job_task
-from ingestion_pipeline.companies.matching.listed import ListedJob
+from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import Profile, Seniority, Technologies
-from ingestion_pipeline.companies.matching.slices import MatchedSlice, match_slice
-from ingestion_pipeline.pages.hosts import Pace
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.companies.matching.runs import MatchedSlice, match_slice
+from ingestion_pipeline.companies.states import job_task
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.politeness.hosts import Pace
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store.tables import job_listings, listing_sources
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import Task
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.pollers import a_fetcher, given_sources
 

@@ -9,8 +9,8 @@ from sqlalchemy import select
 
 from ingestion_pipeline.companies.states import COMPANY, JOB
 from ingestion_pipeline.store.tables import audit_log, companies, job_listings, tasks
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
 from ingestion_pipeline_tests.companies.matching.listings import Listings
 from ingestion_pipeline_tests.pollers import GoingClock
 

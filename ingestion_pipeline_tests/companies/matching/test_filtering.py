@@ -14,7 +14,7 @@ from ingestion_pipeline.companies.matching.filtering import (
     stopped,
     years_asked,
 )
-from ingestion_pipeline.companies.matching.listed import ListedJob
+from ingestion_pipeline.companies.matching.listed_job import ListedJob
 from ingestion_pipeline.companies.matching.profile import (
     NOBODY,
     Profile,

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.matching.filtering import FilterItem, FilterResult
-from ingestion_pipeline.companies.matching.judging import (
+from ingestion_pipeline.companies.matching.scoring import BaseScore, match_result
+from ingestion_pipeline.companies.matching.stages import (
     JobState,
     ListingStage,
     Rules,
@@ -15,7 +16,6 @@ from ingestion_pipeline.companies.matching.judging import (
     same_content,
     verdict_of,
 )
-from ingestion_pipeline.companies.matching.scoring import BaseScore, match_result
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import a_listing, a_profile

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 from sqlalchemy import select
 
-from ingestion_pipeline.companies.matching.judging import Rules
 from ingestion_pipeline.companies.matching.reporting import list_matches
 from ingestion_pipeline.companies.matching.results import write_results
-from ingestion_pipeline.companies.matching.slices import rules_of
-from ingestion_pipeline.companies.matching.work import Evaluated, NotEvaluated, open_listings
+from ingestion_pipeline.companies.matching.runs import rules_of
+from ingestion_pipeline.companies.matching.stages import Rules
+from ingestion_pipeline.companies.matching.tasks import Evaluated, NotEvaluated, open_listings
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.store.tables import (
     companies,
@@ -20,9 +20,9 @@ from ingestion_pipeline.store.tables import (
     outbox,
     tasks,
 )
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.errors import Transient
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.errors import Transient
+from ingestion_pipeline.tasks.worker import Worker
 from ingestion_pipeline_tests.builders import NOON
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, PROFILE, Listings
 from ingestion_pipeline_tests.pollers import changed

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from sqlalchemy import update
 
-from ingestion_pipeline.companies.matching.slices import rules_of
-from ingestion_pipeline.companies.matching.waiting import is_work_waiting, judge_anew
+from ingestion_pipeline.companies.matching.requeue import is_work_waiting, judge_anew
+from ingestion_pipeline.companies.matching.runs import rules_of
 from ingestion_pipeline.store.tables import (
     dead_letters,
     job_listings,

@@ -7,8 +7,8 @@ from sqlalchemy import delete
 
 from ingestion_pipeline.companies.matching.replay import CLOSED
 from ingestion_pipeline.companies.states import JOB
+from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store.tables import dead_letters, job_listings, tasks
-from ingestion_pipeline.systems import replay
 from ingestion_pipeline_tests.companies.matching.listings import Listings
 from ingestion_pipeline_tests.companies.matching.test_scraping import PLAIN
 from ingestion_pipeline_tests.fakes import FakeWeb

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.boards.posting import content_hash
-from ingestion_pipeline.companies.matching.detail_asking import proved_columns
-from ingestion_pipeline.companies.matching.judging import same_content
-from ingestion_pipeline.companies.matching.scraping import main_text
+from ingestion_pipeline.companies.matching.details import main_text, proved_columns
+from ingestion_pipeline.companies.matching.stages import same_content
 from ingestion_pipeline.companies.names import fingerprint
 from ingestion_pipeline.companies.states import JOB
 from ingestion_pipeline.store.tables import (
@@ -20,7 +19,7 @@ from ingestion_pipeline.store.tables import (
     snapshots,
     tasks,
 )
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.matching.listings import BOARD, GOOD, Listings
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 

@@ -8,8 +8,8 @@ import pytest
 
 from ingestion_pipeline.companies.listing import Remote
 from ingestion_pipeline.companies.matching.filtering import filter_listing
+from ingestion_pipeline.companies.matching.locations import places_in_text, work_mode_in
 from ingestion_pipeline.companies.matching.profile import Allowed, WorkModes
-from ingestion_pipeline.companies.matching.work_mode import places_in_text, work_mode_in
 from ingestion_pipeline.companies.salary import salary_in_description
 from ingestion_pipeline.settings import load_settings
 from ingestion_pipeline_tests.builders import NOON

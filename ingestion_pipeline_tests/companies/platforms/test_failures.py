@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ingestion_pipeline.companies.listing import listing_as_dict
 from ingestion_pipeline.companies.platforms import PLATFORMS
-from ingestion_pipeline.reading.lenient_json import read_json
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.reading.structured.lenient_json import read_json
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.companies.sampled import FIXTURES, body, read
 
 EMPTY = {

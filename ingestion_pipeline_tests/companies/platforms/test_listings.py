@@ -9,7 +9,7 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.companies import Listing, Remote, Salary
-from ingestion_pipeline.reading.reading import MAX_RECORDS
+from ingestion_pipeline.reading.structured.items import MAX_RECORDS
 from ingestion_pipeline_tests.companies.sampled import body, read
 
 LISTINGS: dict[str, tuple[str, Listing]] = {

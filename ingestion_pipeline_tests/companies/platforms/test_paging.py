@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, JobBoard, platform
-from ingestion_pipeline.pages.listing import FetchState, NewListing, fetch_listing
-from ingestion_pipeline.pages.request import Answer, Fetched, Request, Secret, SecretPlace
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.engine.polling.protocol import FetchState, NewListing, fetch_listing
+from ingestion_pipeline.pages.http.request import Answer, Fetched, Request, Secret, SecretPlace
+from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/api/jobs?team=x"
 FIELDS = {"title": "t", "external_id": "id"}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ingestion_pipeline.companies.platforms import BadConfig, platform
-from ingestion_pipeline.companies.platforms.recognised import recognised
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.companies.platforms.recognition import recognised
+from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://acme.test/careers"
 MENU = (

@@ -13,8 +13,8 @@ from ingestion_pipeline.companies.platforms import (
     UnknownPlatform,
     platform,
 )
-from ingestion_pipeline.pages.request import Request
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.pages.http.request import Request
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.companies.sampled import CONFIGS, NOW, URLS, board, body, read
 
 FIRST = {

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Row, select
 
 from ingestion_pipeline.demo.model_server import Say
-from ingestion_pipeline.reading.models import (
+from ingestion_pipeline.reading.llm import (
     Answer,
     AnswerSchema,
     Billing,

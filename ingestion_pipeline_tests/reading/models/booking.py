@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.reading.models import Billing
-from ingestion_pipeline.reading.models.ledger import NewCall
-from ingestion_pipeline.reading.models.outcomes import Usage
+from ingestion_pipeline.reading.llm import Billing
+from ingestion_pipeline.reading.llm.ledger import NewCall
+from ingestion_pipeline.reading.llm.outcomes import Usage
 from ingestion_pipeline_tests.reading.models.asking import BILLING
 
 

@@ -9,12 +9,12 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel, in_turn
-from ingestion_pipeline.reading.models import Answered, Billing, Usage, budgets
-from ingestion_pipeline.reading.models.budgets import Overrun, Scope
-from ingestion_pipeline.reading.models.ledger import Ledger, Reserved
+from ingestion_pipeline.reading.llm import Answered, Billing, Usage, budgets
+from ingestion_pipeline.reading.llm.budgets import Overrun, Scope
+from ingestion_pipeline.reading.llm.ledger import Ledger, Reserved
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.processes import Child
 from ingestion_pipeline_tests.reading.models.asking import (
     a_question,

@@ -19,7 +19,7 @@ from ingestion_pipeline.demo.model_server import (
     ScriptedModel,
     in_turn,
 )
-from ingestion_pipeline.reading.models import (
+from ingestion_pipeline.reading.llm import (
     Answered,
     AnswerRefused,
     CutOff,
@@ -32,12 +32,12 @@ from ingestion_pipeline.reading.models import (
     Unanswered,
     Violated,
 )
-from ingestion_pipeline.reading.models.formats import AnswerFormat
-from ingestion_pipeline.reading.models.server import deadline
-from ingestion_pipeline.reading.models.wire import Exchange, ServerBusy, exchange, open_client
+from ingestion_pipeline.reading.llm.formats import AnswerFormat
+from ingestion_pipeline.reading.llm.server import deadline
+from ingestion_pipeline.reading.llm.wire import Exchange, ServerBusy, exchange, open_client
 from ingestion_pipeline.settings import Settings, load_settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.work.errors import Permanent, Resource, Transient
+from ingestion_pipeline.tasks.errors import Permanent, Resource, Transient
 from ingestion_pipeline_tests.fakes import FakeWeb, a_certificate
 from ingestion_pipeline_tests.fakes import Reply as FakeReply
 from ingestion_pipeline_tests.reading.models.asking import (

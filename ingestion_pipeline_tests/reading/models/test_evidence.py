@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.reading.models import PageText
-from ingestion_pipeline.reading.models.evidence import without_strange_urls
+from ingestion_pipeline.reading.llm import PageText
+from ingestion_pipeline.reading.llm.question import without_strange_urls
 
 PAGE = PageText(
     text="See https://a.test/x?b=1&a=2, (www.b.test/y). Write to mailto:me@a.test. Data: 5",

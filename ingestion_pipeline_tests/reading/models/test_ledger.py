@@ -10,16 +10,16 @@ from decimal import Decimal
 import pytest
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Reply, ScriptedModel, in_turn
-from ingestion_pipeline.reading.models import (
+from ingestion_pipeline.reading.llm import (
     Answered,
     Billing,
     ModelClient,
     OverBudget,
     PageText,
     Usage,
-    prices,
+    budgets,
 )
-from ingestion_pipeline.reading.models.ledger import (
+from ingestion_pipeline.reading.llm.ledger import (
     FIRST_OUTPUT_TOKENS,
     InFlight,
     Ledger,
@@ -28,7 +28,7 @@ from ingestion_pipeline.reading.models.ledger import (
 )
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import FixedClock, Store
-from ingestion_pipeline.work.errors import Resource
+from ingestion_pipeline.tasks.errors import Resource
 from ingestion_pipeline_tests.reading.models.asking import (
     BILLING,
     GOOD,
@@ -259,7 +259,7 @@ def test_a_failed_call_costs_nothing_where_the_server_refused_it(
 def test_a_model_without_a_price_is_named_once_and_its_tokens_counted(
     store: Store, settings: Settings, caplog: pytest.LogCaptureFixture
 ) -> None:
-    prices._warned.clear()
+    budgets._warned.clear()
     with ScriptedModel(in_turn(says())) as model, caplog.at_level(logging.WARNING):
         there = leading_to(model.base_url, settings, INGESTION_MODELS__PRICES="other=1/1/1")
         for text in ("one page", "another page"):

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingestion_pipeline.reading.models.parsing import NotJson, parsed_object
+from ingestion_pipeline.reading.llm.schema import NotJson, parsed_object
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ import pytest
 
 from ingestion_pipeline.demo.model_server import Asked, Reply, ScriptedModel
 from ingestion_pipeline.reading import cleaned_text, to_markdown
-from ingestion_pipeline.reading.models import Answered, PageText
-from ingestion_pipeline.reading.models.question import conversation
+from ingestion_pipeline.reading.llm import Answered, PageText
+from ingestion_pipeline.reading.llm.question import conversation
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
 from ingestion_pipeline_tests.reading.models.asking import (

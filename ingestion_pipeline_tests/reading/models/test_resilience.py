@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.reading.models import Answered, Unanswered
+from ingestion_pipeline.reading.llm import Answered, Unanswered
 from ingestion_pipeline.settings import Settings
 from ingestion_pipeline.store import Store
-from ingestion_pipeline.work.errors import Resource, Transient
+from ingestion_pipeline.tasks.errors import Resource, Transient
 from ingestion_pipeline_tests.reading.models.asking import a_question, ask, leading_to, ledger
 
 

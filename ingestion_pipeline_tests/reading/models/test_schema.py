@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from ingestion_pipeline.reading.models import AnswerSchema, BadSchema
+from ingestion_pipeline.reading.llm import AnswerSchema, BadSchema
 from ingestion_pipeline_tests.reading.models.asking import COURSE, GOOD
 
 

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
-from ingestion_pipeline.series.platforms.themes import THEMES
-from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.series.platforms.html_list import THEMES
+from ingestion_pipeline.tasks.errors import Permanent
 from ingestion_pipeline_tests.samples import sample
 
 URL = "https://a.test/manga/salt/"

@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.reading import MAX_RECORDS, Reading
+from ingestion_pipeline.reading.structured.items import MAX_RECORDS, Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, SeriesFeed, platform
-from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/api/series/7"
 NOW = datetime(2026, 3, 10, 12, 34, tzinfo=UTC)

@@ -8,11 +8,10 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ingestion_pipeline.reading.reading import Reading
-from ingestion_pipeline.series.chapter import chapters_of
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release, chapters_of
 from ingestion_pipeline.series.platforms import BadConfig, Rate, SeriesFeed, platform
-from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.work.errors import Permanent, Transient, WorkError
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
 from ingestion_pipeline_tests.samples import sample
 
 MANGA = "736a2bf0-f875-4b52-a7b4-e8c40505b68a"

@@ -5,11 +5,11 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import BadConfig, platform
-from ingestion_pipeline.series.release import Release
 from ingestion_pipeline.sources.config_reader import ConfigReader
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/series/feed.xml"
 BODY = b"""<rss version="2.0"><channel><title>Salt 14</title>

@@ -7,11 +7,11 @@ from decimal import Decimal
 
 import pytest
 
-from ingestion_pipeline.reading.reading import Reading
+from ingestion_pipeline.reading.structured.items import Reading
+from ingestion_pipeline.series.chapter import Release
 from ingestion_pipeline.series.platforms import platform
-from ingestion_pipeline.series.platforms.themes import THEMES
-from ingestion_pipeline.series.release import Release
-from ingestion_pipeline.work.errors import Permanent
+from ingestion_pipeline.series.platforms.html_list import THEMES
+from ingestion_pipeline.tasks.errors import Permanent
 
 URL = "https://a.test/manga/salt/"
 NOW = datetime(2026, 3, 10, 12, 34, tzinfo=UTC)

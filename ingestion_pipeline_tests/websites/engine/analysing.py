@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from ingestion_pipeline.pages.rendering import Renderer
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.pages.visits.rendering import Renderer
 from ingestion_pipeline.sources.source import Definition, Kind
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses, website_answers
-from ingestion_pipeline.websites.engine.working import website_slice
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.websites.runs.system import website_slice
 from ingestion_pipeline.websites.states import AnalysisStatus
-from ingestion_pipeline.work.worker import Worker
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, a_fetcher, fetch_async, rows
 from ingestion_pipeline_tests.websites.sites import ORGANIZATION, ld, site_page

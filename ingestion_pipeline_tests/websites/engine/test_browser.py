@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store.tables import dead_letters
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pages.visiting import SHELL, FakeBrowser

@@ -19,6 +19,7 @@ from sqlalchemy import select, update
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
+from ingestion_pipeline.registry import replay
 from ingestion_pipeline.store import Store, open_store
 from ingestion_pipeline.store.tables import (
     dead_letters,
@@ -29,7 +30,6 @@ from ingestion_pipeline.store.tables import (
     website_answers,
     website_rankings,
 )
-from ingestion_pipeline.systems import replay
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import Job, given_sources, rows, slowly, wait_until
 from ingestion_pipeline_tests.processes import Child, stop_outside_a_transaction

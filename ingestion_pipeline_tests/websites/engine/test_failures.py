@@ -11,7 +11,8 @@ from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Asked, Fail, Garble, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.registry import replay
 from ingestion_pipeline.sources.registry import disable
 from ingestion_pipeline.store.tables import (
     dead_letters,
@@ -20,9 +21,8 @@ from ingestion_pipeline.store.tables import (
     website_analyses,
     website_answers,
 )
-from ingestion_pipeline.systems import replay
-from ingestion_pipeline.websites.engine.working import website_slice
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.websites.runs.system import website_slice
 from ingestion_pipeline_tests.fakes import FakeWeb, Reply
 from ingestion_pipeline_tests.pollers import (
     GoingClock,

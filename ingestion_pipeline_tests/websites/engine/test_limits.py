@@ -14,7 +14,7 @@ from sqlalchemy import event
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.store import open_store
 from ingestion_pipeline.store.tables import tasks, website_analyses
 from ingestion_pipeline.websites.metrics import phase_metrics

@@ -9,10 +9,10 @@ from sqlalchemy import Connection, insert, select
 
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks, website_analyses
-from ingestion_pipeline.websites.engine.beginning import FIRST
-from ingestion_pipeline.websites.engine.replay import requeue_phase
-from ingestion_pipeline.work.queue import insert_tasks
-from ingestion_pipeline.work.task import NewTask
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import NewTask
+from ingestion_pipeline.websites.runs.starting import FIRST
+from ingestion_pipeline.websites.runs.system import requeue_phase
 from ingestion_pipeline_tests.lock_orders import ON_POSTGRES, locked_meanwhile
 from ingestion_pipeline_tests.pollers import given_sources
 from ingestion_pipeline_tests.websites.engine.analysing import a_website

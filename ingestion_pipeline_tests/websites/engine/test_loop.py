@@ -13,7 +13,7 @@ from sqlalchemy import update
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel, blank
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
 from ingestion_pipeline.sources.source import Tier
 from ingestion_pipeline.store.tables import (
     businesses,
@@ -23,11 +23,11 @@ from ingestion_pipeline.store.tables import (
     website_answers,
     website_rankings,
 )
-from ingestion_pipeline.websites.engine.beginning import NoWebsite, ask_for
-from ingestion_pipeline.websites.engine.first_polls import begin_first
-from ingestion_pipeline.work.claims import ClaimFilter
-from ingestion_pipeline.work.task import Task
-from ingestion_pipeline.work.worker import Worker
+from ingestion_pipeline.tasks.claims import ClaimFilter
+from ingestion_pipeline.tasks.task import Task
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline.websites.runs.starting import NoWebsite, ask_for
+from ingestion_pipeline.websites.runs.system import begin_first
 from ingestion_pipeline_tests.builders import a_definition
 from ingestion_pipeline_tests.fakes import FakeWeb
 from ingestion_pipeline_tests.pollers import (

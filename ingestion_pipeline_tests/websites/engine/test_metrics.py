@@ -6,10 +6,10 @@ from asyncio import StreamWriter
 
 from ingestion_pipeline.demo.model_server import Asked, Say, ScriptedModel
 from ingestion_pipeline.demo.model_server import Reply as Said
-from ingestion_pipeline.pages.workshop import RunContext
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.operations.retention import maintain
 from ingestion_pipeline.store import Store
 from ingestion_pipeline.store.tables import tasks
-from ingestion_pipeline.upkeep.keeping import maintain
 from ingestion_pipeline.websites.metrics import KINDS, PhaseMetrics, phase_metrics
 from ingestion_pipeline_tests.fakes import FakeWeb, Raw
 from ingestion_pipeline_tests.pollers import GoingClock, changed, given_sources, rows

@@ -1,0 +1,162 @@
+"""How the pieces are put together, for runs and for commands alike: settings, store, fetcher."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import (
+    AbstractAsyncContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+)
+from datetime import datetime, timedelta
+
+from ingestion_pipeline.catalogs.extraction.page_reader import PipelineReader, Reader
+from ingestion_pipeline.demo.host_names import demo_resolver, published_port, published_providers
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.notices.channels import (
+    AppriseChannel,
+    Channels,
+    WebhookChannel,
+    WebhookLimits,
+)
+from ingestion_pipeline.pages.browser import BrowserLimits, BrowserRenderer, NoBrowser, find_browser
+from ingestion_pipeline.pages.content.store import ContentStore
+from ingestion_pipeline.pages.http.fetcher import FetchLimits, HttpFetcher
+from ingestion_pipeline.pages.http.guard import Guard, system_resolver
+from ingestion_pipeline.pages.http.secrets import Secrets
+from ingestion_pipeline.pages.http.status import Waits
+from ingestion_pipeline.pages.visits.rendering import Renderer
+from ingestion_pipeline.reading.llm import ModelClient
+from ingestion_pipeline.registry import BEGUN, CRAWLED, POLLED
+from ingestion_pipeline.settings import Settings, secret_variable
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.configuration import open_from_environment
+
+
+@contextmanager
+def open_run_context(
+    environment: Mapping[str, str] | None = None, *, run_id: str | None = None
+) -> Generator[RunContext]:
+    """Everything a run works with; the store is closed at the end."""
+    settings, store = open_from_environment(environment)
+    settings = _with_demo(settings)
+    try:
+        yield RunContext(
+            store=store,
+            settings=settings,
+            content=ContentStore(settings.home / "content"),
+            systems=POLLED,
+            crawlers=CRAWLED,
+            starters=BEGUN,
+            run_id=run_id,
+        )
+    finally:
+        store.close()
+
+
+def _with_demo(settings: Settings) -> Settings:
+    """While the demo site runs, its providers answer for its websites; an operator's own go first.
+
+    Who has configured a provider or a model asks that, and nothing of it is changed.
+    """
+    if settings.website.providers or settings.has_model:
+        return settings
+    running = published_providers(settings.home)
+    if not running:
+        return settings
+    from ingestion_pipeline.demo.providers import DEMO_PRICES, provider_setting
+
+    website = settings.website.model_copy(update={"providers": provider_setting(running)})
+    prices = f"{settings.models.prices}, {DEMO_PRICES}"
+    models = settings.models.model_copy(update={"prices": prices})
+    return settings.model_copy(update={"website": website, "models": models})
+
+
+def open_fetcher(settings: Settings) -> HttpFetcher:
+    """The way in for pages; while the demo site runs, its names lead to it."""
+    limits = FetchLimits(
+        max_bytes=settings.fetch.max_bytes,
+        max_ratio=settings.fetch.max_ratio,
+        deadline_seconds=settings.fetch.deadline_seconds,
+        max_redirects=settings.fetch.max_redirects,
+        connect_seconds=settings.fetch.connect_seconds,
+        waits=_waits(settings),
+    )
+    secrets = Secrets(allowed=settings.allowed_secrets, read=_secret)
+    return HttpFetcher(settings.user_agent, limits, _guard(settings), secrets=secrets)
+
+
+def open_renderer(settings: Settings, *, clock: Callable[[], datetime]) -> BrowserRenderer:
+    """The way in for pages that need a browser; none is started before the first of them."""
+    rendering = settings.rendering
+    limits = BrowserLimits(
+        pages=rendering.pages,
+        deadline_seconds=rendering.deadline_seconds,
+        discovery_seconds=rendering.discovery_seconds,
+        patience_seconds=rendering.patience_seconds,
+        connect_seconds=settings.fetch.connect_seconds,
+        max_bytes=rendering.max_bytes,
+        max_html_bytes=settings.fetch.max_bytes,
+        max_navigations=settings.fetch.max_redirects,
+        screenshot_height=rendering.screenshot_height,
+        blocked_resources=rendering.blocked_types,
+        sandbox=rendering.sandbox,
+        waits=_waits(settings),
+    )
+    return BrowserRenderer(settings, limits, _guard(settings), clock=clock)
+
+
+def renderer_if_any(
+    settings: Settings, *, clock: Callable[[], datetime]
+) -> AbstractAsyncContextManager[Renderer | None]:
+    """A renderer where this machine has a browser; else pages that need one are refused."""
+    try:
+        find_browser(settings)
+    except NoBrowser:
+        return nullcontext()
+    return open_renderer(settings, clock=clock)
+
+
+@asynccontextmanager
+async def open_reader(shop: RunContext) -> AsyncGenerator[Reader]:
+    """Who reads stored pages: rules, and the models if any is configured."""
+    clock = SteadyClock(shop.store.now())
+    if not shop.settings.has_model:
+        yield PipelineReader(shop.settings, clock.now)
+        return
+    async with ModelClient(shop.store, shop.settings) as client:
+        yield PipelineReader(shop.settings, clock.now, client)
+
+
+def open_channels(settings: Settings) -> Channels:
+    """The ways out for messages; followers' webhooks pass the same guard as pages."""
+    limits = WebhookLimits(
+        deadline_seconds=settings.fetch.deadline_seconds,
+        connect_seconds=settings.fetch.connect_seconds,
+        waits=_waits(settings),
+    )
+    return Channels(
+        WebhookChannel(settings.user_agent, limits, _guard(settings)),
+        AppriseChannel(settings.notify_services, deadline_seconds=settings.fetch.deadline_seconds),
+    )
+
+
+def _guard(settings: Settings) -> Guard:
+    """While the demo site runs, its names lead to it."""
+    port = published_port(settings.home)
+    resolve = system_resolver if port is None else demo_resolver(port, system_resolver)
+    return Guard(settings.allowed_hosts, resolve)
+
+
+def _secret(name: str) -> str | None:
+    """What an operator has set under a name that a source's config names; asked when it is sent."""
+    return secret_variable(name).get_secret_value() or None
+
+
+def _waits(settings: Settings) -> Waits:
+    return Waits(
+        blocked=timedelta(seconds=settings.fetch.blocked_wait_seconds),
+        rate_limited=timedelta(seconds=settings.fetch.rate_limit_wait_seconds),
+        longest=timedelta(seconds=settings.fetch.longest_wait_seconds),
+    )

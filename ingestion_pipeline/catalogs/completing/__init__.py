@@ -1,1 +1,0 @@
-"""How extractions end: counted from durable rows, judged by the gates, published and told once."""

@@ -1,0 +1,73 @@
+"""What can be wrong with a crawl although it got through: failures, shells, pages that are gone."""
+
+from __future__ import annotations
+
+from sqlalchemy import ColumnElement, Connection, func, select
+
+from ingestion_pipeline.catalogs.states import ExtractionStatus, PageStatus
+from ingestion_pipeline.sources.health import Finding
+from ingestion_pipeline.store.tables import extractions, pages
+
+SHELLS = ("empty_shell", "needs_browser", "no_browser")
+FLOOR = 3  # so few failed pages are an accident
+
+
+def _latest() -> list[ColumnElement[bool]]:
+    """The condition that an extraction is its source's last one."""
+    other = extractions.alias("other")
+    newest = select(func.max(other.c.id)).where(other.c.source_id == extractions.c.source_id)
+    return [extractions.c.id == newest.scalar_subquery()]
+
+
+def failed_pages(connection: Connection, *, failed_share: float) -> list[Finding]:
+    """Catalogues whose last crawl failed at more than the share of the pages it visited."""
+    failed = func.count().filter(pages.c.status == PageStatus.ERROR.value)
+    query = (
+        select(extractions.c.source_id, failed.label("failed"), func.count().label("visited"))
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .where(pages.c.visited_at.is_not(None), *_latest())
+        .group_by(extractions.c.source_id)
+        .order_by(extractions.c.source_id)
+    )
+    return [
+        Finding(subject=source_id, message=f"{bad} of {visited} pages failed")
+        for source_id, bad, visited in connection.execute(query)
+        if bad > failed_share * visited and (bad >= FLOOR or bad == visited)
+    ]
+
+
+def empty_shells(connection: Connection) -> list[Finding]:
+    """Catalogues with pages that were nothing without a browser."""
+    code = pages.c.failure["code"].as_string()
+    query = (
+        select(extractions.c.source_id, func.count(), func.min(pages.c.url))
+        .join(pages, pages.c.extraction_id == extractions.c.id)
+        .where(pages.c.status == PageStatus.ERROR.value, code.in_(SHELLS), *_latest())
+        .group_by(extractions.c.source_id)
+        .order_by(extractions.c.source_id)
+    )
+    return [
+        Finding(subject=source_id, message=f"{count} empty shells, such as {url}")
+        for source_id, count, url in connection.execute(query)
+    ]
+
+
+def lost_pages(connection: Connection, *, drop_share: float) -> list[Finding]:
+    """Catalogues whose last complete crawl found far fewer pages than the one before."""
+    place = func.row_number().over(
+        partition_by=extractions.c.source_id, order_by=extractions.c.id.desc()
+    )
+    ranked = (
+        select(extractions.c.source_id, extractions.c.page_count, place.label("place"))
+        .where(extractions.c.status == ExtractionStatus.COMPLETE.value)
+        .subquery()
+    )
+    query = select(ranked).where(ranked.c.place <= 2).order_by(ranked.c.source_id)  # noqa: PLR2004
+    counts: dict[str, dict[int, int]] = {}
+    for source_id, page_count, nth in connection.execute(query):
+        counts.setdefault(source_id, {})[nth] = page_count
+    return [
+        Finding(subject=source_id, message=f"{found[1]} pages, and {found[2]} the time before")
+        for source_id, found in counts.items()
+        if 2 in found and found[1] < (1 - drop_share) * found[2]  # noqa: PLR2004
+    ]

@@ -1,0 +1,1 @@
+"""Datasets: rows, carry-over of unchanged pages, quality gates, publication, completion."""

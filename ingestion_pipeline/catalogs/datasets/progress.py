@@ -1,0 +1,205 @@
+"""How far extractions are: pages by step and state, items, cost. A statement for many of them.
+
+Everything is counted from durable rows, so that no crash can make a sum wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Connection, case, func, select, update
+
+from ingestion_pipeline.catalogs.datasets.carry_over import KEPT, MISSING, UNCHANGED
+from ingestion_pipeline.catalogs.states import (
+    OPEN_PAGES,
+    UNFINISHED_PAGES,
+    ExtractionKind,
+    PageStatus,
+    lock_rows,
+)
+from ingestion_pipeline.reading.llm.ledger import CostLine, costs_of, saved_calls
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.tables import CRAWLING, crawl_steps, extractions, pages
+from ingestion_pipeline.store.types import Id, Json
+
+
+@dataclass(slots=True)
+class Progress:
+    """Of one extraction; a page that is being visited counts as waiting, for it may wait again.
+
+    Told apart, a page that is tried in vain for ever would look like a change each time. So many
+    items are `kept` of the time before, since their pages failed; so many pages are `missing`:
+    they stated records, and failed or state none.
+    """
+
+    steps: dict[str, dict[str, int]] = field(default_factory=dict[str, dict[str, int]])
+    items: int = 0
+    rungs: dict[str, int] = field(default_factory=dict[str, int])
+    carried: int = 0
+    kept: int = 0
+    missing: int = 0
+    costs: Sequence[CostLine] = ()
+    saved: int = 0
+
+    @property
+    def pages(self) -> dict[str, int]:
+        """How many pages are in which state, of all steps."""
+        total: dict[str, int] = {}
+        for states in self.steps.values():
+            for state, count in states.items():
+                total[state] = total.get(state, 0) + count
+        return total
+
+    @property
+    def unfinished(self) -> int:
+        """Pages that were not visited, or visited and not read."""
+        return sum(count for state, count in self.pages.items() if state in UNFINISHED_PAGES)
+
+    def as_stored(self) -> dict[str, Any]:
+        """The summary of the extraction's row."""
+        return {
+            "pages": self.pages,
+            "steps": {key: _step(states) for key, states in sorted(self.steps.items())},
+            "items": self.items,
+            "rungs": self.rungs,
+            "carried": self.carried,
+            "kept": self.kept,
+            "missing": self.missing,
+            "cost": _cost(self.costs, self.saved),
+        }
+
+
+def _step(states: Mapping[str, int]) -> dict[str, Any]:
+    total = sum(states.values())
+    left = sum(count for state, count in states.items() if state in UNFINISHED_PAGES)
+    return {"pages": dict(states), "total": total, "finished": total - left}
+
+
+def _cost(lines: Sequence[CostLine], saved: int) -> dict[str, Any]:
+    return {
+        "calls": sum(one.calls for one in lines),
+        "saved_calls": saved,
+        "input_tokens": sum(one.input_tokens for one in lines),
+        "output_tokens": sum(one.output_tokens for one in lines),
+        "usd": _dollars(sum((one.cost_usd for one in lines), Decimal(0))),
+        "open_usd": _dollars(sum((one.open_usd for one in lines), Decimal(0))),
+        "by_call_site": [
+            {
+                "call_site": one.call_site,
+                "model": one.model,
+                "calls": one.calls,
+                "input_tokens": one.input_tokens,
+                "output_tokens": one.output_tokens,
+                "usd": _dollars(one.cost_usd),
+            }
+            for one in lines
+        ],
+    }
+
+
+def _dollars(amount: Decimal) -> str:
+    """As text: a float would not be the sum of its parts."""
+    return f"{amount.normalize():f}"
+
+
+def progress(connection: Connection, extraction_ids: Collection[int]) -> dict[int, Progress]:
+    """How far each of these is."""
+    ids = list(extraction_ids)
+    found = {id_: Progress() for id_ in ids}
+    for row in connection.execute(_page_counts(ids)):
+        one = found[row.extraction_id]
+        states = one.steps.setdefault(row.step, {})
+        states[row.state] = states.get(row.state, 0) + row.pages
+        one.items += int(row.items or 0)
+        one.carried += row.carried
+        one.kept += int(row.kept or 0)
+        one.missing += row.missing
+        if row.rung is not None:
+            one.rungs[row.rung] = one.rungs.get(row.rung, 0) + row.pages
+    for id_, lines in costs_of(connection, ids).items():
+        found[id_].costs = lines
+    for id_, count in saved_calls(connection, ids).items():
+        found[id_].saved = count
+    return found
+
+
+def _page_counts(ids: Sequence[int]) -> Any:  # noqa: ANN401 - a SQL statement
+    waiting = PageStatus.WAITING.value
+    state = case((pages.c.status.in_(OPEN_PAGES), waiting), else_=pages.c.status).label("state")
+    counted = (
+        select(
+            pages.c.extraction_id,
+            pages.c.step_id,
+            state,
+            pages.c.rung,
+            func.count().label("pages"),
+            func.sum(pages.c.item_count).label("items"),
+            func.count().filter(UNCHANGED).label("carried"),
+            func.sum(pages.c.item_count).filter(KEPT).label("kept"),
+            func.count().filter(MISSING).label("missing"),
+        )
+        .where(pages.c.extraction_id.in_(ids))
+        .group_by(pages.c.extraction_id, pages.c.step_id, state, pages.c.rung)
+        .subquery("counted")
+    )
+    query = select(counted, crawl_steps.c.key.label("step")).join(
+        crawl_steps, crawl_steps.c.id == counted.c.step_id
+    )
+    return query.order_by(counted.c.step_id, counted.c.state, counted.c.rung)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """An extraction that goes on, and what was last written of it."""
+
+    id: int
+    source_id: str
+    kind: ExtractionKind
+    tracking_id: str
+    summary: Mapping[str, Any] | None
+    changed_at: datetime
+
+
+def running(
+    connection: Connection,
+    *,
+    source_ids: Collection[str] | None = None,
+    extraction_id: int | None = None,
+) -> list[Running]:
+    """The extractions that go on, the oldest first."""
+    query = select(extractions).where(CRAWLING)
+    if source_ids is not None:
+        query = query.where(extractions.c.source_id.in_(list(source_ids)))
+    if extraction_id is not None:
+        query = query.where(extractions.c.id == extraction_id)
+    return [
+        Running(
+            id=row.id,
+            source_id=row.source_id,
+            kind=ExtractionKind(row.kind),
+            tracking_id=row.tracking_id,
+            summary=row.summary,
+            changed_at=row.changed_at or row.created_at,
+        )
+        for row in connection.execute(query.order_by(extractions.c.id))
+    ]
+
+
+def write_summaries(
+    connection: Connection, summaries: Mapping[int, Mapping[str, Any]], *, now: datetime
+) -> None:
+    """These have changed since they were last looked at."""
+    if not summaries:
+        return
+    lock_rows(connection, summaries.keys())
+    rows = [(id_, dict(summary)) for id_, summary in sorted(summaries.items())]
+    given = row_source(connection, {"id": Id, "summary": Json}, rows, "given")
+    connection.execute(
+        update(extractions)
+        .where(extractions.c.id == given.c.id)
+        .values(summary=given.c.summary, changed_at=now)
+    )

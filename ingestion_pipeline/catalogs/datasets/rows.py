@@ -1,0 +1,250 @@
+"""Records as they are kept: each with its natural key, its evidence, and whether it may leave."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Connection,
+    Float,
+    Integer,
+    String,
+    Text,
+    case,
+    delete,
+    func,
+    insert,
+    literal,
+    select,
+    true,
+    update,
+)
+
+from ingestion_pipeline.catalogs.datasets.carry_over import ActiveExtraction
+from ingestion_pipeline.catalogs.extraction.entity_type import EntityType
+from ingestion_pipeline.catalogs.extraction.item_keys import item_keys
+from ingestion_pipeline.catalogs.extraction.page_result import PageReading
+from ingestion_pipeline.catalogs.extraction.record import Record
+from ingestion_pipeline.catalogs.states import DatasetStatus, PageStatus
+from ingestion_pipeline.store.bulk import making_rows, row_source
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import data_items, datasets, extractions, pages
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """A record of one page, in plain values; `is_flagged` if a required field is not proved."""
+
+    key: str
+    position: int
+    data: Mapping[str, Any]
+    grounding: Mapping[str, Any]
+    rung: str
+    model: str | None
+    confidence: float
+    is_flagged: bool
+
+
+def items_of(kind: EntityType, reading: PageReading) -> list[Item]:
+    """The page's records that have all they must have, in page order, each under its own key."""
+    whole = [record for record in reading.records if not record.lacks]
+    keys = item_keys(kind, whole)
+    return [
+        _item(record, key=key, position=position)
+        for position, (key, record) in enumerate(zip(keys, whole, strict=True), start=1)
+    ]
+
+
+def _item(record: Record, *, key: str, position: int) -> Item:
+    said = record.as_dict()
+    return Item(
+        key=key,
+        position=position,
+        data={name: said[name] for name in record.fields},
+        grounding=said["evidence"],
+        rung=record.rung.value,
+        model=record.model,
+        confidence=record.confidence,
+        is_flagged=record.is_flagged,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedPage:
+    """What a page's row is to say; `read_as` is None if nobody has read it."""
+
+    id: int
+    status: PageStatus
+    item_count: int | None = None
+    rung: str | None = None
+    read_as: str | None = None
+    failure: Mapping[str, Any] | None = None
+
+
+_PAGE_COLUMNS = {
+    "id": Id,
+    "status": String(20),
+    "item_count": Integer(),
+    "rung": String(20),
+    "read_as": String(64),
+    "failure": Json,
+    "read_at": UtcDateTime(),
+    "run_id": String(64),
+}
+
+
+def write_pages(
+    connection: Connection,
+    finished: Sequence[FinishedPage],
+    *,
+    now: datetime,
+    run_id: str | None = None,
+) -> set[int]:
+    """Each page that still waits to be read says so; the ids of those that did."""
+    if not finished:
+        return set()
+    rows = [
+        (
+            one.id,
+            one.status.value,
+            one.item_count,
+            one.rung,
+            one.read_as,
+            None if one.failure is None else dict(one.failure),
+            None if one.read_as is None else now,
+            run_id,
+        )
+        for one in finished
+    ]
+    given = row_source(connection, _PAGE_COLUMNS, rows, "given")
+    was_read = given.c.read_at.is_not(None)  # else the last reading's word stands
+    values = {
+        name: case((was_read, given.c[name]), else_=pages.c[name])
+        for name in ("item_count", "rung", "read_as", "read_at", "run_id")
+    }
+    statement = (
+        update(pages)
+        .where(pages.c.id == given.c.id, pages.c.status == PageStatus.DOWNLOADED.value)
+        .values(**values, status=given.c.status, failure=given.c.failure)
+        .returning(pages.c.id)
+    )
+    return set(connection.execute(statement).scalars())
+
+
+def ensure_dataset(
+    connection: Connection, extraction: ActiveExtraction, read_as: str, *, now: datetime
+) -> int:
+    """The extraction's own dataset, made with the source's next version if it builds none yet.
+
+    One that was published stays as it is. The extraction's row is locked, and of a source only one
+    goes on: no other makes a version meanwhile.
+    """
+    known = select(datasets.c.id).where(
+        datasets.c.extraction_id == extraction.id,
+        datasets.c.status != DatasetStatus.PUBLISHED.value,
+    )
+    newest = connection.execute(known.order_by(datasets.c.id.desc()).limit(1)).scalar_one_or_none()
+    if newest is not None:
+        return newest
+    last = select(func.coalesce(func.max(datasets.c.version), 0) + 1).where(
+        datasets.c.source_id == extraction.source_id
+    )
+    statement = insert(datasets).values(
+        source_id=extraction.source_id,
+        extraction_id=extraction.id,
+        version=last.scalar_subquery(),
+        entity_type=extraction.entity_type,
+        read_as=read_as,
+        status=DatasetStatus.BUILDING.value,
+        created_at=now,
+    )
+    made = connection.execute(statement.returning(datasets.c.id)).scalar_one()
+    connection.execute(
+        update(extractions).where(extractions.c.id == extraction.id).values(dataset_id=made)
+    )
+    return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageItems:
+    """The items of one page of a dataset."""
+
+    dataset_id: int
+    page_id: int
+    snapshot_id: int | None
+    entity_type: str
+    items: Sequence[Item]
+
+
+_ITEM_COLUMNS = {
+    "dataset_id": Id,
+    "page_id": Id,
+    "snapshot_id": Id,
+    "entity_type": String(60),
+    "item_key": Text(),
+    "position": Integer(),
+    "data": Json,
+    "grounding": Json,
+    "rung": String(20),
+    "model": Text(),
+    "confidence": Float(),
+    "is_flagged": Boolean(),
+    "is_repeat": Boolean(),
+}
+_IDENTITY = ("dataset_id", "page_id", "item_key")
+
+
+def write_items(
+    connection: Connection,
+    told: Sequence[PageItems],
+    *,
+    read_before: Collection[int],
+    now: datetime,
+) -> None:
+    """Each page has these items and no others, by one statement; `read_before` may have had some.
+
+    A page that is read twice leaves no item twice: the natural key is the item's identity.
+    """
+    if read_before:
+        of_these = data_items.c.page_id.in_(list(read_before))
+        mine = data_items.c.dataset_id.in_({one.dataset_id for one in told})
+        connection.execute(delete(data_items).where(of_these, mine))
+    with making_rows():
+        rows = [_row(page, item) for page in told for item in page.items]
+    if not rows:
+        return
+    given = row_source(connection, _ITEM_COLUMNS, rows, "given")
+    found = select(*given.c, literal(now, UtcDateTime())).where(true())  # SQLite wants a WHERE
+    statement = insert_into(connection, data_items).from_select(
+        [*_ITEM_COLUMNS, "created_at"], found
+    )
+    changed = [name for name in _ITEM_COLUMNS if name not in _IDENTITY]
+    connection.execute(
+        statement.on_conflict_do_update(
+            index_elements=list(_IDENTITY),
+            set_={name: statement.excluded[name] for name in changed},
+        )
+    )
+
+
+def _row(page: PageItems, item: Item) -> tuple[Any, ...]:
+    return (
+        page.dataset_id,
+        page.page_id,
+        page.snapshot_id,
+        page.entity_type,
+        item.key,
+        item.position,
+        item.data,
+        item.grounding,
+        item.rung,
+        item.model,
+        item.confidence,
+        item.is_flagged,
+        False,
+    )

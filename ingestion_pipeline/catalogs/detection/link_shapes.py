@@ -1,0 +1,242 @@
+"""Links of one shape: the same address but for a number, a name, or the values of its query."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.catalogs.detection.page_analysis import Anchor, PageAnalysis
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.reading.html.links import canonical_or_none
+
+LEAST_LINKS = 2
+MOST_CLUSTERS = 6
+MOST_JOINED = 4  # shapes in one pattern; a site with more of them has no shape at all
+MAX_SEGMENTS = 12
+COURSE_SHARE = 0.5
+# A narrower shape is believed more than a wider one that has hardly more links.
+_TRUST = {"number": 1.0, "query": 1.0, "name": 0.95, "names": 0.8, "wide": 0.6}
+_VARIABLE_TRUST = 0.95  # for each further part of an address that differs between sibling pages
+_NUMBER = re.compile(r"[0-9]+")
+_NO_PAGE = re.compile(r"\.(?:pdf|docx?|xlsx?|zip|png|jpe?g|gif|svg|css|js|ics|xml|rss)$", re.I)
+_VARIABLE = r"[^/?#]+"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """Links of one shape; `pattern` finds them, and `score` ranks them among the page's others.
+
+    `trust` is how much the shape is believed; `reach` the share of sibling pages that have some.
+    """
+
+    pattern: str
+    trust: float = 1.0
+    anchors: tuple[Anchor, ...]
+    reach: float = 1.0
+
+    @property
+    def course_share(self) -> float:
+        """How many of the links have a course's words."""
+        return sum(link.names_course for link in self.anchors) / len(self.anchors)
+
+    @property
+    def aside_share(self) -> float:
+        """How many of the links stand in menus."""
+        return sum(link.is_aside for link in self.anchors) / len(self.anchors)
+
+    @property
+    def score(self) -> float:
+        """Many links, in the content, with the words of courses, of a narrow shape."""
+        named = sum(bool(link.text) for link in self.anchors) / len(self.anchors)
+        quality = (1 + 4 * self.course_share) * (1.05 - self.aside_share) * (0.2 + named)
+        # Words of courses prove a wide shape: it only has to lose where both have the same links.
+        is_of_courses = self.course_share >= COURSE_SHARE
+        trust = 1 - (1 - self.trust) / 100 if is_of_courses else self.trust
+        return len(self.anchors) * quality * trust * self.reach
+
+    def __str__(self) -> str:
+        """For people."""
+        return f"{len(self.anchors)} links such as {self.anchors[0].url}"
+
+
+def clusters_of(*pages: PageAnalysis) -> list[Cluster]:
+    """Return the shapes of the links of a page and its siblings, the most promising first.
+
+    None lies within a better one. A shape that few of the siblings have is worth little: it is that
+    of one category. Only links to the pages' own host count, and none that goes on with a list.
+    """
+    by_page = [usable_anchors(page) for page in pages]
+    usable = list({link.url: link for links in by_page for link in links}.values())
+    by_shape: dict[str, tuple[float, list[Anchor]]] = {}
+    for anchor in usable:
+        for trust, pattern in _shapes(anchor.url):
+            by_shape.setdefault(pattern, (trust, []))[1].append(anchor)
+    for trust, pattern, anchors in _generalised(usable, has_siblings=len(pages) > 1):
+        by_shape.setdefault(pattern, (trust, anchors))
+    places = [{link.url for link in links} for links in by_page if links]
+    clusters = [
+        _reaching(Cluster(pattern=pattern, trust=trust, anchors=tuple(anchors)), places)
+        for pattern, (trust, anchors) in by_shape.items()
+        if len(anchors) >= LEAST_LINKS
+    ]
+    ranked = _best(sorted(clusters, key=lambda cluster: (-cluster.score, cluster.pattern)))
+    return [*_joined(ranked, places), *ranked]
+
+
+def usable_anchors(page: PageAnalysis) -> list[Anchor]:
+    """Return the page's links to other pages of its host that do not go on with its list."""
+    host = urlsplit(page.url).netloc
+    further = {canonical_or_none(link.url) for link in page.following}
+    return [
+        anchor
+        for anchor in page.anchors
+        if anchor.url not in further
+        and urlsplit(anchor.url).netloc == host
+        and not _NO_PAGE.search(urlsplit(anchor.url).path)
+    ]
+
+
+def _reaching(cluster: Cluster, places: Sequence[set[str]]) -> Cluster:
+    urls = {anchor.url for anchor in cluster.anchors}
+    return replace(cluster, reach=sum(bool(urls & place) for place in places) / len(places))
+
+
+def _joined(ranked: Sequence[Cluster], places: Sequence[set[str]]) -> list[Cluster]:
+    """Return the best shape together with those of the siblings that have none of its links."""
+    if not ranked or ranked[0].reach == 1:
+        return []
+    best = ranked[0]
+    parts = [best]
+    missing = [place for place in places if not place & {anchor.url for anchor in best.anchors}]
+    for other in ranked[1:]:
+        urls = {anchor.url for anchor in other.anchors}
+        is_alike = (other.course_share >= COURSE_SHARE) == (best.course_share >= COURSE_SHARE)
+        if is_alike and other.aside_share < COURSE_SHARE and any(place & urls for place in missing):
+            parts.append(other)
+            missing = [place for place in missing if not place & urls]
+    if len(parts) == 1 or len(parts) > MOST_JOINED:
+        return []
+    anchors = {anchor.url: anchor for part in parts for anchor in part.anchors}
+    pattern = "|".join(part.pattern for part in parts)
+    return [_reaching(replace(best, pattern=pattern, anchors=tuple(anchors.values())), places)]
+
+
+def widened(cluster: Cluster, links: Sequence[str], page: PageAnalysis) -> Cluster:
+    """Return the shape together with those of further links: categories of other folders."""
+    patterns = [cluster.pattern, *(_name_shape(url) for url in links)]
+    pattern = "|".join(dict.fromkeys(filter(None, patterns)))
+    finds = LinkPattern(pattern).find
+    anchors = tuple(anchor for anchor in usable_anchors(page) if finds(anchor.url) is not None)
+    return replace(cluster, pattern=pattern, anchors=anchors)
+
+
+def _name_shape(url: str) -> str | None:
+    """Return the shape of an address in whose last part, or query, others differ."""
+    narrow = (_TRUST["name"], _TRUST["query"])
+    return next((shape for trust, shape in reversed([*_shapes(url)]) if trust in narrow), None)
+
+
+def _shapes(url: str) -> Iterator[tuple[float, str]]:
+    """Return the shapes that the address may be an example of: how far to trust it, its pattern."""
+    parts = urlsplit(url)
+    origin = f"^{parts.scheme}://{_literal(parts.netloc)}"
+    segments = parts.path.strip("/").split("/")
+    if len(segments) > MAX_SEGMENTS:
+        return
+    slash = "/?$"
+    path = "".join(f"/{_literal(part)}" for part in segments) if segments != [""] else "/?"
+    if parts.query:
+        yield _TRUST["query"], rf"{origin}{path}/?{_query(parts.query)}$"
+        return
+    if segments == [""]:
+        return
+    numbered = "/".join(_numbered(part) for part in segments)
+    if "[0-9]+" in numbered:
+        yield _TRUST["number"], f"{origin}/{numbered}{slash}"
+    before = "".join(f"/{_literal(part)}" for part in segments[:-1])
+    yield _TRUST["name"], f"{origin}{before}/{_ending(segments[-1])}{slash}"
+    if len(segments) > 2:  # noqa: PLR2004 - else any page of the site would fit
+        wider = "".join(f"/{_literal(part)}" for part in segments[:-2])
+        yield _TRUST["names"], f"{origin}{wider}/{_VARIABLE}/{_ending(segments[-1])}{slash}"
+
+
+def _generalised(
+    anchors: Sequence[Anchor], *, has_siblings: bool
+) -> Iterator[tuple[float, str, list[Anchor]]]:
+    """Return what addresses of one length have in common, for each folder that some of them share.
+
+    A part that is the same in all of them stays as it is; one that differs by its numbers may have
+    any number, every other any name.
+    """
+    frames: dict[tuple[str, ...], list[tuple[Anchor, list[str]]]] = {}
+    for anchor in anchors:
+        parts = urlsplit(anchor.url)
+        segments = parts.path.strip("/").split("/")
+        if len(segments) > MAX_SEGMENTS or segments == [""]:
+            continue
+        last = _ending(segments[-1])
+        for depth in range(len(segments)):
+            frame = (parts.scheme, parts.netloc, _query(parts.query), last, str(len(segments)))
+            frames.setdefault((*frame, *segments[:depth]), []).append((anchor, segments))
+    for (scheme, netloc, query, last, *_), members in frames.items():
+        columns = [set(column) for column in zip(*(parts for _, parts in members), strict=True)]
+        texts = [_common(column) for column in columns]
+        if texts[-1] == _VARIABLE:
+            texts[-1] = last
+        variable = sum(_VARIABLE in text for text in texts)
+        end = rf"/?{query}$" if query else "/?$"
+        pattern = f"^{scheme}://{_literal(netloc)}/{'/'.join(texts)}{end}"
+        trust = _VARIABLE_TRUST ** max(variable - 1, 0) if has_siblings else _TRUST["wide"]
+        yield trust, pattern, [anchor for anchor, _ in members]
+
+
+def _common(column: set[str]) -> str:
+    if len(column) == 1:
+        return _literal(next(iter(column)))
+    numbered = {_numbered(part) for part in column}
+    return next(iter(numbered)) if len(numbered) == 1 else _VARIABLE
+
+
+def _query(query: str) -> str:
+    """Return the pattern of a query of these names, whatever their values."""
+    keys = [pair.partition("=")[0] for pair in query.split("&") if pair]
+    return rf"\?{'&'.join(f'{_literal(key)}=[^&#]*' for key in keys)}" if keys else ""
+
+
+def _literal(text: str) -> str:
+    return re.sub(r"([.+*?()|\[\]{}^$\\])", r"\\\1", text)
+
+
+def _numbered(segment: str) -> str:
+    return "[0-9]+".join(_literal(part) for part in _NUMBER.split(segment))
+
+
+def _ending(segment: str) -> str:
+    """Any name with the same ending."""
+    _, dot, ending = segment.rpartition(".")
+    is_ending = bool(dot) and ending.isalpha() and len(ending) <= 5  # noqa: PLR2004 - .xhtml
+    return rf"[^/?#]+\.{ending}" if is_ending else _VARIABLE
+
+
+def _best(ranked: Sequence[Cluster]) -> list[Cluster]:
+    kept: list[Cluster] = []
+    taken: list[set[str]] = []
+    for one in ranked:
+        urls = {anchor.url for anchor in one.anchors}
+        # A wider shape around a better one counts only if it has much that is its own.
+        if any(len(urls - other) * 2 < len(urls) for other in taken):
+            continue
+        kept.append(one)
+        taken.append(urls)
+        if len(kept) == MOST_CLUSTERS:
+            break
+    return kept
+
+
+def is_proved(pattern: str, examples: Iterable[str], found: Iterable[str]) -> bool:
+    """Whether the pattern can be used and finds each of its own examples on the page."""
+    LinkPattern(pattern).checked()
+    there = set(found)
+    return bool(there) and set(examples) <= there

@@ -1,0 +1,335 @@
+"""What a model is asked about a page: prompt and schema from the entity type, and its answer read.
+
+Nothing that a page says stands in a prompt, not even the name of a record that is asked about
+again: a page's words are only ever between the lines that mark them as data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, assert_never, cast
+
+from ingestion_pipeline.catalogs.extraction.entity_type import (
+    EVIDENCE,
+    EntityField,
+    EntityType,
+    FieldKind,
+)
+from ingestion_pipeline.catalogs.extraction.page_result import READER_VERSION
+from ingestion_pipeline.catalogs.extraction.record import FieldValue, RecordField
+from ingestion_pipeline.catalogs.extraction.rules.counting import is_count
+from ingestion_pipeline.catalogs.extraction.rules.course_code import read_heading
+from ingestion_pipeline.reading.llm import AnswerSchema, PageText, Prompt, Question
+from ingestion_pipeline.reading.llm.budgets import estimated_usage
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
+
+
+PROMPT_VERSION = 1  # raise it with every change of the words below
+_FIND = """\
+Find every {name} on the page, in the order of the page. {about}
+Each record has these fields:
+{fields}
+Copy text word for word, whole, neither shortened nor mended nor translated. Where the page says
+nothing about a field it is null; a record of which the page says nothing is left out.
+Beside some fields stands another that ends in {evidence}: the words of the page from which you
+conclude the value, copied exactly; null if there are none, and then the value is null, too.
+records_on_page is how many of them the page holds, found or not."""
+_EXPLORE = """
+explore holds the URLs of links on the page that lead to more of them, and no others."""
+_ALONE = """
+The page below is the part about a single {name}. These fields were not right the last time, since
+the page does not have the words: {missing}. Copy them from the page, or give null."""
+_PRESENT = """\
+{about}
+Does the page have a list made for them, under a heading or a sentence of its own? A mention in a
+description is none. heading is that heading or sentence, copied exactly; null if there is none."""
+_KINDS = {
+    FieldKind.TEXT: "text",
+    FieldKind.NUMBER: "number",
+    FieldKind.FLAG: "true or false",
+    FieldKind.CHOICE: "one of the list",
+    FieldKind.LANGUAGE: "a language's code",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadAnswer:
+    """What a model's answer says: records, unchecked, and how many it believes there are."""
+
+    found: tuple[RecordField, ...]
+    counted: int | None
+    explore: tuple[str, ...] = ()
+
+
+def prompt_labels(kind: EntityType) -> tuple[str, ...]:
+    """The versions of all that is asked about the entity."""
+    names = [kind.name, f"{kind.name}_alone"]
+    names += [f"{kind.name}_presence"] if kind.presence_check else []
+    return tuple(Prompt(name=name, version=PROMPT_VERSION, instructions="").label for name in names)
+
+
+def reading_question(kind: EntityType, page: PageText) -> Question:
+    """Every record on the page, or on the part of it."""
+    prompt = Prompt(name=kind.name, version=PROMPT_VERSION, instructions=_instructions(kind))
+    return Question(
+        prompt=prompt,
+        schema=answer_schema(kind),
+        page=page,
+        extractor_version=_extractor(kind),
+    )
+
+
+def alone_question(
+    kind: EntityType, page: PageText, missing: Sequence[str], attempt: int
+) -> Question:
+    """One record again, for the sake of some of its fields.
+
+    The attempt is part of what makes the question: its answer is not the one that was kept.
+    """
+    about = _ALONE.format(name=_words(kind.name), missing=", ".join(missing))
+    return Question(
+        prompt=Prompt(
+            name=f"{kind.name}_alone",
+            version=PROMPT_VERSION,
+            instructions=_instructions(kind) + about,
+        ),
+        schema=answer_schema(kind),
+        page=page,
+        extractor_version=f"{_extractor(kind)}/{'+'.join(missing)}/{attempt}",
+    )
+
+
+def presence_question(kind: EntityType, page: PageText) -> Question:
+    """Whether the page has a list made for the entity."""
+    return Question(
+        prompt=Prompt(
+            name=f"{kind.name}_presence",
+            version=PROMPT_VERSION,
+            instructions=_PRESENT.format(about=kind.about or f"A {_words(kind.name)} is wanted."),
+        ),
+        schema=AnswerSchema(
+            name="presence",
+            schema=_object(
+                {"has_list": {"type": "boolean"}, "heading": {"type": ["string", "null"]}}
+            ),
+        ),
+        page=page,
+        extractor_version=_extractor(kind),
+        max_output_tokens=500,
+    )
+
+
+@lru_cache(maxsize=50)
+def answer_schema(kind: EntityType) -> AnswerSchema:
+    """The form of an answer: a list of records, each with every field, null where there is none."""
+    record: dict[str, Any] = {}
+    for field in kind.fields:
+        record[field.name] = _value_schema(field)
+        if field.derived:
+            record[f"{field.name}{EVIDENCE}"] = {"type": ["string", "null"]}
+    answer: dict[str, Any] = {
+        "records_on_page": {"type": ["integer", "null"]},
+        "records": {"type": "array", "items": _object(record)},
+    }
+    if kind.explores:
+        answer["explore"] = {"type": "array", "items": {"type": "string"}}
+    return AnswerSchema(name=kind.name, schema=_object(answer))
+
+
+def read_answer(kind: EntityType, data: Mapping[str, object]) -> ReadAnswer:
+    """The answer's records; `data` has the form of `answer_schema`."""
+    items = cast("list[Mapping[str, object]]", data["records"])
+    explore = cast("list[str]", data.get("explore") or [])
+    return ReadAnswer(
+        found=tuple(_found(kind, item) for item in items),
+        counted=cast("int | None", data["records_on_page"]),
+        explore=tuple(explore),
+    )
+
+
+def _found(kind: EntityType, item: Mapping[str, object]) -> RecordField:
+    quotes = {
+        field.name: quote
+        for field in kind.fields
+        if field.derived and isinstance(quote := item.get(f"{field.name}{EVIDENCE}"), str)
+    }
+    fields = {field.name: _value(item.get(field.name)) for field in kind.fields}
+    for field in kind.fields:
+        # That a thing is not so is rarely said: without the words for it nothing is claimed.
+        if fields[field.name] is False and field.name not in quotes:
+            fields[field.name] = None
+    return RecordField(fields=fields, quotes=quotes)
+
+
+def _value(value: object) -> FieldValue | None:
+    if isinstance(value, bool) or value is None:
+        return value
+    return Decimal(str(value)) if isinstance(value, int | float) else str(value)
+
+
+def _value_schema(field: EntityField) -> dict[str, Any]:
+    match field.kind:
+        case FieldKind.TEXT | FieldKind.LANGUAGE:
+            return {"type": ["string", "null"]}
+        case FieldKind.NUMBER:
+            return {"type": ["number", "null"]}
+        case FieldKind.FLAG:
+            return {"type": ["boolean", "null"]}
+        case FieldKind.CHOICE:
+            return {"type": ["string", "null"], "enum": [*field.choices, None]}
+        case _:
+            assert_never(field.kind)
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _instructions(kind: EntityType) -> str:
+    fields = "\n".join(_described(field) for field in kind.fields)
+    found = _FIND.format(name=_words(kind.name), about=kind.about, fields=fields, evidence=EVIDENCE)
+    return found + (_EXPLORE if kind.explores else "")
+
+
+def _described(field: EntityField) -> str:
+    said = f"- {field.name}: {_KINDS[field.kind]}"
+    said += ", required" if field.required else ""
+    return said + (f"; {field.about}" if field.about else "")
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+@lru_cache(maxsize=50)
+def _extractor(kind: EntityType) -> str:
+    """Another for every change of the type's file: what it says is part of what is asked."""
+    digest = hashlib.sha256(json.dumps(kind.model_dump(mode="json"), sort_keys=True).encode())
+    return f"{READER_VERSION}.{digest.hexdigest()[:16]}"
+
+
+LONG_TOKENS = 1_000  # a longer page with several records is split
+PART_TOKENS = 1_000  # of a part, unless one record has more
+ONE_QUESTION_TOKENS = 12_000  # a longer page is split though nothing says where
+_TAGS = ("h2", "h3", "h4", "h5", "dt", "h1", "summary", "th")
+_COURSE = "course"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PagePart:
+    """A span of the text, and how many records begin in it; None where nobody knows."""
+
+    start: int
+    end: int
+    expected: int | None = None
+
+
+def tokens_of(text: str) -> int:
+    """About how many tokens it has; rather too many."""
+    return estimated_usage(input_bytes=len(text.encode()), output_tokens=0).input_tokens
+
+
+def parts_of(
+    kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
+) -> list[PagePart]:
+    """The parts of a page that is long and has several records; else the page as one part.
+
+    An empty list: it is to be split, and nothing shows where (see `next_part`).
+    """
+    tokens = tokens_of(text)
+    if tokens <= LONG_TOKENS:
+        return [PagePart(start=0, end=len(text), expected=announced)]
+    starts = record_starts(kind, text, tree, announced=announced)
+    if starts:
+        return list(_grouped(text, starts))
+    is_one = announced is None or announced <= 1
+    if is_one and tokens <= ONE_QUESTION_TOKENS:
+        return [PagePart(start=0, end=len(text), expected=announced)]
+    return []
+
+
+def record_starts(
+    kind: EntityType, text: str, tree: LexborHTMLParser, *, announced: int | None
+) -> list[int]:
+    """Where the records begin; none if nothing shows it for certain."""
+    codes = _code_lines(text) if kind.name == _COURSE else []
+    if announced is None:
+        return codes if len(codes) > 1 else []
+    if announced <= 1:
+        return []
+    candidates = [codes, *(_heading_lines(text, tree, tag) for tag in _TAGS)]
+    fitting = [one for one in candidates if is_count(len(one), announced)]
+    return fitting[0] if fitting else []
+
+
+def next_part(text: str, start: int, *, tokens: int = PART_TOKENS) -> PagePart:
+    """The part that begins there and ends with a line, as long as it may be, by size alone."""
+    end, size = start, 0
+    for line in text[start:].splitlines(keepends=True):
+        size += tokens_of(line)
+        if size > tokens and end > start:
+            break
+        end += len(line)
+    return PagePart(start=start, end=end)
+
+
+def _grouped(text: str, starts: Sequence[int]) -> Iterator[PagePart]:
+    """As many records to a part as it holds."""
+    ends = [*starts[1:], len(text)]
+    first, count, size = starts[0], 0, 0
+    for start, end in zip(starts, ends, strict=True):
+        tokens = tokens_of(text[start:end])
+        if count and size + tokens > PART_TOKENS:
+            yield PagePart(start=first, end=start, expected=count)
+            first, count, size = start, 0, 0
+        count, size = count + 1, size + tokens
+    yield PagePart(start=first, end=len(text), expected=count)
+
+
+def _code_lines(text: str) -> list[int]:
+    """Lines that begin like a course: a code, a title, and credits or at least no sentence."""
+    found: list[int] = []
+    for start, line in _lines(text):
+        heading = read_heading(line)
+        if heading is None or not heading.title:
+            continue
+        if heading.credits is not None or not heading.title.rstrip().endswith((".", ",", ";")):
+            found.append(start)
+    return found
+
+
+def _heading_lines(text: str, tree: LexborHTMLParser, tag: str) -> list[int]:
+    """Where the elements of a tag stand in the text, in page order."""
+    wanted = [" ".join(node.text(separator=" ").split()) for node in tree.css(tag)]
+    wanted = [_bare(one) for one in wanted if one]
+    found: list[int] = []
+    lines = iter([(start, _bare(line)) for start, line in _lines(text)])
+    for heading in wanted:
+        start = next((place for place, line in lines if line == heading), None)
+        if start is None:
+            return []
+        found.append(start)
+    return found
+
+
+def _bare(line: str) -> str:
+    return "".join(line.split())
+
+
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    start = 0
+    for line in text.split("\n"):
+        yield start, line
+        start += len(line) + 1

@@ -1,0 +1,1 @@
+"""Rules that find records: layout, labels, tables, embedded data, API answers."""

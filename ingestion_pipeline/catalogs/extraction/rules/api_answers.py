@@ -1,0 +1,293 @@
+"""Courses of an API or an XML file that no shape knows, by the names of their parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from functools import lru_cache
+from importlib import resources
+from typing import cast
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter
+
+from ingestion_pipeline.catalogs.extraction.record import RecordField
+from ingestion_pipeline.catalogs.extraction.rules.course_code import CODE, is_subject, is_title
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
+    read_parts,
+    stated_prerequisites,
+)
+from ingestion_pipeline.catalogs.extraction.rules.courses import credit_fields
+from ingestion_pipeline.catalogs.extraction.rules.credits import Credits, slot_credits
+from ingestion_pipeline.reading.html.cleaning import cleaned_text
+from ingestion_pipeline.reading.structured.json_items import JsonPath
+from ingestion_pipeline.reading.structured.sitemaps import XmlElement, read_xml
+from ingestion_pipeline.reading.text.decoding import without_references
+from ingestion_pipeline.tasks.errors import Permanent, Transient
+
+MAX_SUBJECT_CHARACTERS = 12  # beyond that it is a department's name
+
+# Goods have a code, a name and a description, too.
+_OF_COURSES = re.compile(r"course|credit|unit|subject|subj|prereq|ects|module|catalog")
+_SIGNS = re.compile(r"[^a-z0-9]+")
+_NUMBER = re.compile(r"[A-Z]{0,2}[0-9]{1,5}[A-Z]{0,3}", re.IGNORECASE)
+_SUBJECT = re.compile(r"[A-Z][A-Z&/ .-]*", re.IGNORECASE)
+
+
+class ItemNames(BaseModel):
+    """The names of each part, in the order in which they are tried."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    code: tuple[str, ...]
+    subject: tuple[str, ...]
+    number: tuple[str, ...]
+    title: tuple[str, ...]
+    description: tuple[str, ...]
+    credits: tuple[str, ...]
+    low: tuple[str, ...]
+    high: tuple[str, ...]
+    prerequisites: tuple[str, ...]
+
+
+@lru_cache(maxsize=1)
+def item_names() -> ItemNames:
+    """The names that are known."""
+    file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "api_names.yaml"
+    return ItemNames.model_validate(yaml.safe_load(file.read_text()))
+
+
+def named_items(items: Iterable[Item]) -> list[Item]:
+    """The items that are courses by their parts' names, each with our names for those parts.
+
+    A course has a code and a title, and says what it is about or what it counts.
+    """
+    return [named for item in items if (named := _named(item)) is not None]
+
+
+def _named(item: Item) -> Item | None:
+    values = {_SIGNS.sub("", key.lower()): value for key, value in item.items()}
+    if not any(_OF_COURSES.search(key) for key in values):
+        return None
+    names = item_names()
+    code, title = _named_code(values, names), _first(values, names.title)
+    if code is None or not isinstance(title, str) or not is_title(" ".join(title.split())):
+        return None
+    parts: dict[str, object] = {
+        part: value
+        for part in ("description", "credits", "low", "high", "prerequisites")
+        if (value := _first(values, getattr(names, part))) is not None
+    }
+    is_course = parts.keys() & {"description", "credits", "low", "high"}
+    return parts | {"code": code, "title": title} if is_course else None
+
+
+def _named_code(values: Item, names: ItemNames) -> str | None:
+    """A whole code, or a subject and a number."""
+    for name in names.code:
+        text = values.get(name)
+        whole = " ".join(text.split()) if isinstance(text, str) else ""
+        if CODE.fullmatch(whole) and is_subject(whole):
+            return whole
+    subject = next((one for name in names.subject if (one := _subject(values.get(name)))), None)
+    number = next((one for name in names.number if (one := _named_number(values.get(name)))), None)
+    return f"{subject} {number}" if subject and number else None
+
+
+def _subject(value: object) -> str | None:
+    if isinstance(value, Mapping):
+        value = cast("Item", value).get("code") or cast("Item", value).get("name")
+    text = value.strip() if isinstance(value, str) else ""
+    is_one = len(text) <= MAX_SUBJECT_CHARACTERS and _SUBJECT.fullmatch(text)
+    return text if is_one else None
+
+
+def _named_number(value: object) -> str | None:
+    text = str(value).strip() if isinstance(value, str | int) else ""
+    return text if _NUMBER.fullmatch(text) else None
+
+
+def _first(values: Item, names: tuple[str, ...]) -> object:
+    return next((values[name] for name in names if values.get(name) not in (None, "", [])), None)
+
+
+def xml_items(root: XmlElement) -> list[Item]:
+    """Every element that has others in it, as an object of their texts and of its attributes."""
+    waiting, items = [root], list[Item]()
+    while waiting:
+        element = waiting.pop()
+        if element.children:
+            inside = {child.name: child.text for child in reversed(element.children)}
+            items.append({**element.attributes, **inside})
+        waiting.extend(reversed(element.children))
+    return items
+
+
+MAX_DEPTH = 12
+MAX_ITEMS = 400_000  # objects of any kind: a record holds several
+MAX_NAME_CHARACTERS = 300
+
+Item = Mapping[str, object]
+
+_XML = re.compile(r"\ufeff?\s*<\?xml[^>]*>\s*(?:<!--.*?-->\s*)*<(?!html|rss|feed|!)", re.DOTALL)
+
+
+class ApiShape(BaseModel):
+    """The keys that tell an API's items, and where in an item the parts of a course are."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    marks: tuple[str, ...]
+    code: tuple[str, ...] = ()
+    subject: tuple[str, ...] = ()
+    number: tuple[str, ...] = ()
+    title: tuple[str, ...]
+    description: tuple[str, ...] = ()
+    credits: tuple[str, ...] = ()
+    low: tuple[str, ...] = ()
+    high: tuple[str, ...] = ()
+    joint: tuple[str, ...] = ()
+    prerequisites: tuple[str, ...] = ()
+
+
+_NAMED = ApiShape(
+    name="names",
+    marks=(),
+    code=("code",),
+    title=("title",),
+    description=("description",),
+    credits=("credits",),
+    low=("low",),
+    high=("high",),
+    prerequisites=("prerequisites",),
+)
+
+
+@lru_cache(maxsize=1)
+def api_shapes() -> tuple[ApiShape, ...]:
+    """The shapes that are known, in the order in which they are tried."""
+    file = resources.files("ingestion_pipeline.catalogs.extraction") / "layouts" / "apis.yaml"
+    return TypeAdapter(tuple[ApiShape, ...]).validate_python(yaml.safe_load(file.read_text()))
+
+
+def courses_by_api(document: object) -> tuple[str, list[RecordField]]:
+    """The courses of the answer and the name of its shape; items of no known shape are none.
+
+    Where no shape finds a description, the names of the items' parts may tell more.
+    """
+    items = list(_items(document))
+    shaped = next(_by_shapes(items), ("", list[RecordField]()))
+    if any(one.fields.get("course_description") for one in shaped[1]):
+        return shaped
+    named = _by_names(named_items(items))
+    says_more = any(one.fields.get("course_description") for one in named)
+    return ("names", named) if says_more or (named and not shaped[1]) else shaped
+
+
+def courses_by_xml(body: str) -> list[RecordField]:
+    """The courses of an XML document that is no page, by the names of their parts."""
+    if not _XML.match(body):
+        return []
+    try:
+        root = read_xml(body.encode())
+    except (Permanent, Transient):  # a page that only begins like one
+        return []
+    return _by_names(named_items(xml_items(root)))
+
+
+def _by_shapes(items: Sequence[Item]) -> Iterator[tuple[str, list[RecordField]]]:
+    for shape in api_shapes():
+        fitting = [item for item in items if all(mark in item for mark in shape.marks)]
+        if found := [one for item in fitting if (one := _course(item, shape))]:
+            yield shape.name, found
+
+
+def _by_names(items: Sequence[Item]) -> list[RecordField]:
+    return [one for item in items if (one := _course(item, _NAMED))]
+
+
+def _items(document: object) -> Iterator[Item]:
+    """Every object of the document, outer ones first."""
+    waiting: list[tuple[object, int]] = [(document, 0)]
+    count = 0
+    while waiting and count < MAX_ITEMS:
+        value, depth = waiting.pop()
+        inside: list[object] = []
+        if isinstance(value, dict):
+            item = cast("Item", value)
+            count += 1
+            yield item
+            inside = list(item.values())
+        elif isinstance(value, list):
+            inside = cast("list[object]", value)
+        if depth < MAX_DEPTH:
+            waiting.extend((one, depth + 1) for one in reversed(inside))
+
+
+def _course(item: Item, shape: ApiShape) -> RecordField | None:
+    code, title = _code(item, shape), _text(item, shape.title)
+    if not code or not title or len(title) > MAX_NAME_CHARACTERS:
+        return None
+    parts = read_parts((_text(item, shape.description) or "").split("\n"))
+    stated = _credits(item, shape) or parts.credits
+    return RecordField(
+        fields={
+            "course_id": code,
+            "course_name": " ".join(title.split()),
+            "course_description": parts.text(),
+            "course_prerequisites": stated_prerequisites(_text(item, shape.prerequisites))
+            or parts.required_before(),
+            **credit_fields(stated),
+        }
+    )
+
+
+def _code(item: Item, shape: ApiShape) -> str | None:
+    if code := _text(item, shape.code):
+        return " ".join(code.split()) if len(code) <= MAX_NAME_CHARACTERS else None
+    subject, number = _text(item, shape.subject), _text(item, shape.number)
+    return f"{subject} {number}" if subject and number else None
+
+
+def _credits(item: Item, shape: ApiShape) -> Credits | None:
+    low, high = _number(item, shape.low), _number(item, shape.high)
+    if low is not None or high is not None:
+        return _range(low, high)
+    value = _value(item, shape.credits)
+    return slot_credits(str(value)) if isinstance(value, str | int | float) else None
+
+
+def _range(low: Decimal | None, high: Decimal | None) -> Credits | None:
+    if low is None or high is None or high < low:
+        return Credits(low=low if low is not None else high)
+    return Credits(low=low, high=high)
+
+
+def _number(item: Item, paths: tuple[str, ...]) -> Decimal | None:
+    value = _value(item, paths)
+    try:
+        number = Decimal(str(value)) if value is not None else None
+    except InvalidOperation:
+        return None
+    return number if number is not None and number.is_finite() else None
+
+
+def _text(item: Item, paths: tuple[str, ...]) -> str | None:
+    """The text of the first path that has any, without the markup that APIs leave in it."""
+    for path in paths:
+        value = JsonPath.of(path).follow(item)
+        if isinstance(value, int) and not isinstance(value, bool):
+            value = str(value)
+        if isinstance(value, Mapping):  # {"name": "CSC", "description": ...}
+            value = cast("Item", value).get("name")
+        if isinstance(value, str) and value.strip():
+            is_plain = not re.search("[<&]", value)
+            return value.strip() if is_plain else cleaned_text(without_references(value))
+    return None
+
+
+def _value(item: Item, paths: tuple[str, ...]) -> object:
+    values = (JsonPath.of(path).follow(item) for path in paths)
+    return next((value for value in values if value not in (None, "")), None)

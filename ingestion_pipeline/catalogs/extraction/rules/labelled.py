@@ -1,0 +1,390 @@
+"""Courses by labels: Course code, Credits, Description, each with its value beside or below it."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.catalogs.extraction.entity_type import (
+    EntityType,
+    FieldKind,
+    ListedRule,
+    Titled,
+)
+from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, FieldValue, RecordField
+from ingestion_pipeline.catalogs.extraction.rules.course_code import (
+    is_title,
+    read_code,
+    read_heading,
+)
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import (
+    is_prose,
+    label_of,
+    labelled_text,
+    part_text,
+    stated_prerequisites,
+)
+from ingestion_pipeline.catalogs.extraction.rules.courses import (
+    Slots,
+    course_found,
+    is_catalogue,
+    own_lines,
+)
+from ingestion_pipeline.catalogs.extraction.rules.credits import slot_credits
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line, lines_of
+from ingestion_pipeline.catalogs.extraction.rules.vocabulary import (
+    CoursePart,
+    choice_by_phrase,
+    has_phrase,
+    names_section,
+    part_named,
+)
+from ingestion_pipeline.reading.html.cleaning import fragment_text
+from ingestion_pipeline.reading.html.head import language_of
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+
+MAX_LABELLED_CHARACTERS = 200  # a label with a code, a title or credits; a description may go on
+MAX_BODY_LINES = 150  # of one course; what follows is another part of the page
+LABELLED_CONFIDENCE = 0.8
+
+_OPENING = frozenset(
+    {CoursePart.CODE, CoursePart.TITLE, CoursePart.CREDITS, CoursePart.DESCRIPTION}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """A line that says what it, or the next one, is about."""
+
+    place: int
+    part: CoursePart
+    name: str
+    value: str
+
+
+def courses_by_labels(
+    lines: Sequence[Line], labels: Sequence[Label], *, any_sign: bool = False
+) -> list[RecordField]:
+    """The courses whose codes stand under a label for codes; none where that is no catalogue.
+
+    With `any_sign` what stands there counts for a code whatever it looks like: 61411.
+    """
+    codes = {one.place: code for one in labels if (code := _code(one, any_sign=any_sign))}
+    if not codes:
+        return []
+    blocks = _blocks(lines, _starts(labels, len(codes)))
+    found = [one for block in blocks if (one := _course(lines, block, labels, codes))]
+    return found if is_catalogue(found) else []
+
+
+def labels_of(lines: Sequence[Line]) -> Iterator[Label]:
+    """The labels for what makes a course, in page order."""
+    for place, line in enumerate(lines):
+        text = labelled_text(line)
+        part, rest = label_of(text[:MAX_LABELLED_CHARACTERS])
+        if part in _OPENING:
+            below = lines[place + 1].text if place + 1 < len(lines) else ""
+            name = text[: len(text) - len(rest)] if rest else text
+            yield Label(place=place, part=part, name=name.casefold(), value=rest or below)
+
+
+def _code(label: Label, *, any_sign: bool) -> str | None:
+    if label.part is not CoursePart.CODE:
+        return None
+    return read_code(label.value, is_sure=any_sign)
+
+
+def _starts(labels: Sequence[Label], count: int) -> list[int]:
+    """Where the courses begin: at the first label that recurs as often as their codes."""
+    counts = Counter(one.name for one in labels)
+    first = next((one.name for one in labels if counts[one.name] == count), None)
+    return [one.place for one in labels if one.name == first]
+
+
+def _blocks(lines: Sequence[Line], starts: Sequence[int]) -> Iterator[tuple[int | None, range]]:
+    """The place of each course's title, if one stands above its labels, and those of its lines."""
+    titles = [
+        _title_above(lines, start, starts[number - 1] if number else -1)
+        for number, start in enumerate(starts)
+    ]
+    for number, start in enumerate(starts):
+        ends = [*titles[number + 1 : number + 2], *starts[number + 1 : number + 2], len(lines)]
+        end = next(one for one in ends if one is not None)
+        yield titles[number], range(start, min(end, start + MAX_BODY_LINES))
+
+
+def _title_above(lines: Sequence[Line], start: int, after: int) -> int | None:
+    """The nearest heading above that may name a course; for want of one, a line in bold."""
+    above = range(start - 1, after, -1)
+    headings = (place for place in above if lines[place].is_heading)
+    bold = (place for place in above[:3] if lines[place].lead == lines[place].text)
+    places = (place for kind in (headings, bold) for place in kind)
+    return next((place for place in places if _may_name(lines[place])), None)
+
+
+def _may_name(line: Line) -> bool:
+    is_section = names_section(line.text) or label_of(line.text)[0] is not None
+    return not is_section and not line.is_term and is_title(line.text)
+
+
+def _course(
+    lines: Sequence[Line],
+    block: tuple[int | None, range],
+    labels: Sequence[Label],
+    codes: dict[int, str],
+) -> RecordField | None:
+    title, places = block
+    code = next((codes[place] for place in places if place in codes), None)
+    if code is None:
+        return None
+    has_title = any(one.part is CoursePart.TITLE and one.place in places for one in labels)
+    heading = lines[title].text if title is not None and not has_title else None
+    above = lines[title + 1 : places.start] if title is not None else ()
+    prose = [line.text for line in above if is_prose(line.text)]
+    body = [part_text(line) for line in own_lines([lines[places.start : places.stop]])]
+    found = course_found(
+        Slots(code=code, heading=heading), prose + body, confidence=LABELLED_CONFIDENCE
+    )
+    return found if found is not None and found.fields.get("course_name") else None
+
+
+TITLED_CONFIDENCE = 0.7
+MAX_TITLE_WORDS = 20
+LEAST_TITLE_WORDS = 2  # "Programs" is a list's title
+LEAST_PARAGRAPH_WORDS = 8
+FIRST_PARAGRAPHS = 3
+ASIDE = "nav, header nav, footer, aside, [role=navigation], [role=contentinfo], .breadcrumb"
+
+
+def thing_by_title(kind: EntityType, tree: LexborHTMLParser, url: str | None) -> list[RecordField]:
+    """The one thing that the page is about, if that is evident; the tree is a cleaned one."""
+    titled = kind.titled
+    for node in tree.css(ASIDE):
+        node.decompose()
+    headings = [" ".join(node.text().split()) for node in tree.css("h1")]
+    if titled is None or tree.body is None or len(headings) != 1:
+        return []
+    title = headings[0]
+    words = len(title.split())
+    if not LEAST_TITLE_WORDS <= words <= MAX_TITLE_WORDS or not _is_evident(titled, title, url):
+        return []
+    text = _first_paragraphs(list(lines_of(tree.body)), title)
+    chosen = choice_by_phrase(title, titled.choices)
+    if not text or (titled.choice and chosen is None):
+        return []
+    fields = {titled.name: title, titled.text: text}
+    if titled.choice is None:
+        return [RecordField(fields=fields, confidence=TITLED_CONFIDENCE)]
+    return [
+        RecordField(
+            fields=fields | {titled.choice: chosen},
+            quotes={titled.choice: title},
+            confidence=TITLED_CONFIDENCE,
+        )
+    ]
+
+
+def _is_evident(titled: Titled, title: str, url: str | None) -> bool:
+    phrases = [*titled.phrases, *(one for found in titled.choices.values() for one in found)]
+    folders = urlsplit(url or "").path.casefold().strip("/").split("/")[:-1]
+    return has_phrase(title, phrases) or bool(set(folders) & set(titled.paths))
+
+
+def _first_paragraphs(lines: list[Line], title: str) -> str | None:
+    """Prose between the title and the next heading; its first paragraphs."""
+    start = next((number for number, line in enumerate(lines) if line.text == title), None)
+    if start is None:
+        return None
+    found: list[str] = []
+    for line in lines[start + 1 :]:
+        if line.is_heading and found:
+            break
+        if not line.is_heading and len(line.text.split()) >= LEAST_PARAGRAPH_WORDS:
+            found.append(line.text)
+        if len(found) == FIRST_PARAGRAPHS:
+            break
+    return "\n".join(found) or None
+
+
+LISTED_CONFIDENCE = 0.8
+MAX_HEADING_WORDS = 12
+LEAST_ITEM_WORDS = 3
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6", "dt", "summary", "caption", "legend"})
+_LOOKED_AT = "h1, h2, h3, h4, h5, h6, dt, summary, caption, legend, p, strong, b, li"
+
+
+def items_by_list(kind: EntityType, tree: LexborHTMLParser) -> list[RecordField]:
+    """The items of every list made for the entity; the tree is a cleaned one."""
+    listed = kind.listed
+    if listed is None:
+        return []
+    language = language_of(tree)
+    for node in tree.css(ASIDE):
+        node.decompose()
+    found: dict[str, RecordField] = {}
+    choice, heading = None, ""
+    for node in tree.css(_LOOKED_AT):
+        text = _own_text(node)
+        if node.tag == "li":
+            if choice and len(found) <= MAX_PAGE_RECORDS and _is_item(node, text):
+                item = _item(kind, listed, text, choice, heading, language)
+                found.setdefault(text, item)
+        elif _is_heading(node, text):
+            choice, heading = choice_by_phrase(text, listed.under), text
+    return list(found.values())
+
+
+def has_list(kind: EntityType, tree: LexborHTMLParser) -> bool:
+    """Whether the page has a list made for the entity."""
+    return bool(items_by_list(kind, tree))
+
+
+def _item(
+    kind: EntityType, listed: ListedRule, text: str, choice: str, heading: str, language: str | None
+) -> RecordField:
+    fields: dict[str, FieldValue | None] = {listed.field: text, listed.choice: choice}
+    quotes = {listed.choice: heading}
+    for field in kind.fields:
+        if field.kind is FieldKind.LANGUAGE and language:
+            # the page says which it is, and the item's words are in it
+            fields[field.name], quotes[field.name] = language.split("-")[0].lower(), text
+    return RecordField(fields=fields, quotes=quotes, confidence=LISTED_CONFIDENCE)
+
+
+def _is_heading(node: LexborNode, text: str) -> bool:
+    """Headings, and short lines that lead to a list: in bold, or with a colon at their end."""
+    if not text or (node.tag not in _HEADINGS and len(text.split()) > MAX_HEADING_WORDS):
+        return False
+    if node.tag in _HEADINGS:
+        return True
+    stands_alone = node.parent is not None and _own_text(node.parent) == text
+    return text.endswith(":") or (node.tag in {"strong", "b"} and stands_alone)
+
+
+def _is_item(node: LexborNode, text: str) -> bool:
+    is_link = any(_own_text(link) == text for link in node.css("a"))
+    return len(text.split()) >= LEAST_ITEM_WORDS and not is_link
+
+
+def _own_text(node: LexborNode) -> str:
+    """The element's text without that of lists inside it."""
+    html = node.html or ""
+    for inner in node.css("ul, ol"):
+        html = html.replace(inner.html or "", " ", 1)
+    return " ".join(fragment_text(html).split())
+
+
+TABLE_CONFIDENCE = 0.85
+LEAST_DESCRIBED_SHARE = 0.5  # of its rows; a programme's table has a remark here and there
+
+_COLUMNS = {
+    "code": re.compile(
+        r"(?:course )?(?:code|number|no\.?|#|id)|course|subject(?: code)?", re.IGNORECASE
+    ),
+    "title": re.compile(r"(?:course )?(?:title|name)|subject name", re.IGNORECASE),
+    "credits": re.compile(
+        r"(?:credit|semester|quarter)?\s?"
+        r"(?:credits?|hours?|hrs?\.?|units?|cr\.?|ects|points?)(?: ?\(s\))?",
+        re.IGNORECASE,
+    ),
+    "description": re.compile(
+        r"(?:course )?(?:descriptions?|summary|content|details)", re.IGNORECASE
+    ),
+    "prerequisites": re.compile(r"(?:pre-?\s?)?requisites?(?:\(s\))?|prereqs?\.?", re.IGNORECASE),
+}
+
+_NAMED = {
+    CoursePart.CODE: "code",
+    CoursePart.TITLE: "title",
+    CoursePart.CREDITS: "credits",
+    CoursePart.DESCRIPTION: "description",
+    CoursePart.PREREQUISITES: "prerequisites",
+}
+
+
+def courses_by_table(tree: LexborHTMLParser) -> list[RecordField]:
+    """The courses of every table that has codes and descriptions; the tree is a cleaned one.
+
+    A table without descriptions lists what a programme asks for, and describes no course.
+    """
+    return [found for table in tree.css("table") for found in _courses(table)]
+
+
+def _courses(table: LexborNode) -> Iterator[RecordField]:
+    rows = [_cells(row) for row in table.css("tr")[: MAX_PAGE_RECORDS + 2]]
+    columns = _columns(rows)
+    if columns is None:
+        return
+    start, places = columns
+    if "description" not in places and not _describes_below(rows[start:]):
+        return
+    position = start
+    while position < len(rows):
+        cells = rows[position]
+        position += 1
+        below = None
+        if "description" not in places and position < len(rows) and len(rows[position]) == 1:
+            below = rows[position][0]
+            position += 1
+        if found := _course_of_row(cells, places, below):
+            yield found
+
+
+def _columns(rows: list[list[str]]) -> tuple[int, dict[str, int]] | None:
+    """Where the rows of courses begin and which column is which."""
+    for number, cells in enumerate(rows[:3]):
+        places: dict[str, int] = {}
+        for place, text in enumerate(cells):
+            name = _column(text.strip(" :*"))
+            if name and name not in places:
+                places[name] = place
+        describes = "description" in places or any(len(row) == 1 for row in rows[number + 1 :])
+        if "code" in places and describes and len(places) > 1:
+            return number + 1, places
+    return None
+
+
+def _describes_below(rows: list[list[str]]) -> bool:
+    """Whether most rows of a course have one below them that describes it."""
+    whole = [len(row) == 1 for row in rows]
+    described = sum(is_below and not is_above for is_above, is_below in pairwise(whole))
+    return described >= LEAST_DESCRIBED_SHARE * (len(rows) - sum(whole))
+
+
+def _column(text: str) -> str | None:
+    named = next((one for one, pattern in _COLUMNS.items() if pattern.fullmatch(text)), None)
+    return named or _NAMED.get(part_named(text) or CoursePart.OTHER)
+
+
+def _course_of_row(
+    cells: list[str], places: dict[str, int], below: str | None
+) -> RecordField | None:
+    stated = {name: cells[place] for name, place in places.items() if place < len(cells)}
+    description = stated.get("description") or below
+    code = stated.get("code", "")
+    if not description or not code:
+        return None
+    heading = code if "title" not in stated and read_heading(code) else None
+    credit_text = stated.get("credits", "")
+    slots = Slots(
+        code=None if heading else code,
+        title=stated.get("title"),
+        heading=heading,
+        credits=slot_credits(credit_text) if credit_text else None,
+        prerequisites=stated_prerequisites(stated.get("prerequisites")),
+    )
+    found = course_found(slots, [description], confidence=TABLE_CONFIDENCE)
+    return found if found and found.fields.get("course_name") else None
+
+
+def _cells(row: LexborNode) -> list[str]:
+    cells = [node for node in row.iter() if node.tag in {"td", "th"}]
+    return [" ".join(fragment_text(node.html or "").split()) for node in cells]

@@ -1,0 +1,199 @@
+"""Courses by layout alone: a line that begins with a course code, and the lines under it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ingestion_pipeline.catalogs.extraction.record import MAX_PAGE_RECORDS, RecordField
+from ingestion_pipeline.catalogs.extraction.rules.course_code import (
+    Heading,
+    is_title,
+    read_heading,
+    split_heading,
+    turned_heading,
+)
+from ingestion_pipeline.catalogs.extraction.rules.course_parts import label_of, labelled_text
+from ingestion_pipeline.catalogs.extraction.rules.courses import (
+    Slots,
+    course_found,
+    is_catalogue,
+    is_first_described_alone,
+    own_lines,
+)
+from ingestion_pipeline.catalogs.extraction.rules.page_lines import Line
+from ingestion_pipeline.catalogs.extraction.rules.vocabulary import CoursePart, names_section
+
+MAX_BODY_LINES = 80  # of one course; what follows is another part of the page
+CONFIDENCE = 0.75
+_FIGURE = re.compile("[0-9]")
+
+
+@dataclass(slots=True)
+class _Course:
+    """A course as its lines are gathered, the one that it begins with among them.
+
+    Where that is no more than a code, the title may stand `above` it, or below it as a heading.
+    """
+
+    heading: str
+    lines: list[Line]
+    rest: str = ""  # what else the first line says
+    has_title: bool = True
+    above: str | None = None
+    has_heading_below: bool = False
+    title: str | None = None
+
+
+def courses_by_layout(lines: Sequence[Line]) -> list[RecordField]:
+    """The courses that repeated lines show; none where the page does not look like a catalogue."""
+    courses = _split(lines)
+    _give_titles(courses)
+    if courses:
+        courses[-1].lines = own_lines([course.lines for course in courses])
+    pairs = [(course, record) for course in courses if (record := _read(course))]
+    records = [record for _, record in pairs]
+    return records if is_catalogue(records) else _catalogues_by_form(pairs)
+
+
+def _catalogues_by_form(pairs: Sequence[tuple[_Course, RecordField]]) -> list[RecordField]:
+    """Return the courses of each form that makes a catalogue by itself.
+
+    A page about one course may list others beside it, which it sets in another way, or only names.
+    """
+    forms: dict[object, list[RecordField]] = {}
+    for course, record in pairs:
+        forms.setdefault(_form(course.lines[0]), []).append(record)
+    catalogues = [record for group in forms.values() if is_catalogue(group) for record in group]
+    records = [record for _, record in pairs]
+    return catalogues or (records[:1] if is_first_described_alone(records) else [])
+
+
+def _form(line: Line) -> tuple[str | None, str | None, bool]:
+    """Return how the page sets a line: by which element, of which class, as a heading or not."""
+    node = line.node
+    return (node.tag, node.attrs.get("class"), line.is_heading) if node else (None, None, False)
+
+
+def _split(lines: Sequence[Line]) -> list[_Course]:
+    courses: list[_Course] = []
+    is_open = is_list = False
+    last: Line | None = None
+    for line in lines:
+        course, last, above = _begun(line), line, last
+        is_marked = line.is_heading or bool(line.lead)
+        if course is not None and (is_marked or not is_list or _is_set_alike(line, courses)):
+            if len(courses) > MAX_PAGE_RECORDS:
+                break
+            course.above = _title_above(above)
+            courses.append(course)
+            is_open, is_list = True, False
+            continue
+        if is_marked or label_of(line.text)[0] is not None:
+            is_list = _opens_list(line)
+        is_open = is_open and not _ends(line, courses[-1])
+        if is_open:
+            course = courses[-1]
+            course.has_heading_below |= _is_heading_below(line, course)
+            course.lines.append(line)
+    return courses
+
+
+def _is_set_alike(line: Line, courses: Sequence[_Course]) -> bool:
+    """Whether the page sets the line as it did the beginning of the last course, by a class."""
+    if not courses or line.node is None or courses[-1].lines[0].node is None:
+        return False
+    before = courses[-1].lines[0].node
+    name = line.node.attrs.get("class")
+    return bool(name) and name == before.attrs.get("class") and line.node.tag == before.tag
+
+
+def _is_heading_below(line: Line, course: _Course) -> bool:
+    is_next = line.is_heading and len(course.lines) == 1
+    return is_next and label_of(line.text)[0] is None
+
+
+def _title_above(line: Line | None) -> str | None:
+    """The line's text if it is set like a title and may name a course."""
+    if line is None or not (line.is_heading or line.lead == line.text) or line.is_term:
+        return None
+    is_section = names_section(line.text) or label_of(line.text)[0] is not None
+    return line.text if not is_section and is_title(line.text) else None
+
+
+def _give_titles(courses: Sequence[_Course]) -> None:
+    """Give codes that stand alone the titles over them, where every one of them has one.
+
+    A page's own title stands over the first course, too: one course with a heading below its code
+    is enough to tell that titles stand there.
+    """
+    alone = [number for number, course in enumerate(courses) if not course.has_title]
+    if any(courses[number].above is None or courses[number].has_heading_below for number in alone):
+        return
+    for number in alone:
+        course, before = courses[number], courses[number - 1].lines if number else []
+        if len(before) > 1 and before[-1].text == course.above:  # bold alone ends no course
+            before.pop()
+        course.title = course.above
+
+
+def _ends(line: Line, course: _Course) -> bool:
+    """Whether another part of the page begins with the line."""
+    is_title = (
+        line.is_heading
+        and label_of(line.text)[0] is None
+        and (bool(course.rest) or len(course.lines) > 1)
+    )
+    return is_title or len(course.lines) > MAX_BODY_LINES
+
+
+def _opens_list(line: Line) -> bool:
+    """Whether courses below the line are those that another one asks for."""
+    part, rest = label_of(line.text)
+    is_label = part in {CoursePart.PREREQUISITES, CoursePart.OTHER} and not rest
+    return is_label and not names_section(line.text)  # Course offerings
+
+
+def _begun(line: Line) -> _Course | None:
+    """The course that the line begins, with what else the line says; None if it begins none."""
+    if not _FIGURE.search(line.text) or _is_labelled(line):
+        return None
+    if line.lead and line.lead != line.text and _names(read_heading(line.lead)):
+        return _Course(line.lead, [line], rest=line.rest.lstrip(" .:\u2013\u2014-"))
+    if line.is_heading and (turned := turned_heading(line.text)):
+        return _Course(turned, [line])
+    heading = read_heading(line.text)
+    has_credits = heading is not None and heading.credits is not None
+    if not has_credits and (parts := split_heading(line.text)):
+        return _Course(parts[0], [line], rest=parts[1])
+    if heading is None:
+        return None
+    has_place = line.is_heading or bool(line.lead) or has_credits
+    is_one = has_place or _is_short(heading) or not heading.title
+    return _Course(line.text, [line], has_title=bool(heading.title)) if is_one else None
+
+
+def _is_labelled(line: Line) -> bool:
+    """Return whether the line is a label with its value, "ECTS: 6", which may look like a code."""
+    part, rest = label_of(labelled_text(line))
+    return part not in {None, CoursePart.UNNAMED} and bool(rest) and not line.is_heading
+
+
+def _names(heading: Heading | None) -> bool:
+    return heading is not None and bool(heading.title)
+
+
+def _is_short(heading: Heading) -> bool:
+    return bool(heading.title) and not heading.title.rstrip().endswith((".", ",", ";"))
+
+
+def _read(course: _Course) -> RecordField | None:
+    slots = Slots(heading=course.heading, title=course.title)
+    found = course_found(slots, _body(course), confidence=CONFIDENCE)
+    return found if found is not None and found.fields.get("course_name") else None
+
+
+def _body(course: _Course) -> list[str]:
+    first = [course.rest] if course.rest else []
+    return first + [labelled_text(line) for line in course.lines[1:]]

@@ -1,0 +1,255 @@
+"""A page as lines: one for each block that holds text, with what marks it as a heading."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.catalogs.extraction.rules.vocabulary import part_named
+from ingestion_pipeline.reading.html.cleaning import readable
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+
+MAX_LINES = 200_000
+MAX_TERM_CHARACTERS = 60
+MAX_CELLS = 200  # of a row of labels and values; more are another layout
+LEAST_NAMED_ROWS = 2  # pairs of elements whose first is a known label, to take all alike for rows
+
+_ASIDE = (
+    "nav, header:not(main header), footer, aside, [role=navigation], [role=banner],"
+    " [role=contentinfo], .breadcrumb, .breadcrumbs, .footer, .site-footer, .page-footer, #footer,"
+    " .copyright, .pager, .pagination"
+)
+_FIGURE = re.compile("[0-9]")
+_STYLED_BOLD = "[style*='bold' i]"
+_INLINE = frozenset(
+    {
+        *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn"),
+        *("em", "font", "i", "ins", "kbd", "label", "mark", "nobr", "q", "s", "samp", "small"),
+        *("span", "strike", "strong", "sub", "sup", "time", "tt", "u", "var", "wbr"),
+    }
+)
+_BOLD = frozenset(
+    {"b", "strong", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "th", "caption", "summary"}
+)
+_HEADINGS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"})
+_TERMS = frozenset({"dt", "th"})
+_VERBATIM = frozenset({"pre", "listing", "plaintext"})
+_TOUCHING = frozenset({"span", "time", "strong", "a", "b", "em", "i"})
+_WHOLE = re.compile(r"(?:\w\w|[.:;,)])$")  # single letters are an effect
+_MARKS = _BOLD | _TERMS | _VERBATIM
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A line of a page; `lead` is as much of it as is set in bold at its beginning.
+
+    `is_term` if it names what the next line says: `<dt>Credits</dt><dd>3</dd>`.
+    """
+
+    text: str
+    lead: str
+    is_heading: bool
+    is_term: bool = False
+    node: LexborNode | None = field(default=None, compare=False, repr=False)  # the text's parent
+
+    @property
+    def rest(self) -> str:
+        """What follows the bold beginning."""
+        return self.text.removeprefix(self.lead).strip()
+
+
+@dataclass(slots=True)
+class _Gathering:
+    pieces: list[str]
+    lead: list[str]
+    is_lead: bool
+    is_heading: bool
+    is_term: bool
+    node: LexborNode | None = None
+
+
+@dataclass(slots=True)
+class _Depths:
+    """In how many elements of a kind a text stands."""
+
+    bold: int = 0
+    heading: int = 0
+    term: int = 0
+    verbatim: int = 0
+
+    def change(self, tag: str, by: int, *, is_term: bool, is_bold: bool) -> None:
+        """Go into an element, or out of it."""
+        self.bold += by * (is_bold or tag in _BOLD)
+        self.heading += by * (tag in _HEADINGS)
+        self.term += by * (is_term or tag in _TERMS)
+        self.verbatim += by * (tag in _VERBATIM)
+
+
+def content_lines(tree: LexborHTMLParser) -> list[Line]:
+    """The lines of a cleaned page that are neither navigation nor footer; the tree loses those."""
+    for node in tree.css(_ASIDE):
+        node.decompose()
+    if tree.body is None:
+        return []
+    bold = {node.mem_id for node in tree.css(_STYLED_BOLD)}
+    return list(islice(lines_of(tree.body, terms=_terms(tree), bold=bold), MAX_LINES))
+
+
+def _terms(tree: LexborHTMLParser) -> Set[int]:
+    """Nodes that name what follows them: by their class, or first of a row of two cells."""
+    named = {node.mem_id for node in tree.css("[class*='label' i]:not(:has(*))")}
+    rows = (cell for row in tree.css("tr") if (cell := _term(row)) is not None)
+    return named | {cell.mem_id for cell in chain(rows, _terms_without_table(tree))}
+
+
+def _terms_without_table(tree: LexborHTMLParser) -> Iterator[LexborNode]:
+    """Yield the first of each pair of elements that is set as pairs with known labels are.
+
+    Of bold words before a text, only those that do not say by themselves that they are a label.
+    """
+    pairs: dict[object, list[LexborNode]] = {}
+    leads: dict[object, list[LexborNode]] = {}
+    for row in tree.css("div, li, p"):
+        if (term := _term(row)) is not None:
+            form = (row.tag, row.attrs.get("class"), term.tag, term.attrs.get("class"))
+            pairs.setdefault(form, []).append(term)
+        elif (term := _bold_term(row)) is not None:
+            leads.setdefault((row.tag, row.attrs.get("class"), term.tag), []).append(term)
+        elif terms := _terms_in_turns(row):
+            pairs[row.mem_id] = terms
+    for terms in filter(_are_labels, pairs.values()):
+        yield from terms
+    for terms in filter(_are_labels, leads.values()):
+        yield from (term for term in terms if ":" not in term.text() and not _is_label(term))
+
+
+def _are_labels(terms: Sequence[LexborNode]) -> bool:
+    return sum(map(_is_label, terms)) >= LEAST_NAMED_ROWS
+
+
+def _terms_in_turns(row: LexborNode) -> list[LexborNode]:
+    """Return every second element of a row of labels and values that take turns."""
+    cells = [node for node in islice(row.iter(), MAX_CELLS) if node.is_element_node]
+    is_even = len(cells) >= 2 * LEAST_NAMED_ROWS and len(cells) % 2 == 0
+    if not is_even or len({cell.tag for cell in cells}) > 1:
+        return []
+    has_labels_alone = not any(_is_label(cell) for cell in cells[1::2])
+    short = all(len(cell.text().strip()) <= MAX_TERM_CHARACTERS for cell in cells[::2])
+    return cells[::2] if has_labels_alone and short else []
+
+
+def _is_label(term: LexborNode) -> bool:
+    return part_named(readable(term.text()).strip(" :.*\uff1a")) is not None
+
+
+def _term(row: LexborNode) -> LexborNode | None:
+    match list(islice((node for node in row.iter() if node.is_element_node), 3)):
+        case [name, _] if len(name.text().strip()) <= MAX_TERM_CHARACTERS:
+            return name
+        case _:
+            return None
+
+
+def _bold_term(row: LexborNode) -> LexborNode | None:
+    """Return the bold words that a row of text begins with, if they are short and name no code."""
+    elements = list(islice((node for node in row.iter() if node.is_element_node), 2))
+    name = elements[0] if len(elements) == 1 and elements[0].tag in {"b", "strong"} else None
+    if name is None or not row.text().lstrip().startswith(words := name.text().strip()):
+        return None
+    is_short = 0 < len(words) <= MAX_TERM_CHARACTERS and not _FIGURE.search(words)
+    return name if is_short and len(row.text().strip()) > len(words) else None
+
+
+def lines_of(
+    root: LexborNode,
+    *,
+    without: Set[int] = frozenset(),
+    terms: Set[int] = frozenset(),
+    bold: Set[int] = frozenset(),
+) -> Iterator[Line]:
+    """The lines of a cleaned element, in page order, but not those of the nodes named by id.
+
+    `terms` are the ids of nodes that name what follows them, beside `dt` and `th`; `bold` those of
+    nodes that a style sets in bold.
+    """
+    line = _Gathering([], [], is_lead=True, is_heading=False, is_term=False)
+    depths = _Depths(verbatim=_is_plain_text(root))
+    waiting: list[tuple[LexborNode, bool]] = [(root, False)]
+    while waiting:
+        node, is_end = waiting.pop()
+        tag = node.tag or ""
+        if tag == "-text":
+            yield from _read(line, node, depths)
+            continue
+        node_id = node.mem_id
+        is_left_out, is_term = node_id in without, node_id in terms
+        if tag not in _INLINE or is_left_out or is_term:
+            yield from _finished(line)
+        elif is_end and tag == "span":
+            _part_from_next(line, node)
+        if is_left_out:
+            continue
+        if is_term or tag in _MARKS or node_id in bold:
+            is_bold = node_id in bold
+            depths.change(tag, -1 if is_end else 1, is_term=is_term, is_bold=is_bold)
+        if not is_end:
+            waiting.append((node, True))
+            children = list(node.iter(include_text=True))
+            waiting.extend((child, False) for child in reversed(children))
+    yield from _finished(line)
+
+
+def _is_plain_text(root: LexborNode) -> bool:
+    """Whether a page is nothing but text, whose line ends are all that there is of layout."""
+    is_page = root.tag == "body"
+    return is_page and all(child.tag == "-text" for child in root.iter(include_text=True))
+
+
+def _read(line: _Gathering, node: LexborNode, depths: _Depths) -> Iterator[Line]:
+    """Take in a text; where line ends count, the lines that it finishes."""
+    text, around = node.text_content or "", node.parent
+    first, *others = text.split("\n") if depths.verbatim else [text]
+    _gather(line, first, around, depths)
+    for other in others:
+        yield from _finished(line)
+        _gather(line, other, around, depths)
+
+
+def _gather(line: _Gathering, text: str, around: LexborNode | None, depths: _Depths) -> None:
+    line.pieces.append(text)
+    if not text.strip():
+        line.lead.append(text if line.is_lead else "")
+        return
+    line.node = line.node or around
+    line.is_lead = line.is_lead and depths.bold > 0
+    line.is_heading = line.is_heading or depths.heading > 0
+    line.is_term = line.is_term or depths.term > 0
+    if line.is_lead:
+        line.lead.append(text)
+
+
+def _part_from_next(line: _Gathering, node: LexborNode) -> None:
+    """Set a blank between elements that only a style sheet keeps apart, as in the page's text."""
+    if line.pieces and _WHOLE.search(line.pieces[-1]) and (after := node.next) is not None:
+        line.pieces.append(" " if after.tag in _TOUCHING else "")
+
+
+def _finished(line: _Gathering) -> Iterator[Line]:
+    text = readable("".join(line.pieces).replace("\n", " ")) if line.pieces else ""
+    if text:
+        lead = readable("".join(line.lead).replace("\n", " "))
+        yield Line(
+            text=text,
+            lead=lead,
+            is_heading=line.is_heading,
+            is_term=line.is_term,
+            node=line.node,
+        )
+    line.pieces, line.lead, line.is_lead, line.node = [], [], True, None
+    line.is_heading = line.is_term = False

@@ -1,1 +1,0 @@
-"""What operators do to extractions: cancel, resume, retry, rerun, publish; and what is kept."""

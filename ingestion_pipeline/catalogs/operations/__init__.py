@@ -1,0 +1,1 @@
+"""Operator actions on extractions: cancel, resume, retry, rerun, accept, requeue; retention."""

@@ -1,0 +1,322 @@
+"""Which pages follow from a page: pure, in the order pagination, DETAIL, links.
+
+A step is a part of the recipe that pages belong to: the root, the further pages of a list, the
+pages that a level's links lead to. Each page is asked once what follows from it.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from functools import lru_cache
+
+from ingestion_pipeline.catalogs.recipes.page_source import ListMemory, PageSource, identity
+from ingestion_pipeline.catalogs.recipes.patterns import LinkPattern
+from ingestion_pipeline.catalogs.recipes.recipe import Chained, Numbered, PageType, Recipe
+from ingestion_pipeline.reading.html.head import failure_notice
+from ingestion_pipeline.reading.html.links import canonical_or_none, linked_page
+from ingestion_pipeline.tasks.errors import Permanent, Transient
+from ingestion_pipeline.urls import canonical_url, host_of
+
+log = logging.getLogger(__name__)
+
+ROOT = "root"  # the key of the step that has no parent
+NOTHING_TO_DO = "nothing_to_do"  # the code of a page without a link that its recipe follows
+LIST_PAGES = "/pages"  # ends the key of a step of a list's further pages
+LEAST_NEW_LINES = 2  # of a page of records: one may be a saying that changes with every request
+_ANY_NUMBER = "9876543210"  # stands for the number while a pattern is made canonical
+
+
+class StepKind(StrEnum):
+    """How a step's pages are come by."""
+
+    FETCH_ROOT = "FETCH_ROOT"
+    FETCH_PAGINATED = "FETCH_PAGINATED"
+    FETCH_LINKS = "FETCH_LINKS"
+    FETCH_VIA_API = "FETCH_VIA_API"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A part of the recipe; `key` is the way to it, such as `root/pages/links`."""
+
+    key: str
+    kind: StepKind
+    parent: str | None
+    recipe: Recipe
+
+    @property
+    def pages_key(self) -> str:
+        """The step of its list's further pages."""
+        return self.key if self.kind is StepKind.FETCH_PAGINATED else f"{self.key}{LIST_PAGES}"
+
+    @property
+    def links_key(self) -> str:
+        """The step of the pages that its links lead to; exploring stays where it is."""
+        level = self.key.removesuffix(LIST_PAGES)
+        if self.recipe.page_type is PageType.EXPLORATORY and self.kind is StepKind.FETCH_LINKS:
+            return level
+        return f"{level}/links"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FollowedLink:
+    """A page that follows: `key` is its identity, `position` its place in a list.
+
+    A `is_sibling` belongs to the same list as the page it was found on, and is no deeper.
+    `changed_at` is when it was changed last, by the word of the site; `memory` is what the pages of
+    its list before it have shown.
+    """
+
+    url: str
+    key: str
+    step: str
+    position: int | None = None
+    is_sibling: bool = False
+    changed_at: datetime | None = None
+    memory: ListMemory | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Followed:
+    """What a page leads to; `is_detail` if it holds records, `beyond` counts pages past a limit."""
+
+    pages: tuple[FollowedLink, ...] = ()
+    is_detail: bool = False
+    beyond: int = 0
+
+
+def steps_of(recipe: Recipe) -> list[Step]:
+    """Every step of the recipe, parents first; an API has one alone."""
+    kind = StepKind.FETCH_ROOT if recipe.api is None else StepKind.FETCH_VIA_API
+    return list(_steps(Step(key=ROOT, kind=kind, parent=None, recipe=recipe)))
+
+
+def root_url(recipe: Recipe, source_url: str) -> str:
+    """Where an extraction begins: at the source, or at its API."""
+    return source_url if recipe.api is None else recipe.api.first_url
+
+
+def _steps(step: Step) -> Iterator[Step]:
+    yield step
+    level = step.recipe
+    if level.pagination is not None:
+        kind = StepKind.FETCH_PAGINATED
+        yield Step(key=step.pages_key, kind=kind, parent=step.key, recipe=level)
+    if level.follows_links and step.links_key != step.key:
+        kind = StepKind.FETCH_LINKS
+        yield from _steps(Step(key=step.links_key, kind=kind, parent=step.key, recipe=level.target))
+
+
+def what_follows(step: Step, page: PageSource) -> Followed:
+    """The pages that follow, each once, never the page itself.
+
+    A page that is the first of its own list goes on as its list's pages do: nobody else would.
+
+    Raises:
+        Permanent: `content_selector` if it matches nothing, `nothing_to_do` if nothing follows,
+            `api_shape` or `api_empty` if an API's answer is not what it should be, or a code of
+            `read_sitemap`.
+        Transient: `not_json` for an API's answer that is none, `truncated` for a sitemap,
+            `error_page` for a page of a list that reports a failure of its site.
+    """
+    level = step.recipe
+    if level.api is not None:
+        following = level.api.following(page.key, page.document())
+        found = [_found(canonical_url(url), step.key, position=at) for url, at in following]
+        return Followed(pages=_each_once(page, found), is_detail=True)
+    if level.page_type is PageType.SITEMAP:
+        named = _each_once(page, list(_named(step, page)))
+        if not named and step.kind is StepKind.FETCH_ROOT and page.position is None:
+            raise _nothing_to_do(level)
+        return Followed(pages=named)
+    page.check_content(level.rendering.content_selector)
+    linked = _linked(step, page) if level.follows_links else []
+    listed, beyond, is_in_list = _list_pages(step, page, linked)
+    if not is_in_list:
+        return Followed(pages=_each_once(page, listed), beyond=beyond)
+    if not level.follows_links:
+        return Followed(pages=_each_once(page, listed), is_detail=True, beyond=beyond)
+    found = _each_once(page, listed + linked)
+    if not found:
+        _check_dead_end(step, page)
+    # Exploring knows of no page whether it holds records: each is read.
+    is_explored = level.page_type is PageType.EXPLORATORY
+    return Followed(pages=found, is_detail=is_explored, beyond=beyond)
+
+
+def _check_dead_end(step: Step, page: PageSource) -> None:
+    """Raise if a page that leads nowhere should lead on, or says that its site is out of order."""
+    is_explored = step.recipe.page_type is PageType.EXPLORATORY  # which may hold records
+    is_list = step.kind is not StepKind.FETCH_ROOT and not is_explored
+    if is_list and (phrase := failure_notice(page.text())):
+        raise Transient(
+            f"{page.url} leads to no page and says {phrase!r}; it is asked again", code="error_page"
+        )
+    if not _may_lead_nowhere(step):
+        raise _nothing_to_do(step.recipe)
+
+
+def _named(step: Step, page: PageSource) -> Iterator[FollowedLink]:
+    """The pages that a sitemap names on its own host; of an index, the sitemaps that go on."""
+    sitemap, pattern = page.sitemap(), step.recipe.link_pattern
+    for entry in sitemap.entries:
+        url = canonical_or_none(entry.url)
+        if url is None or host_of(url) != page.host:
+            continue
+        if sitemap.is_index:
+            depth = (page.position or 0) + 1
+            yield _found(url, step.key, position=depth, is_sibling=True)
+        elif pattern is None or pattern.find(url) is not None:
+            yield replace(_found(url, step.links_key), changed_at=entry.last_modified)
+
+
+def _list_pages(
+    step: Step, page: PageSource, linked: Sequence[FollowedLink]
+) -> tuple[list[FollowedLink], int, bool]:
+    """Further pages of the list, how many are past its limit, and whether this page is in it."""
+    match step.recipe.pagination:
+        case None:
+            return [], 0, True
+        case Numbered() as numbered:
+            if step.kind is StepKind.FETCH_PAGINATED:
+                return [], 0, True
+            pages, beyond = _numbered_pages(numbered, step, page)
+            return pages, beyond, any(one.key == page.key for one in pages)
+        case Chained() as chained:
+            return *_next_page(chained, step, page, linked), True
+
+
+def _numbered_pages(
+    numbered: Numbered, step: Step, page: PageSource
+) -> tuple[list[FollowedLink], int]:
+    """The list by its pattern, as long as its first page says.
+
+    What a page links to may be a part of the list: then the recipe's own count is the least.
+    """
+    count = page.stated_pages() or max(numbered.total_pages, _highest(numbered, page))
+    kept = min(count, numbered.max_pages)
+    urls = [_numbered_url(numbered, index, page) for index in range(kept)]
+    pages = [
+        _found(url, step.pages_key, position=position)
+        for position, url in enumerate(urls, start=1)
+        if url is not None
+    ]
+    return pages, count - kept
+
+
+def _numbered_url(numbered: Numbered, index: int, page: PageSource) -> str | None:
+    number = index + numbered.start_page if numbered.limit is None else index * numbered.limit
+    return canonical_or_none(linked_page(page.url, _filled(numbered, str(number))) or "")
+
+
+def _filled(numbered: Numbered, number: str) -> str:
+    text = numbered.url_pattern.replace("{limit}", str(numbered.limit))
+    return text.replace("{page_num}", number).replace("{offset}", number)
+
+
+def _highest(numbered: Numbered, page: PageSource) -> int:
+    """How many pages the list has by the highest number that the page links to; 0 if to none."""
+    template = canonical_or_none(linked_page(page.url, _filled(numbered, _ANY_NUMBER)) or "")
+    if template is None:
+        return 0
+    shape = re.compile(re.escape(template).replace(_ANY_NUMBER, "([0-9]{1,7})"))
+    numbers = [int(found[1]) for link in page.links() if (found := shape.fullmatch(link))]
+    if not numbers:
+        return 0
+    highest = max(numbers)
+    if numbered.limit is None:
+        return highest - numbered.start_page + 1
+    return highest // numbered.limit + 1
+
+
+def _next_page(
+    chained: Chained, step: Step, page: PageSource, linked: Sequence[FollowedLink]
+) -> tuple[list[FollowedLink], int]:
+    """The page after this one, unless the list is as long as it may be, or shows nothing new.
+
+    New is what no page of the list has shown: its links, or the lines of a page of records.
+    """
+    url = page.next_url(chained.selector)
+    if url is None:
+        return [], 0
+    if step.recipe.follows_links:
+        memory = page.memory.after({link.key for link in linked})
+    else:
+        memory = page.memory.after(page.lines(), least_news=LEAST_NEW_LINES)
+    if memory.is_over:
+        log.info("list ends at %s: %d pages without news", page.url, memory.pages_without_news)
+        return [], 0
+    position = (page.position or 1) + 1
+    if position > chained.max_pages:
+        return [], 1
+    is_sibling = step.kind is StepKind.FETCH_PAGINATED
+    following = _found(url, step.pages_key, position=position, is_sibling=is_sibling)
+    return [replace(following, memory=memory)], 0
+
+
+def _linked(step: Step, page: PageSource) -> list[FollowedLink]:
+    level, key = step.recipe, step.links_key
+    within = level.rendering.content_selector
+    if level.link_pattern is not None and level.link_selector is None:
+        links: Sequence[str] = page.matched(level.link_pattern, within=within)
+    else:
+        links = page.links(level.link_selector, within=within)
+        if level.link_pattern is not None:
+            links = list(_matching(level.link_pattern, links, page))
+    if level.page_type is PageType.EXPLORATORY:
+        own = page.host  # and not that of where a redirect led
+        ours = (f"http://{own}/", f"https://{own}/")  # all links are canonical
+        links = [link for link in links if link.startswith(ours)]
+    return [_linked_page(link, key) for link in links]
+
+
+def _matching(pattern: LinkPattern, links: Sequence[str], page: PageSource) -> Iterator[str]:
+    """Of the links that a selector chose, those that the pattern finds as well."""
+    for link in links:
+        part = pattern.find(link)
+        if part is not None:
+            url = link if part == link else canonical_or_none(linked_page(page.url, part) or "")
+            if url is not None:
+                yield url
+
+
+def _found(
+    url: str, step: str, *, position: int | None = None, is_sibling: bool = False
+) -> FollowedLink:
+    return FollowedLink(
+        url=url, key=identity(url), step=step, position=position, is_sibling=is_sibling
+    )
+
+
+@lru_cache(maxsize=4_096)  # the pages of a site link to the same pages
+def _linked_page(url: str, step: str) -> FollowedLink:
+    return _found(url, step)
+
+
+def _each_once(page: PageSource, found: Sequence[FollowedLink]) -> tuple[FollowedLink, ...]:
+    by_key: dict[str, FollowedLink] = {}
+    for one in found:
+        by_key.setdefault(one.key, one)
+    by_key.pop(page.key, None)
+    return tuple(by_key.values())
+
+
+def _may_lead_nowhere(step: Step) -> bool:
+    """The end of a list may be empty, and exploring ends somewhere."""
+    is_exploring = step.recipe.page_type is PageType.EXPLORATORY
+    return step.kind is StepKind.FETCH_PAGINATED or is_exploring
+
+
+def _nothing_to_do(level: Recipe) -> Permanent:
+    rules = [level.link_selector, level.link_pattern and level.link_pattern.text]
+    said = " and ".join(repr(rule) for rule in rules if rule) or "a page of its host"
+    return Permanent(
+        f"nothing to do: no link of the page matches {said}; the layout changed, or the recipe's"
+        f" rule for {level.page_type} is wrong",
+        code=NOTHING_TO_DO,
+    )

@@ -1,0 +1,137 @@
+"""Boards that nobody asks any more: what only they listed is closed, until they are asked again.
+
+A board that an operator or its file has disabled, or that is removed, is unwatched at once; one
+that failures have disabled, when its last listing is too old to be believed. Whoever enables it
+gets its jobs back with the next poll, as any job that returns.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from sqlalchemy import ColumnElement, Connection, and_, func, or_, select, update
+
+from ingestion_pipeline.companies.boards import rows
+from ingestion_pipeline.companies.listing import is_expired
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources import Kind
+from ingestion_pipeline.sources.poll_tasks import lock_polls
+from ingestion_pipeline.sources.source import SourceStatus
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import LISTED, job_listings, listing_sources, sources
+
+ACTOR = "process_listings"
+REASON = "its board is not asked any more"
+BY_FAILURES = "disabled"  # as polling.py begins its reasons; no operator's word does
+
+
+def is_any_unwatched(connection: Connection, *, now: datetime, settings: Settings) -> bool:
+    """Whether `close_unwatched` would close anything; one question, by few rows."""
+    query = select(sources.c.id).where(_is_unwatched(now, settings)).limit(1)
+    return connection.execute(query).first() is not None
+
+
+def lock_board(connection: Connection, source_id: str) -> None:
+    """Its poll, then listings: to be called before its source is changed in the same transaction.
+
+    So has them whoever polls a board; a source comes last, and is not held while these are waited
+    for.
+    """
+    lock_polls(connection, [source_id])
+    rows.lock_listings(connection)
+
+
+def close_unwatched(
+    connection: Connection,
+    *,
+    now: datetime,
+    settings: Settings,
+    actor: str = ACTOR,
+    only: str | None = None,
+) -> int:
+    """What only unwatched boards list is closed, its match withdrawn; how many. Audited by board.
+
+    `only` is the board that is meant, if not all are.
+
+    Their links are there no more, and their next poll is read in full, whatever it is answered: so
+    enabling a board brings back what it still lists.
+    """
+    if not is_any_unwatched(connection, now=now, settings=settings):
+        return 0
+    rows.lock_listings(connection)
+    columns = (sources.c.id, sources.c.status_reason, sources.c.last_success_at)
+    found = select(*columns).where(_is_unwatched(now, settings)).order_by(sources.c.id)
+    boards = connection.execute(found if only is None else found.where(sources.c.id == only))
+    return sum(
+        _close(connection, board, reason, last or now, now=now, actor=actor)
+        for board, reason, last in boards.all()
+    )
+
+
+def _is_unwatched(now: datetime, settings: Settings) -> ColumnElement[bool]:
+    believed_since = now - timedelta(seconds=settings.boards.stale_seconds)
+    by_hand = ~func.coalesce(sources.c.status_reason, "").startswith(BY_FAILURES)
+    return and_(
+        sources.c.kind == Kind.JOB_BOARD.value,
+        sources.c.status == SourceStatus.DISABLED.value,
+        sources.c.record_count > 0,
+        or_(by_hand, func.coalesce(sources.c.last_success_at, now) < believed_since),
+    )
+
+
+def _close(
+    connection: Connection,
+    board: str,
+    why: str | None,
+    last_seen_at: datetime,
+    *,
+    now: datetime,
+    actor: str,
+) -> int:
+    gone = connection.execute(
+        update(listing_sources)
+        .where(listing_sources.c.source_id == board, listing_sources.c.available)
+        .values(available=False, last_seen_at=last_seen_at)
+        .returning(listing_sources.c.listing_id)
+    )
+    closed = rows.close_listings(
+        connection, set(gone.scalars()), reason=f"{REASON}: {board}", now=now
+    )
+    rows.withdraw_matches(connection, closed, now=now)
+    connection.execute(
+        update(sources)
+        .where(sources.c.id == board)
+        .values(record_count=0, needs_full_read=True, updated_at=now)
+    )
+    detail = {"closed": len(closed), "reason": why}
+    audit(connection, actor=actor, action="board.unwatched", subject=board, now=now, detail=detail)
+    return len(closed)
+
+
+EXPIRED = "its deadline has passed"
+
+
+def expired_listings(connection: Connection, *, now: datetime) -> list[int]:
+    """Return the open listings whose deadline has passed, by the index on it."""
+    query = select(job_listings.c.id, job_listings.c.valid_until).where(
+        LISTED, job_listings.c.valid_until < now
+    )
+    return [
+        listing_id
+        for listing_id, valid_until in connection.execute(query)
+        if is_expired(valid_until, now=now)
+    ]
+
+
+def close_expired(connection: Connection, *, now: datetime) -> int:
+    """Close them and withdraw their matches; return how many were closed.
+
+    One whose board extends its deadline is opened again by the poll that says so.
+    """
+    if not expired_listings(connection, now=now):
+        return 0
+    rows.lock_listings(connection)
+    ids = expired_listings(connection, now=now)  # others may have written meanwhile
+    closed = rows.close_listings(connection, ids, reason=EXPIRED, now=now, is_listed=True)
+    rows.withdraw_matches(connection, closed, now=now)
+    return len(closed)

@@ -1,0 +1,219 @@
+"""The cheap model cuts a posting out of its page: it points at words, and the words are the page's.
+
+It says with which words the description begins and ends; only if both stand on the page is it cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ingestion_pipeline.companies.listing import Listing, Remote, listing_as_dict
+from ingestion_pipeline.companies.matching.rows import SCRAPED_COLUMNS
+from ingestion_pipeline.companies.matching.tasks import ListingWork
+from ingestion_pipeline.companies.names import stated_company
+from ingestion_pipeline.companies.platforms import jsonld, platform
+from ingestion_pipeline.companies.salary import salary_as_dict, salary_in
+from ingestion_pipeline.pages.visits.page import NewPage, PageVisit
+from ingestion_pipeline.reading.evidence.grounding import ground
+from ingestion_pipeline.reading.html.markdown import to_markdown
+from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.llm import (
+    Answered,
+    AnswerSchema,
+    Billing,
+    ModelClient,
+    ModelTier,
+    PageText,
+    Prompt,
+    Question,
+)
+from ingestion_pipeline.reading.text.decoding import decode
+from ingestion_pipeline.sources import Source
+from ingestion_pipeline.tasks.errors import Permanent, Transient, WorkError
+
+CALL_SITE = "scrape_listing"
+LEAST_DETAIL_CHARACTERS = 100
+_FIELDS = ("first_words", "last_words", "company", "location", "salary")
+SCHEMA = AnswerSchema(
+    name="listing_detail",
+    schema={
+        "type": "object",
+        "properties": {name: {"type": ["string", "null"]} for name in _FIELDS},
+        "required": list(_FIELDS),
+        "additionalProperties": False,
+    },
+)
+PROMPT = Prompt(
+    name=CALL_SITE,
+    version=1,
+    instructions="""\
+The page is the page of one job. first_words and last_words: the first and the last eight words of
+the description of the job (tasks, requirements, benefits), exactly as they stand on the page; not
+menus, other jobs or the form to apply. company, location, salary: as the page states them.""",
+)
+
+
+class DetailAsker:
+    """Asks the cheap model where on a page the posting is."""
+
+    def __init__(self, client: ModelClient) -> None:
+        self._client = client
+
+    async def columns(self, text: str, *, source_id: str | None) -> Mapping[str, Any]:
+        """The columns of the listing that the page proves; the whole text if nothing helps."""
+        question = Question(
+            prompt=PROMPT, schema=SCHEMA, page=PageText(text=text), extractor_version="detail 1"
+        )
+        billing = Billing(call_site=CALL_SITE, source_id=source_id)
+        answer = await self._client.ask(question, billing, rungs=[ModelTier.CHEAP])
+        if not isinstance(answer, Answered):
+            return {"description": text}
+        return proved_columns(answer.data, text)
+
+
+def proved_columns(answer: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """What of an answer stands in the text."""
+    stated = {"company_name": stated_company(answer["company"]), "location": answer["location"]}
+    found: dict[str, Any] = {
+        column: value for column, value in stated.items() if value and ground(value, text).is_proof
+    }
+    found["description"] = _cut(answer, text)
+    if answer["salary"] and ground(answer["salary"], text).is_proof:
+        salary = salary_in(answer["salary"])
+        found |= {"salary": dict(salary_as_dict(salary))} if salary else {}
+    return found
+
+
+def _cut(answer: Mapping[str, Any], text: str) -> str:
+    first, last = (ground(answer[name], text) for name in ("first_words", "last_words"))
+    if first.start is None or last.end is None or last.end - first.start < LEAST_DETAIL_CHARACTERS:
+        return text
+    return text[first.start : last.end]
+
+
+LEAST_CHARACTERS = 100  # a shorter text is no description of a job
+MOST_CHARACTERS = 60_000
+GONE = frozenset({"http_404", "http_410", "soft_not_found"})
+FORBIDDEN = "blocked_by_robots"
+_PARTS = ("main", "[role=main]", "article")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detail:
+    """Where the rest of a listing is, and whether its board's own adapter reads it."""
+
+    visit: PageVisit
+    honours_robots: bool
+    is_the_boards: bool
+
+
+def detail_of(work: ListingWork, source: Source, *, external_id: str | None) -> Detail | None:
+    """The platform's own answer for the listing, else its page; None if it has none of its own."""
+    listing = work.listing
+    asked = None
+    try:
+        adapter = platform(source.platform or "")
+        board = adapter.configure(source.url, source.config)
+        stated = Listing(external_id=external_id, title=listing.title, url=listing.url)
+        asked = board.detail_request(stated)
+        honours = adapter.honours_robots and not source.ignores_robots
+    except ValueError:  # its source is being mended; the page is there all the same
+        honours = True
+    if asked is not None and asked.body is None:
+        visit = PageVisit(url=asked.url, is_data=True)
+        return Detail(visit=visit, honours_robots=honours, is_the_boards=True)
+    if listing.url is None or not work.has_own_page:
+        return None
+    honours = not source.ignores_robots
+    return Detail(visit=PageVisit(url=listing.url), honours_robots=honours, is_the_boards=False)
+
+
+async def read_detail(
+    answer: NewPage,
+    detail: Detail,
+    source: Source,
+    *,
+    now: datetime,
+    asker: DetailAsker | None = None,
+) -> Mapping[str, Any]:
+    """The columns that the answer fills; what it does not state is not among them."""
+    listing = _stated(answer, detail, source, now)
+    if listing is not None:
+        return _columns(listing)
+    text = main_text(decode(answer.body, answer.content_type), url=answer.final_url)
+    if len(text.strip()) < LEAST_CHARACTERS:
+        raise Transient(
+            f"{answer.url} has {len(text.strip())} characters of text: no description; it may need"
+            " a browser, or a board of another platform",
+            code="no_description",
+        )
+    if asker is not None:
+        return await asker.columns(text, source_id=source.id)
+    return {"description": text}
+
+
+def _stated(answer: NewPage, detail: Detail, source: Source, now: datetime) -> Listing | None:
+    """The posting as the platform or the page states it for machines; None if neither does."""
+    if detail.is_the_boards:
+        board = platform(source.platform or "").configure(source.url, source.config)
+    else:
+        board = jsonld.configure(answer.final_url, {})
+    try:
+        reading = board.read(
+            [answer.body],
+            content_types=[answer.content_type],
+            urls=[answer.final_url],
+            now=now,
+        )
+    except WorkError as error:
+        if detail.is_the_boards or not isinstance(error, Permanent):
+            raise
+        return None
+    if len(reading.records) != 1 and not detail.is_the_boards:
+        return None  # a page of many postings: which is ours it does not say
+    return next((one for one in reading.records if one.description), None)
+
+
+def _columns(listing: Listing) -> dict[str, Any]:
+    stated = {**listing_as_dict(listing), "company_name": stated_company(listing.company)}
+    stated |= {"posted_at": listing.posted_at, "valid_until": listing.valid_until}
+    return {name: stated[name] for name in SCRAPED_COLUMNS if stated.get(name) is not None}
+
+
+def main_text(html: str, *, url: str | None = None) -> str:
+    """The main part of a page as Markdown, or all of it where none is marked.
+
+    Raises:
+        Permanent: the page would take the parser too long; see `parse_html`.
+    """
+    tree = parse_html(html)
+    for selector in _PARTS:
+        found = tree.css(selector)
+        if len(found) == 1 and (part := found[0].html):
+            text = to_markdown(part, url=url)
+            if len(text.strip()) >= LEAST_CHARACTERS:
+                return text[:MOST_CHARACTERS]
+    return to_markdown(html, url=url)[:MOST_CHARACTERS]
+
+
+def with_detail(work: ListingWork, scraped: Mapping[str, Any]) -> ListingWork:
+    """The work with what its page states, where its list said nothing; it has its data now."""
+    listing = work.listing
+    remote = scraped.get("remote")
+    location = scraped.get("location")
+    merged = replace(
+        listing,
+        company=listing.company or scraped.get("company_name"),
+        locations=listing.locations or ((location,) if location else ()),
+        remote=listing.remote or (Remote(remote) if remote else None),
+        description=listing.description or scraped.get("description"),
+        employment_type=listing.employment_type or scraped.get("employment_type"),
+        salary=listing.salary or scraped.get("salary"),
+        posted_at=listing.posted_at or scraped.get("posted_at"),
+        valid_until=listing.valid_until or scraped.get("valid_until"),
+    )
+    state = replace(work.state, has_data=True)
+    return replace(work, listing=merged, scraped=dict(scraped), state=state)

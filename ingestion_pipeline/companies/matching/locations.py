@@ -1,0 +1,221 @@
+"""Where a listing is: in the home city or not, and how many hours away by the clock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+from zoneinfo import ZoneInfo
+
+from ingestion_pipeline.companies.listing import Remote
+from ingestion_pipeline.companies.matching.terms import Text, find
+
+FILE = "places.yaml"
+_DAY_HOURS = 24
+
+
+def is_home(home_city: str | None, locations: Iterable[str]) -> bool:
+    """Whether one of the locations is the home city; "Portland, OR" is not in Maine."""
+    if not home_city:
+        return False
+    city, _, region = (part.strip() for part in home_city.partition(","))
+    return any(_is_there(city, region, one) for one in locations)
+
+
+def _is_there(city: str, region: str, location: str) -> bool:
+    found = find(city, Text.of(location))
+    if found is None:
+        return False
+    named = re.match(r"\s*[,(]\s*([^,;()|/]+)", location[found[1] :])
+    if named is None or not region:
+        return True
+    said, wanted = _region(named[1]), _region(region)
+    return said == wanted or said not in _states().values()
+
+
+def _region(name: str) -> str:
+    """The state's code, else the name itself; "OR 97201" is OR."""
+    plain = " ".join(re.sub("[0-9]+", " ", name).lower().split())
+    return _states().get(plain, plain)
+
+
+def hours_apart(time_zone: str | None, locations: Iterable[str], *, at: datetime) -> float | None:
+    """The least hours between the zone and those of the locations; None if none is known."""
+    if time_zone is None:
+        return None
+    mine = at.astimezone(ZoneInfo(time_zone)).utcoffset()
+    zones = {zone for one in locations for zone in zones_of(one)}
+    if mine is None or not zones:
+        return None
+    apart = [_apart(mine.total_seconds(), zone, at) for zone in zones]
+    return min(apart)
+
+
+def _apart(mine: float, zone: str, at: datetime) -> float:
+    theirs = at.astimezone(ZoneInfo(zone)).utcoffset()
+    hours = abs(mine - (theirs.total_seconds() if theirs else 0)) / 3_600
+    return min(hours, _DAY_HOURS - hours)
+
+
+@lru_cache(maxsize=4_096)
+def zones_of(location: str) -> frozenset[str]:
+    """The time zones of a location by city, else by state, else by country; empty if unknown."""
+    text = Text.of(location)
+    for kind in ("abbreviations", "cities", "regions", "countries"):
+        names: Mapping[str, str] = _known()[kind]
+        found = frozenset(zone for name, zone in names.items() if _names(name, text))
+        if found:
+            return found
+    return frozenset()
+
+
+def _names(name: str, text: Text) -> bool:
+    place = find(name.lower(), text)
+    if place is None:
+        return False
+    is_code = name.isupper() and len(name) <= 4  # noqa: PLR2004 - OR is a state, or is a word
+    return not is_code or text.text[slice(*place)] == name
+
+
+@cache
+def _known() -> Mapping[str, Any]:
+    import yaml
+
+    body = resources.files(__package__ or "").joinpath(FILE).read_text()
+    raw: dict[str, Any] = yaml.safe_load(body)
+    flat = {
+        kind: {name: zone for zone, names in raw[kind].items() for name in names}
+        for kind in ("abbreviations", "cities", "regions", "countries")
+    }
+    return flat | {"states": {name.lower(): code for code, name in raw["states"].items()}}
+
+
+@cache
+def _states() -> Mapping[str, str]:
+    """Code in small letters by name, and by itself."""
+    codes = {name: code.lower() for name, code in _known()["states"].items()}
+    return codes | {code: code for code in codes.values()}
+
+
+MAX_CHARACTERS = 30_000  # of a text that is looked at; the longest of our samples has 20,000
+BEFORE_CHARACTERS = 25  # before "on-site" that may say that it is not the rule
+_WORDS = (
+    *("remote", "site", "office", "hybrid", "person", "anywhere", "from home", "vor ort"),
+    *("présentiel", "presencial"),
+)
+_PLACE_WORDS = ("location", "standort", "arbeitsort", "lieu", "based", "located")
+
+_ON_SITE = re.compile(
+    r"\b(?:on[\s-]?site|in[\s-]office|in[\s-]person|vor Ort|sur site|présentiel|presencial"
+    r"|office[\s-]based|in (?:the|our) office (?:every day|each day|daily|full[\s-]?time)"
+    r"|work(?:ing)? from (?:the|our)(?: \w{1,20}){0,2} (?:office|headquarters))\b"
+    r"(?!\s+(?:reliability|map|speed|performance|content|search|gym|fitness|caf|parking|child|day"
+    r"|kitchen|chef|meal|lunch|food|restaurant|canteen|doctor|clinic|health|medical|massage|amenit"
+    r"|perk|shower|bar|laundry|interview|visit|meeting|meet|event|training|support|customer|client"
+    r"|assessment|final|round|workshop|install|service|inspection|retreat|off-?site"
+    r"|with (?:user|customer|client)s"
+    r"|at (?:customer|client|event)s?))",
+    re.IGNORECASE,
+)
+_NOT_THE_RULE = re.compile(
+    r"\b(?:occasional(?:ly)?|optional(?:ly)?|sometimes|rarely|quarterly|monthly|annual|yearly|once"
+    r"|twice|no|not|never|without|customers?|clients?|interviews?|few|travel|meet)\b",
+    re.IGNORECASE,
+)
+_NO_REMOTE = re.compile(
+    r"\b(?:no|non|not|never|cannot|(?:is|do|does|can|wo)n?['\u2019]t)[\s-]"
+    r"(?:(?:a|an|any|be|fully|offer|offered|available|as|for|to|eligible|suitable|open|able|allow"
+    r"|support|provide|permit|consider|currently|performed|done|worked|work|working)\s){0,4}"
+    r"(?:remote\b(?!\s+(?:team|colleague|control|server|access))|remotely\b)"
+    r"|\bremote (?:work |working |option |options )?(?:is|are) (?:not|unfortunately not)\b"
+    r"|\bremote not (?:available|possible|offered|an option)\b"
+    r"|\bkein(?:e)? (?:home ?office|remote)",
+    re.IGNORECASE,
+)
+_DAYS = re.compile(
+    r"\b(?P<days>[1-5]|one|two|three|four|five)\s+days?\b[^.\n;]{0,20}?"
+    r"\b(?:on[\s-]?site|in[\s-](?:the |our |an )?(?:\w{1,20} )?office|in[\s-]person)\b"
+    r"|\b(?:on[\s-]?site|in[\s-](?:the |our |an )?(?:\w{1,20} )?office)\b[^.\n;]{0,10}?"
+    r"\b(?P<more>[1-5]|one|two|three|four|five)\s+days?\b",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"[.!?\n;]")
+_WHOLE_WEEK = frozenset({"5", "five"})
+_HYBRID = re.compile(
+    r"\bhybrid\b(?!-cloud)(?=\s*(?:$|[.,;:()|/\u2013\u2014-]|\n|(?:role|position|job|work|working|schedule|model|setup"
+    r"|set-up|arrangement|policy|remote|office|workplace|in|at|with|from|home)\b))",
+    re.IGNORECASE,
+)
+_REMOTE = re.compile(
+    r"\b(?:fully|100 ?%|completely|entirely) remote\b|\bwork(?:ing)? from anywhere\b"
+    r"|\bwork(?:ing)? (?:fully |entirely )?remotely\b"
+    r"|(?<!hybrid )(?<!hybrid-)(?<!days )(?<!day )\bremote\b"
+    r"(?=\s*(?:$|[.,;:()|/\u2013\u2014]|\n|-\s|-first"
+    r"|(?:role|position|job|work|working|opportunity|first|friendly|only|within|anywhere|worldwide|eligible|possible|or)\b))",
+    re.IGNORECASE,
+)
+_NAME = r"[A-Z\u00c0-\u00de][\w'\u2019-]{1,30}"
+_PLACE = rf"({_NAME}(?: {_NAME}){{0,3}}(?:, {_NAME}(?: {_NAME})?)?)"
+_PLACES = (
+    re.compile(
+        r"(?im:^[ *#_-]{0,5}(?:job )?(?:location|standort|arbeitsort|lieu)[ *_]{0,3}:[ *_]{0,3})"
+        rf"{_PLACE}"
+    ),
+    re.compile(
+        r"\b(?i:on[\s-]?site|in[\s-](?:office|person)|hybrid|vor Ort)\b[^.\n]{0,25}?"
+        rf"\b(?:in|at|from)(?: the| our)? {_PLACE}"
+    ),
+    re.compile(
+        r"\b(?i:(?:role|position|job|you|candidates?)(?: (?:is|will be|are|must be))?"
+        r" (?:based|located))"
+        rf" (?:in|at)(?: our)? {_PLACE}"
+    ),
+    re.compile(rf"\b(?i:on[\s-]?site|hybrid)\b *[,(\u2013-] *{_PLACE}"),
+    re.compile(rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) office in {_PLACE}"),
+    re.compile(
+        rf"\b(?i:work(?:ing)? (?:from|in|at) (?:our|the)) {_PLACE}"
+        r"(?= (?i:office|headquarters|HQ|campus)\b)"
+    ),
+)
+_OFFICE = re.compile(r" (?:Office|HQ|Headquarters|Campus|Studio)$")
+
+
+def work_mode_in(text: str) -> Remote | None:
+    """Return the way of working that the text states; None where it states none, or several."""
+    text = _lines_with(_WORDS, text)
+    if not text:
+        return None
+    days = {(match["days"] or match["more"]).lower() for match in _DAYS.finditer(text)}
+    is_remote = _REMOTE.search(_NO_REMOTE.sub(" ", text)) is not None
+    if _HYBRID.search(text) or days - _WHOLE_WEEK:
+        return None if is_remote else Remote.HYBRID
+    is_remote = is_remote or "from home" in text.lower()
+    is_on_site = bool(days) or _NO_REMOTE.search(text) is not None or _is_on_site(text)
+    if is_on_site == is_remote:
+        return None
+    return Remote.REMOTE if is_remote else Remote.ON_SITE
+
+
+def _lines_with(words: tuple[str, ...], text: str) -> str:
+    """Return the lines that have one of the words: the patterns look at these alone."""
+    lines = text[:MAX_CHARACTERS].split("\n")
+    return "\n".join(line for line in lines if any(word in line.lower() for word in words))
+
+
+def _is_on_site(text: str) -> bool:
+    for match in _ON_SITE.finditer(text):
+        before = text[max(0, match.start() - BEFORE_CHARACTERS) : match.start()]
+        sentence = _SENTENCE_END.split(before)[-1]
+        if not _NOT_THE_RULE.search(sentence):
+            return True
+    return False
+
+
+def places_in_text(text: str) -> tuple[str, ...]:
+    """Return the places that the text states as those of the job, the surest first."""
+    text = _lines_with((*_WORDS, *_PLACE_WORDS), text)
+    stated = (_OFFICE.sub("", match[1]) for rule in _PLACES for match in rule.finditer(text))
+    return tuple(dict.fromkeys(stated))

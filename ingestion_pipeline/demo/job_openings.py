@@ -1,0 +1,303 @@
+"""The jobs of the demo's two companies, each with what the demo's profile makes of it.
+
+Every outcome of the filter is there once, and matches of each priority. None says when it was
+posted, but for one that is old: the site has no clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ingestion_pipeline.demo.content import DemoContent, Query, html_page, json_page, plain
+from ingestion_pipeline.demo.state import DemoState
+
+PRIORITIES = HIGH, MEDIUM, LOW = "high", "medium", "low"
+SKIPPED = "skipped"
+
+REMOTE, HOME = "Remote, US", "Portland, OR (Hybrid)"
+_TEAM = (
+    "You join a small team that keeps tide gauges, buoys and harbour lights talking to each"
+    " other, day and night. We review each other's work, write down what we decide, and rest"
+    " when the watch is over. There is a boat for lunch on Fridays, weather permitting. "
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """A job; `outcome` is the priority of a match, `skipped`, or what the filter names."""
+
+    id: int
+    title: str
+    outcome: str
+    text: str
+    location: str = REMOTE
+    team: str = _TEAM
+    salary: tuple[int, int] | None = (160_000, 190_000)
+    kind: str | None = None
+    posted: str | None = None
+
+    @property
+    def description(self) -> str:
+        """In HTML."""
+        return f"<p>{self.team}</p><p>{self.text}</p>"
+
+
+_SHARED = Opening(
+    id=102,
+    title="Senior Data Engineer",
+    outcome=HIGH,
+    text="Pipelines in Python on PostgreSQL and Kubernetes.",
+)
+_DRIFTWOOD = (
+    Opening(
+        id=101,
+        title="Senior Backend Engineer",
+        outcome=HIGH,
+        text="Services in Python and Go, PostgreSQL below, Kubernetes around them.",
+        location=HOME,
+    ),
+    _SHARED,
+    Opening(
+        id=103,
+        title="Senior Systems Engineer",
+        outcome=MEDIUM,
+        text="Python and PostgreSQL, Kubernetes for the rest, and some Terraform.",
+    ),
+    Opening(
+        id=104,
+        title="Harbour Software Engineer",
+        outcome=LOW,
+        text="Python on Kubernetes, with Kafka between the gauges and Terraform below them.",
+        location=HOME,
+    ),
+    Opening(
+        id=105,
+        title="Senior Frontend Engineer",
+        outcome=SKIPPED,
+        text="TypeScript and React for the charts, with a little Python behind them.",
+    ),
+    Opening(
+        id=106,
+        title="Senior Web Engineer",
+        outcome=SKIPPED,  # four strikes, which pass
+        text="Our WordPress site wants a rockstar who knows Python, too.",
+    ),
+    Opening(
+        id=107,
+        title="Senior Website Engineer",
+        outcome="strikes",
+        text="WordPress, PHP, and Python where nobody looks.",
+    ),
+    Opening(
+        id=108,
+        title="Senior Python Engineer, Contract",
+        outcome="job_type",
+        text="Python for the length of one winter.",
+        kind="Contract",
+    ),
+    Opening(
+        id=109,
+        title="Junior Python Engineer",
+        outcome="seniority",
+        text="Python from the beginning.",
+    ),
+    Opening(
+        id=110,
+        title="Senior Naval Engineer",
+        outcome="keyword",
+        text="Python behind a fence: a security clearance is needed.",
+    ),
+    Opening(
+        id=111,
+        title="Senior Backend Engineer, Buoys",
+        outcome="salary",
+        text="Python and PostgreSQL on Kubernetes, for those who love buoys.",
+        salary=(70_000, 90_000),
+    ),
+    Opening(
+        id=112,
+        title="Senior Sales Engineer",
+        outcome="commission",
+        text="Python demos by the pier; the pay is commission only.",
+        salary=None,
+    ),
+    Opening(
+        id=113,
+        title="Senior Engineer, Hamburg",
+        outcome="work_mode",
+        text="Python and PostgreSQL on the Elbe.",
+        location="Hamburg, Germany (On-site)",
+    ),
+    Opening(
+        id=114,
+        title="Senior Archive Engineer",
+        outcome="age",
+        text="Python for logbooks that have been waiting for a while.",
+        posted="2026-01-05T09:00:00Z",
+    ),
+    Opening(
+        id=115,
+        title="Senior Mainframe Engineer",
+        outcome="technology",
+        text="Python around COBOL that has run since the lighthouse was built.",
+    ),
+    Opening(
+        id=116,
+        title="Senior Blockchain Engineer",
+        outcome=SKIPPED,  # by the stop list, before anything else is looked at
+        text="Python and tokens for moorings.",
+    ),
+)
+_KESTREL = (
+    Opening(
+        id=201,
+        title="Senior Robotics Engineer",
+        outcome=HIGH,
+        text="Go and Python for small robots, PostgreSQL for what they have seen.",
+        location="Portland, OR",
+    ),
+    Opening(
+        id=202,
+        title="Robotics Intern",
+        outcome="seniority",
+        text="Python, and a screwdriver.",
+    ),
+)
+ADDED = Opening(
+    id=117,
+    title="Staff Platform Engineer",
+    outcome=HIGH,
+    text="Kubernetes for everybody, Go and Python for those who ask, PostgreSQL underneath.",
+)
+CHANGED = 111  # pays better after a mutation
+GONE = 103
+
+
+def driftwood_openings(state: DemoState) -> Sequence[Opening]:
+    """What its board lists; after a mutation one is new, one pays better, one is gone."""
+    if not state.new_chapters:
+        return _DRIFTWOOD
+    kept = [_paid_better(one) if one.id == CHANGED else one for one in _DRIFTWOOD if one.id != GONE]
+    return [*kept, ADDED]
+
+
+def _paid_better(one: Opening) -> Opening:
+    return replace(one, salary=(170_000, 200_000), outcome=HIGH)
+
+
+def kestrel_openings() -> Sequence[Opening]:
+    """What Kestrel's own page states, beside one of Driftwood's (`repeated`)."""
+    return _KESTREL
+
+
+def repeated() -> Opening:
+    """The job that both companies' boards have: one listing with two links."""
+    return _SHARED
+
+
+DRIFTWOOD_HOST = "driftwood.demo.test"
+BOARDS_HOST = "boards.demo.test"
+KESTREL_HOST = "kestrel.demo.test"
+DRIFTWOOD, KESTREL = "Driftwood Systems", "Kestrel Robotics"
+KESTREL_SITE = f"http://{KESTREL_HOST}/"
+API_PATH = "/v1/boards/driftwood/jobs"
+CENTS = 100
+# On a bad day the API has other names for these: nobody told its readers.
+RENAMED = {"content": "body", "location": "place"}
+
+_NAVIGATION = '<nav><a href="/about">About</a> <a href="/careers">Careers</a></nav>'
+_ABOUT = (
+    "<h1>About us</h1><p>Driftwood Systems builds the software that harbours run on: tide gauges,"
+    " berths and lights, watched from one desk. We were founded in 2009, have 400 employees and"
+    " are headquartered in Portland, Oregon.</p>"
+    "<h2>Our culture</h2><p>We are remote-first, write things down, and nobody sails alone: every"
+    " change is read by somebody else before it leaves the harbour.</p>"
+    "<h2>How we build</h2><p>Python, Go, PostgreSQL and Kubernetes, on AWS.</p>"
+)
+
+
+def driftwood(_state: DemoState, path: str, _query: Query) -> DemoContent:
+    """Three pages of a company that is glad to be read; jobs are elsewhere."""
+    bodies = {
+        "/": f"<h1>{DRIFTWOOD}</h1><p>Harbours, in order.</p>{_NAVIGATION}",
+        "/about": _ABOUT + _NAVIGATION,
+        "/careers": (
+            "<h1>Careers</h1><p>All jobs are on our board:"
+            ' <a href="https://boards.greenhouse.io/driftwood">open positions</a>.</p>'
+        ),
+    }
+    if path not in bodies:
+        return plain(404, "Not Found")
+    return html_page(DRIFTWOOD, bodies[path], footer=DRIFTWOOD)
+
+
+def boards(state: DemoState, path: str, _query: Query) -> DemoContent:
+    """The provider's API: all jobs of one board at once."""
+    if path != API_PATH:
+        return json_page({"status": 404, "error": "Job board not found"}, 404)
+    items = [_item(one) for one in driftwood_openings(state)]
+    if state.is_broken:
+        items = [{RENAMED.get(name, name): value for name, value in one.items()} for one in items]
+    return json_page({"jobs": items, "meta": {"total": len(items)}})
+
+
+def _item(opening: Opening) -> dict[str, object]:
+    item: dict[str, object] = {
+        "id": opening.id,
+        "title": opening.title,
+        "absolute_url": f"http://{BOARDS_HOST}/driftwood/jobs/{opening.id}",
+        "company_name": DRIFTWOOD,
+        "location": {"name": opening.location},
+        "content": opening.description,
+        "metadata": [],
+    }
+    if opening.kind:
+        item["metadata"] = [{"name": "Employment Type", "value": opening.kind}]
+    if opening.posted:
+        item["first_published"] = opening.posted
+    if opening.salary:
+        low, high = opening.salary
+        pay = {"min_cents": low * CENTS, "max_cents": high * CENTS, "currency_type": "USD"}
+        item["pay_input_ranges"] = [{**pay, "title": "Annual salary"}]
+    return item
+
+
+def kestrel(_state: DemoState, path: str, _query: Query) -> DemoContent:
+    """A front page of one line, and a careers page that states its jobs for machines."""
+    if path == "/":
+        body = f"<h1>{KESTREL}</h1><p>Small robots.</p>" + _NAVIGATION
+        return html_page(KESTREL, body, footer=KESTREL)
+    if path == "/careers":
+        return _kestrel_careers()
+    return plain(404, "Not Found")
+
+
+def _kestrel_careers() -> DemoContent:
+    own = [_posting(one, KESTREL) for one in kestrel_openings()]
+    shared = _posting(repeated(), f"{DRIFTWOOD}, Inc.")  # our friends' job, under their full name
+    stated = json.dumps([*own, shared]).replace("</", "<\\/")
+    listed = "".join(f"<li>{one['title']}</li>" for one in (*own, shared))
+    return html_page(
+        f"Careers, {KESTREL}",
+        f"<h1>Careers</h1><ul>{listed}</ul>",
+        footer=KESTREL,
+        head=f'<script type="application/ld+json">{stated}</script>',
+    )
+
+
+def _posting(opening: Opening, company: str) -> dict[str, object]:
+    organization = {"@type": "Organization", "name": company}
+    if company == KESTREL:
+        organization["sameAs"] = KESTREL_SITE
+    return {
+        "@context": "https://schema.org",
+        "@type": "JobPosting",
+        "identifier": str(opening.id),
+        "url": f"http://{KESTREL_HOST}/careers/{opening.id}",
+        "title": opening.title,
+        "description": opening.description,
+        "hiringOrganization": organization,
+        "jobLocation": {"@type": "Place", "address": opening.location},
+    }

@@ -1,0 +1,1 @@
+"""Polling: fetch the feeds of due sources, read them, ingest them in batches."""

@@ -1,0 +1,73 @@
+"""The time of one run's slice: how long it works, and what of its own it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable
+from datetime import datetime
+
+from ingestion_pipeline.pages.http.network import Network
+from ingestion_pipeline.pages.politeness.hosts import LONGEST_WAIT
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.tasks.errors import Fatal, Resource
+from ingestion_pipeline.tasks.worker import Worker
+
+
+class TimeBudget:
+    """Begins when it is made; a fatal error, an outage or a lease nearly over ends it early."""
+
+    def __init__(
+        self, worker: Worker, clock: SteadyClock, *, seconds: float, network: Network | None = None
+    ) -> None:
+        self.fatal: Fatal | None = None
+        self._worker = worker
+        self._clock = clock
+        self._network = network
+        self._ends = time.monotonic() + seconds
+        self._again_at: set[datetime] = set()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether as much time has passed as the run had, whatever else ended it."""
+        return time.monotonic() >= self._ends
+
+    def is_left(self) -> bool:
+        """Whether anything more may be begun."""
+        is_ended = self.fatal is not None or self.is_over or self._is_network_down
+        return not is_ended and self._worker.may_start()
+
+    @property
+    def _is_network_down(self) -> bool:
+        return self._network is not None and self._network.problem is not None
+
+    def reason_to_stop(self) -> Resource | None:
+        """Why nothing more is begun, if so."""
+        return None if self.is_left() else self.over()
+
+    def over(self) -> Resource:
+        """Why what was not begun waits for a later run."""
+        if self._network is not None and self._is_network_down:
+            return self._network.released(self._clock.now())
+        return Resource("the run's time was over", until=self._clock.now(), code="slice_over")
+
+    def stopped(self) -> Resource:
+        """Why what is under way is given back: the run ends here, by whatever it was ended."""
+        return Resource("the run was stopped", until=self._clock.now(), code="stopped")
+
+    def expect(self, times: Iterable[datetime]) -> None:
+        """Something of this run is due again then."""
+        self._again_at.update(times)
+
+    async def rest(self) -> bool:
+        """Whether something of this run is due again soon; then it is, when this returns."""
+        now = self._clock.now()
+        ahead = {at for at in self._again_at if at > now}
+        is_due = len(ahead) < len(self._again_at)  # since the last claim
+        self._again_at = ahead
+        if is_due or not ahead or not self.is_left():
+            return is_due and self.is_left()
+        if min(ahead) - now > LONGEST_WAIT:
+            return False
+        await asyncio.sleep((min(ahead) - now).total_seconds() + 0.01)
+        return True

@@ -1,0 +1,323 @@
+"""The rows that one run wrote, with the columns that their contract has rules for: few, and cheap.
+
+Each is found by its source's index; no statement walks through what other runs have written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, FromClause, Select, Table, false, func, select
+from sqlalchemy.sql.elements import ColumnElement
+
+from ingestion_pipeline.catalogs.extraction.entity_type import (
+    BadEntityType,
+    EntityField,
+    EntityType,
+    FieldKind,
+    UnknownEntityType,
+    entity_type,
+)
+from ingestion_pipeline.exports.columns import exact
+from ingestion_pipeline.exports.contracts import Case, Contract, ContractRule, findings
+from ingestion_pipeline.exports.datasets import newest_published
+from ingestion_pipeline.exports.items import PROVED_NAMES
+from ingestion_pipeline.exports.tables import PUBLISHED
+from ingestion_pipeline.reading.evidence.grounding import Status
+from ingestion_pipeline.sources.health import Finding
+from ingestion_pipeline.store.tables import (
+    chapter_sources,
+    companies,
+    data_items,
+    datasets,
+    extractions,
+    ingestions,
+    job_listings,
+    job_matches,
+    listing_sources,
+    pages,
+    website_analyses,
+    website_rankings,
+)
+
+RUN_ROWS_AT_ONCE = 1_000  # rows that are in memory
+IDS_AT_ONCE = 500  # sources of one statement
+
+_Ids = Sequence[str]
+Written = tuple[FromClause, Sequence[ColumnElement[bool]]]  # from where, and which
+
+
+def written_rows(
+    connection: Connection, contract: Contract, source_ids: _Ids, *, run_id: str | None
+) -> Iterator[Mapping[str, Any]]:
+    """What the run has written of these sources; nothing of an asset whose rows name no run."""
+    written = WRITTEN.get(contract.asset)
+    if written is None or run_id is None:
+        return
+    columns = [_column(PUBLISHED[contract.export].table, name) for name in contract.all_rules()]
+    for start in range(0, len(source_ids), IDS_AT_ONCE):
+        rows, those = written(source_ids[start : start + IDS_AT_ONCE], run_id)
+        query = select(*columns).select_from(rows).where(*those)
+        found = connection.execute(query.execution_options(yield_per=RUN_ROWS_AT_ONCE))
+        for some in found.mappings().partitions():
+            yield from map(dict, some)
+
+
+def _column(table: Table, name: str) -> ColumnElement[Any]:
+    return table.c[name]
+
+
+def _by_poll(ids: _Ids, run_id: str) -> Select[int]:
+    polls = select(ingestions.c.id)
+    return polls.where(ingestions.c.source_id.in_(ids), ingestions.c.run_id == run_id)
+
+
+def _chapters(ids: _Ids, run_id: str) -> Written:
+    is_written = chapter_sources.c.ingestion_id.in_(_by_poll(ids, run_id))
+    return chapter_sources, [chapter_sources.c.source_id.in_(ids), is_written]
+
+
+def _listings(ids: _Ids, run_id: str) -> Written:
+    listed = select(listing_sources.c.listing_id).where(listing_sources.c.source_id.in_(ids))
+    is_written = job_listings.c.ingestion_id.in_(_by_poll(ids, run_id))
+    return job_listings, [job_listings.c.id.in_(listed), is_written]
+
+
+def _matches(ids: _Ids, run_id: str) -> Written:
+    return job_matches, [job_matches.c.source_id.in_(ids), job_matches.c.run_id == run_id]
+
+
+def _companies(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
+    return companies, [companies.c.source_id.in_(ids)]
+
+
+def last_of(table: Table, ids: _Ids) -> Select[Any]:
+    """The newest row of each of these sources."""
+    newest = select(func.max(table.c.id)).where(table.c.source_id.in_(ids))
+    return newest.group_by(table.c.source_id)
+
+
+def _pages(ids: _Ids, run_id: str) -> Written:
+    is_of_last = pages.c.extraction_id.in_(last_of(extractions, ids))
+    return pages, [is_of_last, pages.c.run_id == run_id]
+
+
+def _analyses(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
+    return website_analyses, [website_analyses.c.id.in_(last_of(website_analyses, ids))]
+
+
+def _rankings(ids: _Ids, run_id: str) -> Written:  # noqa: ARG001 - one row for each source
+    business = select(website_analyses.c.business_id).where(
+        website_analyses.c.id.in_(last_of(website_analyses, ids))
+    )
+    is_of_last = website_rankings.c.analysis_id.in_(last_of(website_analyses, ids))
+    return website_rankings, [website_rankings.c.business_id.in_(business), is_of_last]
+
+
+WRITTEN: Mapping[str, Callable[[_Ids, str], Written]] = {
+    "chapters": _chapters,
+    "job_listings": _listings,
+    "job_matches": _matches,
+    "companies": _companies,
+    "pages": _pages,
+    "website_info": _analyses,
+    "website_prompts": _analyses,
+    "website_analysis": _rankings,
+}
+
+
+ITEMS = Contract(asset="datasets", export="data_items")
+AT_ONCE = 200  # items that are in memory
+
+_AGAIN = "`ingest extractions rerun ID` reads what is stored anew"
+_TYPE = ContractRule(said="of a type that there is", cure="put its schema file back, or read anew")
+_REQUIRED = ContractRule(said="stated and proved: the type requires it", cure=_AGAIN)
+_KIND = ContractRule(said="of its field's kind", cure=f"the schema has changed since; {_AGAIN}")
+_EVIDENCE = ContractRule(said="stated with its evidence", cure=_AGAIN)
+_UNIQUE = ContractRule(said="unique in its dataset", cure=_AGAIN)
+_STATUSES = frozenset(str(one) for one in Status)
+
+
+def broken_items(
+    connection: Connection,
+    source_ids: Sequence[str] | None = None,
+    *,
+    most: int | None = None,
+    entities: Path | None = None,
+) -> list[Finding]:
+    """What does not hold of the items that are published, of these sources or of all.
+
+    Of at most so many items, those that were published last first. `entities` is the folder of
+    schema files of one's own.
+    """
+    return findings(ITEMS, _cases(connection, source_ids, most, entities))
+
+
+def _cases(
+    connection: Connection,
+    source_ids: Sequence[str] | None,
+    most: int | None,
+    entities: Path | None,
+) -> Iterator[Case]:
+    query = select(datasets.c.id, datasets.c.entity_type, datasets.c.source_id).where(
+        datasets.c.id.in_(newest_published())
+    )
+    if source_ids is not None:
+        query = query.where(datasets.c.source_id.in_(list(source_ids)))
+    left = most
+    for dataset in connection.execute(query.order_by(datasets.c.published_at.desc())).all():
+        if left is not None and left <= 0:
+            return
+        kind = _known(dataset.entity_type, entities)
+        if kind is None:
+            yield Case("entity_type", _TYPE, dataset.source_id, dataset.entity_type)
+            continue
+        yield from _repeated(connection, dataset.id)
+        seen = 0
+        for item in _items(connection, dataset.id, left):
+            seen += 1
+            yield from cases_of_item(kind, str(item.id), item.data, item.grounding)
+        left = None if left is None else left - seen
+
+
+def broken_by_run(
+    connection: Connection,
+    source_ids: Sequence[str],
+    *,
+    run_id: str | None,
+    most: int,
+    entities: Path | None = None,
+) -> list[Finding]:
+    """What does not hold of the items that the run read, published or not: at most so many.
+
+    Whether keys are unique is known when the extraction ends: then repeats are marked.
+    """
+    if run_id is None:
+        return []
+    return findings(ITEMS, _written_cases(connection, source_ids, run_id, most, entities))
+
+
+def _written_cases(
+    connection: Connection, source_ids: Sequence[str], run_id: str, most: int, entities: Path | None
+) -> Iterator[Case]:
+    types: dict[str, EntityType | None] = {}
+    left = most
+    for start in range(0, len(source_ids), IDS_AT_ONCE):
+        for item in _written(connection, source_ids[start : start + IDS_AT_ONCE], run_id, left):
+            left -= 1
+            name = item.entity_type
+            if name not in types:
+                types[name] = _known(name, entities)
+            if (kind := types[name]) is None:
+                yield Case("entity_type", _TYPE, str(item.id), name)
+            else:
+                yield from cases_of_item(kind, str(item.id), item.data, item.grounding)
+
+
+def _written(
+    connection: Connection, source_ids: Sequence[str], run_id: str, most: int
+) -> Iterator[Any]:
+    """The items on pages of the last extractions that this run was the last to read."""
+    names = ("id", "entity_type", "data", "grounding")
+    query = (
+        select(*(data_items.c[name] for name in names))
+        .join(pages, pages.c.id == data_items.c.page_id)
+        .join(datasets, datasets.c.id == data_items.c.dataset_id)
+        .where(
+            pages.c.extraction_id.in_(last_of(extractions, source_ids)),
+            pages.c.run_id == run_id,
+            datasets.c.extraction_id == pages.c.extraction_id,
+            data_items.c.is_flagged.is_(false()),
+        )
+        .limit(most)
+    )
+    rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
+    for some in rows.partitions():
+        yield from some
+
+
+def _known(name: str, entities: Path | None) -> EntityType | None:
+    try:
+        return entity_type(name, folder=entities)
+    except (BadEntityType, UnknownEntityType):
+        return None
+
+
+def _published(dataset_id: int) -> tuple[Any, ...]:
+    return (
+        data_items.c.dataset_id == dataset_id,
+        data_items.c.is_repeat.is_(false()),
+        data_items.c.is_flagged.is_(false()),
+    )
+
+
+def _items(connection: Connection, dataset_id: int, most: int | None) -> Iterator[Any]:
+    query = select(data_items.c.id, data_items.c.data, data_items.c.grounding)
+    query = query.where(*_published(dataset_id)).limit(most)
+    rows = connection.execute(query.execution_options(yield_per=AT_ONCE))
+    for some in rows.partitions():
+        yield from some
+
+
+def _repeated(connection: Connection, dataset_id: int) -> Iterator[Case]:
+    """The database counts: no key is held here."""
+    key = data_items.c.item_key
+    query = (
+        select(func.min(data_items.c.id), key)
+        .where(*_published(dataset_id))
+        .group_by(key)
+        .having(func.count() > 1)
+    )
+    for id_, item_key in connection.execute(query.execution_options(yield_per=AT_ONCE)):
+        yield Case("item_key", _UNIQUE, str(id_), str(item_key))
+
+
+def cases_of_item(
+    kind: EntityType,
+    item_id: str,
+    data: Mapping[str, Any],
+    grounding: Mapping[str, Mapping[str, Any]],
+) -> Iterator[Case]:
+    """What does not hold of one item, field by field."""
+    for one in kind.fields:
+        value = data.get(one.name)
+        status = (grounding.get(one.name) or {}).get("status")
+        if value is None:
+            if one.required:
+                yield Case(one.name, _REQUIRED, item_id, "nothing")
+            continue
+        if not _IS_KIND[one.kind](value, one):
+            yield Case(one.name, _KIND, item_id, f"{value!r}")
+        if status not in _STATUSES:
+            yield Case(one.name, _EVIDENCE, item_id, f"{status or 'none'}")
+        elif one.required and status not in PROVED_NAMES:
+            yield Case(one.name, _REQUIRED, item_id, str(status))
+
+
+def _is_text(value: object, field: EntityField) -> bool:  # noqa: ARG001 - as the others
+    return isinstance(value, str)
+
+
+def _is_choice(value: object, field: EntityField) -> bool:
+    return value in field.choices
+
+
+def _is_number(value: object, field: EntityField) -> bool:  # noqa: ARG001 - as the others
+    is_figure = isinstance(value, str | int | float | Decimal) and not isinstance(value, bool)
+    return is_figure and exact(value) is not None
+
+
+def _is_flag(value: object, field: EntityField) -> bool:  # noqa: ARG001 - as the others
+    return isinstance(value, bool)
+
+
+_IS_KIND: Mapping[FieldKind, Callable[[object, EntityField], bool]] = {
+    FieldKind.TEXT: _is_text,
+    FieldKind.LANGUAGE: _is_text,
+    FieldKind.CHOICE: _is_choice,
+    FieldKind.NUMBER: _is_number,
+    FieldKind.FLAG: _is_flag,
+}

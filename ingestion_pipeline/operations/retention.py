@@ -1,0 +1,349 @@
+"""Keeping the house: what is finished goes after a while, what is quiet cools down.
+
+Each sweep is its own transaction with its own try: one that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    case,
+    exists,
+    func,
+    or_,
+    select,
+    union,
+    update,
+)
+from sqlalchemy.exc import SQLAlchemyError
+
+from ingestion_pipeline.catalogs.datasets.finishing import EXTRACTION_TASKS
+from ingestion_pipeline.catalogs.operations import retention
+from ingestion_pipeline.catalogs.recipes.registry import DETECT
+from ingestion_pipeline.engine.context import RunContext
+from ingestion_pipeline.notices.expansion import expand
+from ingestion_pipeline.operations.alerts import note_budget, note_health
+from ingestion_pipeline.pages.content.snapshots import objects_of_snapshots
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.sources.lookup import popular_sources
+from ingestion_pipeline.sources.poll_tasks import POLL, ensure_polls, lock_polls, make_due
+from ingestion_pipeline.sources.recipients import ALERTS
+from ingestion_pipeline.sources.scheduling.budget import adjust_prices
+from ingestion_pipeline.sources.scheduling.due import age_polls
+from ingestion_pipeline.sources.source import SourceStatus, Tier
+from ingestion_pipeline.store.locking import delete_unlocked, lock_rows
+from ingestion_pipeline.store.tables import (
+    ACTIVE,
+    ENDED,
+    batch_items,
+    chapter_sources,
+    dead_letters,
+    ingestions,
+    job_listings,
+    listing_sources,
+    notices,
+    outbox,
+    pages,
+    runs,
+    snapshots,
+    sources,
+    tasks,
+)
+from ingestion_pipeline.tasks.results import add_deleted
+from ingestion_pipeline.tasks.task import TaskStatus
+from ingestion_pipeline.websites import retention as websites
+
+Sweep = Callable[[Connection, Settings, datetime], int]
+
+CATALOG_TASKS = (*EXTRACTION_TASKS, DETECT)
+INGESTIONS_AT_ONCE = 20_000  # the rest follows at the next sweep
+COOLED_AT_ONCE = 5_000  # SQLite takes 32,766 parameters; the rest follows at the next sweep
+
+FINISHED = [
+    status.value
+    for status in (
+        TaskStatus.SUCCESS,
+        TaskStatus.FILTERED,
+        TaskStatus.SKIPPED,
+        TaskStatus.CANCELLED,
+    )
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Swept:
+    """How many rows each sweep touched, and which sweeps failed."""
+
+    counts: Mapping[str, int]
+    errors: Sequence[str]
+
+
+def maintain(shop: RunContext, *, dry_run: bool = False) -> Swept:
+    """Run every sweep once; a dry run counts what each would do, and undoes it."""
+    counts: dict[str, int] = {}
+    errors: list[str] = []
+    for name, sweep in SWEEPS.items():
+        try:
+            counts[name] = _swept(shop, sweep, dry_run=dry_run)
+            while name in REPEATED and not dry_run and (more := _swept(shop, sweep)):
+                counts[name] += more
+        except SQLAlchemyError as error:
+            errors.append(f"{name}: {error}")
+    try:
+        counts["content"] = _prune_content(shop, dry_run=dry_run)
+    except (SQLAlchemyError, OSError) as error:
+        errors.append(f"content: {error}")
+    return Swept(counts=counts, errors=errors)
+
+
+def _swept(shop: RunContext, sweep: Sweep, *, dry_run: bool = False) -> int:
+    with shop.store.begin() as connection:
+        count = sweep(connection, shop.settings, shop.store.clock.now(connection))
+        if dry_run:
+            connection.rollback()
+    return count
+
+
+def _prune_content(shop: RunContext, *, dry_run: bool) -> int:
+    """Bodies and readings that no snapshot and no batch points at, once they are old enough."""
+    with shop.store.read() as connection:
+        kept = objects_of_snapshots(connection)
+        for fetched, reading in connection.execute(
+            select(batch_items.c.fetched, batch_items.c.reading)
+        ):
+            kept |= {reading, *(page["content_hash"] for page in fetched.get("pages", ()))}
+    seconds = shop.settings.retention.content_seconds
+    return shop.content.prune(kept, older_than_seconds=seconds, dry_run=dry_run)
+
+
+def _finished_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
+    keep = settings.retention
+    return _old_tasks(connection, FINISHED, keep.finished_seconds, keep.finished_rows, now)
+
+
+def _failed_tasks(connection: Connection, settings: Settings, now: datetime) -> int:
+    keep = settings.retention
+    failed, is_catalog = [TaskStatus.FAILED.value], tasks.c.kind.in_(CATALOG_TASKS)
+    return _old_tasks(
+        connection, failed, keep.failed_seconds, keep.failed_rows, now, ~is_catalog
+    ) + _old_tasks(
+        connection, failed, keep.failed_catalog_seconds, keep.failed_rows, now, is_catalog
+    )
+
+
+def _old_tasks(
+    connection: Connection,
+    statuses: Sequence[str],
+    seconds: int,
+    rows: int,
+    now: datetime,
+    *those: ColumnElement[bool],
+) -> int:
+    """Too old, or beyond the newest `rows`; never a poll, nor of a lineage still at work.
+
+    They stay in the totals, which is what rates of success are taken of. A poll is always at work:
+    it does not keep what it spawned, whose results are rows.
+    """
+    ended = (ENDED, tasks.c.status.in_(statuses), tasks.c.kind != POLL, *those)
+    newest = (
+        select(tasks.c.id)
+        .where(*ended)
+        .order_by(tasks.c.ended_at.desc(), tasks.c.id.desc())
+        .limit(rows)
+    )
+    before = now - timedelta(seconds=seconds)
+    # Joined, not looked up one by one: most tasks are in no index of lineages.
+    working = (ACTIVE, tasks.c.kind != POLL)
+    at_work = select(tasks.c.tracking_id).where(*working).distinct().cte("at_work")
+    old = (
+        select(tasks.c.id)
+        .outerjoin(at_work, at_work.c.tracking_id == tasks.c.tracking_id)
+        .where(*ended, or_(tasks.c.ended_at < before, tasks.c.id.not_in(newest)))
+        .where(at_work.c.tracking_id.is_(None))
+        .correlate(None)
+    )
+    counted = (tasks.c.kind, tasks.c.status, tasks.c.error_class, tasks.c.attempts)
+    statement = delete_unlocked(tasks, tasks.c.id.in_(old)).returning(*counted)
+    deleted = connection.execute(statement).all()
+    add_deleted(connection, [(kind, status, error, n) for kind, status, error, n in deleted])
+    return len(deleted)
+
+
+def _sweep_dead_letters(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Those that were replayed or discarded; what is open waits for somebody however long."""
+    before = now - timedelta(seconds=settings.retention.dead_letters_seconds)
+    is_decided = or_(
+        dead_letters.c.replayed_at.is_not(None), dead_letters.c.discarded_at.is_not(None)
+    )
+    statement = delete_unlocked(dead_letters, is_decided, dead_letters.c.failed_at < before)
+    return connection.execute(statement).rowcount
+
+
+def _snapshots(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Too old, or beyond the newest so many of their page.
+
+    Never a page's last good one, nor what an extraction that is kept was read from.
+    """
+    keep = settings.retention
+    before = now - timedelta(seconds=keep.snapshots_seconds)
+    page = (snapshots.c.source_id, snapshots.c.url)
+    is_good = snapshots.c.failure.is_(None)
+    newest_first = (snapshots.c.fetched_at.desc(), snapshots.c.id.desc())
+    ranked = select(
+        snapshots.c.id,
+        snapshots.c.fetched_at,
+        is_good.label("is_good"),
+        func.row_number().over(partition_by=page, order_by=newest_first).label("place"),
+        func.row_number()
+        .over(partition_by=(*page, is_good), order_by=newest_first)
+        .label("place_among_its_like"),
+    ).subquery()
+    surplus = select(ranked.c.id).where(
+        or_(ranked.c.fetched_at < before, ranked.c.place > keep.snapshots_per_page),
+        ~and_(ranked.c.is_good, ranked.c.place_among_its_like == 1),
+        ~exists().where(pages.c.snapshot_id == ranked.c.id),
+    )
+    return connection.execute(delete_unlocked(snapshots, snapshots.c.id.in_(surplus))).rowcount
+
+
+def _ingestions(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Old polls that no row names any more; one that a row names is its lineage, and stays."""
+    before = now - timedelta(seconds=settings.retention.ingestions_seconds)
+    naming = (chapter_sources, listing_sources, job_listings)
+    named = union(*(select(table.c.ingestion_id.label("id")) for table in naming)).subquery()
+    # Joined, not looked up one by one: no index has the polls that rows name.
+    old = (
+        select(ingestions.c.id)
+        .outerjoin(named, named.c.id == ingestions.c.id)
+        .where(ingestions.c.ingested_at < before, named.c.id.is_(None))
+        .order_by(ingestions.c.ingested_at)
+        .limit(INGESTIONS_AT_ONCE)
+    )
+    return connection.execute(delete_unlocked(ingestions, ingestions.c.id.in_(old))).rowcount
+
+
+def _batches(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Batches of dead runs; their polls have long been claimed again."""
+    before = now - timedelta(seconds=10 * settings.work.lease_seconds)
+    statement = delete_unlocked(
+        batch_items,
+        batch_items.c.fetched_at < before,
+        ~exists().where(
+            tasks.c.id == batch_items.c.task_id,
+            tasks.c.fence == batch_items.c.fence,
+            tasks.c.status == TaskStatus.PROCESSING.value,
+            tasks.c.lease_until > now,
+        ),
+    )
+    return connection.execute(statement).rowcount
+
+
+def _runs(connection: Connection, settings: Settings, now: datetime) -> int:
+    before = now - timedelta(seconds=settings.retention.runs_seconds)
+    statement = delete_unlocked(runs, runs.c.ended_at.is_not(None), runs.c.ended_at < before)
+    return connection.execute(statement).rowcount
+
+
+def _cool(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Auto sources without a new record for long enough go one tier down."""
+    hot_until = now - timedelta(seconds=settings.tiers.hot_for_seconds)
+    warm_until = hot_until - timedelta(seconds=settings.tiers.warm_for_seconds)
+    newest = func.coalesce(sources.c.last_new_at, sources.c.created_at)
+    is_hot = sources.c.tier == Tier.HOT.value
+    is_quiet = and_(
+        ~sources.c.tier_pinned,
+        sources.c.status == SourceStatus.ACTIVE.value,
+        sources.c.id.not_in(popular_sources(more_than=settings.tiers.hot_readers)),
+        or_(
+            and_(is_hot, newest < hot_until),
+            and_(sources.c.tier == Tier.WARM.value, newest < warm_until),
+        ),
+    )
+    query = select(sources.c.id).where(is_quiet).order_by(sources.c.id).limit(COOLED_AT_ONCE)
+    quiet = list(connection.execute(query).scalars())
+    lock_polls(connection, quiet)
+    lock_rows(connection, sources.c.id, quiet)
+    colder = case((is_hot, Tier.WARM.value), else_=Tier.COLD.value)
+    statement = update(sources).where(sources.c.id.in_(quiet), is_quiet).values(tier=colder)
+    cooled = connection.execute(statement).rowcount
+    ensure_polls(connection, quiet, now=now)
+    return cooled
+
+
+def _heat(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Auto sources that many have begun to follow are HOT, and polled at once."""
+    is_cold = and_(
+        ~sources.c.tier_pinned,
+        sources.c.status == SourceStatus.ACTIVE.value,
+        sources.c.tier != Tier.HOT.value,
+    )
+    popular = popular_sources(more_than=settings.tiers.hot_readers)
+    query = select(sources.c.id).where(is_cold, sources.c.id.in_(popular)).order_by(sources.c.id)
+    wanted = list(connection.execute(query.limit(COOLED_AT_ONCE)).scalars())
+    lock_polls(connection, wanted)
+    lock_rows(connection, sources.c.id, wanted)
+    statement = update(sources).where(sources.c.id.in_(wanted), is_cold)
+    heated = connection.execute(statement.values(tier=Tier.HOT.value)).rowcount
+    ensure_polls(connection, wanted, now=now)
+    make_due(connection, wanted, now=now)
+    return heated
+
+
+def _expanded(connection: Connection, settings: Settings, now: datetime) -> int:
+    """What nobody follows is handled here: for it alone no deliverer is started."""
+    grouping = timedelta(seconds=settings.notices.grouping_seconds)
+    return expand(connection, now=now, grouping=grouping).handled
+
+
+def _outbox(connection: Connection, settings: Settings, now: datetime) -> int:
+    """Rows that became notices go; the notices stay for ever, so that nobody is told twice."""
+    before = now - timedelta(seconds=settings.retention.outbox_seconds)
+    return connection.execute(delete_unlocked(outbox, outbox.c.handled_at < before)).rowcount
+
+
+def _alerts(connection: Connection, settings: Settings, now: datetime) -> int:
+    """What was told of sources and the house: no subject of theirs comes twice.
+
+    Notices of records stay for ever, so that nobody is told of one twice.
+    """
+    before = now - timedelta(seconds=settings.retention.alerts_seconds)
+    statement = delete_unlocked(
+        notices,
+        notices.c.subject_kind.in_(ALERTS),
+        notices.c.status.in_(["sent", "muted"]),
+        notices.c.created_at < before,
+    )
+    return connection.execute(statement).rowcount
+
+
+SWEEPS: dict[str, Sweep] = {
+    "finished_tasks": _finished_tasks,
+    "failed_tasks": _failed_tasks,
+    "dead_letters": _sweep_dead_letters,
+    "datasets": retention.old_datasets,
+    "extractions": retention.old_extractions,
+    "model_calls": retention.old_model_calls,
+    "model_answers": retention.old_model_answers,
+    "website_answers": websites.old_answers,
+    "website_analyses": websites.old_analyses,
+    "snapshots": _snapshots,
+    "ingestions": _ingestions,
+    "batches": _batches,
+    "runs": _runs,
+    "cooled": _cool,
+    "heated": _heat,
+    "health": note_health,
+    "budget": note_budget,
+    "aged": age_polls,
+    "prices": adjust_prices,
+    "expanded": _expanded,
+    "outbox": _outbox,
+    "alerts": _alerts,
+}
+REPEATED = {"expanded"}  # until nothing is left, each time in a transaction of its own

@@ -1,0 +1,75 @@
+"""Evaluations of checks: what is told with one, and what Dagster was told last."""
+
+from collections.abc import Mapping, Sequence
+
+import dagster as dg
+
+from ingestion_pipeline.pages.http.fetcher import HttpFetcher
+from ingestion_pipeline.sources.health import Finding, summary
+
+
+def evaluation_metadata(findings: Sequence[Finding]) -> dict[str, dg.MetadataValue]:
+    """How many there are, and the first of them."""
+    return {
+        "findings": dg.MetadataValue.int(len(findings)),
+        "details": dg.MetadataValue.text(summary(findings)[:2_000] or "nothing to report"),
+    }
+
+
+def last_reported(instance: dg.DagsterInstance, key: dg.AssetCheckKey) -> object:
+    """What Dagster was told last, and None if the asset was materialized since.
+
+    (The UI calls a check that is older than its asset not evaluated.)
+    """
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    entry = record.event if record else None
+    told = _evaluation_in(entry)
+    if entry is None or told is None:
+        return None
+    latest = instance.get_latest_materialization_event(key.asset_key)
+    if latest and latest.timestamp > entry.timestamp:
+        return None
+    details = told.metadata.get("details")
+    return details.value if details else None
+
+
+def last_evaluation(
+    instance: dg.DagsterInstance, key: dg.AssetCheckKey
+) -> dg.AssetCheckEvaluation | None:
+    """What Dagster was told last; None if never, or only planned, as by a run of the asset."""
+    record = instance.get_latest_asset_check_evaluation_record(key)
+    return _evaluation_in(record.event if record else None)
+
+
+def _evaluation_in(entry: dg.EventLogEntry | None) -> dg.AssetCheckEvaluation | None:
+    event = entry.dagster_event if entry else None
+    if event is None or event.event_type != dg.DagsterEventType.ASSET_CHECK_EVALUATION:
+        return None
+    return event.asset_check_evaluation_data
+
+
+# Counts of a run that are neither a success nor a failure.
+_NEUTRAL = frozenset({"given_back", "lost", "needless", "put_off", "skipped", "unwanted"})
+
+
+def network_problem(fetcher: HttpFetcher) -> str | None:
+    """Return the outage of our own that the run met; None if it met none."""
+    return fetcher.network.problem if fetcher.network is not None else None
+
+
+def fail_if_network_down(problem: str | None) -> None:
+    """Fail the run if its network was down; what it released is claimed by a later run."""
+    if problem is not None:
+        raise dg.Failure(problem, allow_retries=False)
+
+
+def fail_if_all_failed(counts: Mapping[str, int], noun: str) -> None:
+    """Fail the run if something failed and nothing succeeded; a retry is no success."""
+    failed, retried = counts.get("failed", 0), counts.get("retried", 0)
+    succeeded = [n for name, n in counts.items() if name not in _NEUTRAL | {"failed", "retried"}]
+    if any(succeeded) or not failed + retried:
+        return
+    reason = f"all {failed} {noun} failed; `ingest dead-letters list` shows why"
+    if not failed:
+        reason = f"no {noun} got through; they are tried again, `ingest status` shows why"
+    raise dg.Failure(reason, allow_retries=False)

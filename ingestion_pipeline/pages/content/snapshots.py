@@ -1,0 +1,284 @@
+"""Which pages said something: a row per address and content, pointing into the content store.
+
+Two kinds of rows live here. A *page* (`keep_pages`) is hashed by its cleaned text, and has objects
+for body, text, Markdown and picture. A *listing* (`keep_snapshots`) is hashed by its body, which is
+its only object; its source recognises it by its own hash. Both are one row per URL and content
+hash, however often that content comes back: `fetched_at` is when it last did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from hashlib import sha256
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    Integer,
+    String,
+    Text,
+    literal,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.types import TypeEngine
+
+from ingestion_pipeline.pages.content.store import ContentStore, Named, storage_errors_fatal
+from ingestion_pipeline.pages.visits.page import KnownPage, NewPage, SamePage
+from ingestion_pipeline.reading.html.markdown import MARKDOWN_VERSION
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.tables import snapshots
+from ingestion_pipeline.store.types import Id, Json, UtcDateTime
+from ingestion_pipeline.urls import without_secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRef:
+    """A page in the content store; `final_url` is where its redirects led."""
+
+    url: str
+    final_url: str
+    content_hash: str
+    content_type: str | None
+    size_bytes: int
+    status_code: int
+    etag: str | None
+    last_modified: str | None
+
+
+_IDENTITY = ("url", "url_key", "content_hash")
+_FORMS = ("body_hash", "text_hash", "markdown_hash", "screenshot_hash")
+_OBJECTS = ("content_hash", *_FORMS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptPage:
+    """A page whose objects are in the content store, ready to become a row."""
+
+    url: str
+    final_url: str
+    canonical_url: str | None
+    content_hash: str
+    served_hash: str | None
+    content_type: str | None
+    size_bytes: int
+    status_code: int
+    etag: str | None
+    last_modified: str | None
+    rendered_at: datetime | None
+    body_hash: str
+    text_hash: str | None
+    markdown_hash: str | None
+    markdown_version: str | None
+    screenshot_hash: str | None
+    links_hash: str | None = None
+    rendering_hash: str | None = None
+    discovered: Sequence[str] | None = None
+    source_id: str | None = None
+    failure: str | None = None
+    run_id: str | None = None
+
+
+_TYPES: Mapping[str, TypeEngine[Any]] = {
+    "size_bytes": Integer(),
+    "status_code": Integer(),
+    "rendered_at": UtcDateTime(),
+    "discovered": Json,
+}
+_COLUMNS: Mapping[str, TypeEngine[Any]] = {
+    one.name: _TYPES.get(one.name, Text()) for one in fields(KeptPage)
+} | {"url_key": String(64)}
+
+
+def store_pages(
+    content: ContentStore,
+    pages: Sequence[tuple[str | None, NewPage]],
+    *,
+    now: datetime,
+    run_id: str | None = None,
+) -> list[KeptPage]:
+    """Every form of every (source, page) is on disk; a disk that takes no more is `Fatal`."""
+    forms = [_forms(page) for _, page in pages]
+    with storage_errors_fatal():
+        groups = ([one for one in of_page if one is not None] for of_page in forms)
+        put = [iter(group) for group in content.put_together(groups)]
+    names = [
+        [None if one is None else next(group) for one in of_page]
+        for of_page, group in zip(forms, put, strict=True)
+    ]
+    return [
+        _stored(page, of_page, now=now, source_id=source_id, run_id=run_id)
+        for (source_id, page), of_page in zip(pages, names, strict=True)
+    ]
+
+
+def _forms(page: NewPage) -> tuple[bytes | Named | None, ...]:
+    """Body, text, Markdown, picture; the last two only if there are any."""
+    # What was served has been hashed when it came; what a browser made of it has not.
+    body = page.body if page.is_rendered else (page.served_hash, page.body)
+    return body, page.text, page.markdown or None, page.screenshot or None
+
+
+def _stored(
+    page: NewPage,
+    names: Sequence[str | None],
+    *,
+    now: datetime,
+    source_id: str | None,
+    run_id: str | None,
+) -> KeptPage:
+    body_hash, text_hash, markdown_hash, screenshot_hash = names
+    return KeptPage(
+        source_id=source_id,
+        run_id=run_id,
+        url=without_secrets(page.url),
+        final_url=without_secrets(page.final_url),
+        canonical_url=page.canonical_url,
+        content_hash=page.content_hash,
+        served_hash=page.served_hash,
+        content_type=page.content_type,
+        size_bytes=len(page.body),
+        status_code=page.status_code,
+        etag=page.etag,
+        last_modified=page.last_modified,
+        rendered_at=now if page.is_rendered else None,
+        body_hash=body_hash or "",
+        text_hash=text_hash,
+        markdown_hash=markdown_hash,
+        markdown_version=MARKDOWN_VERSION if markdown_hash else None,
+        screenshot_hash=screenshot_hash,
+        links_hash=page.links_hash,
+        rendering_hash=page.rendering_hash,
+        discovered=list(page.discovered) or None,
+    )
+
+
+def keep_pages(connection: Connection, pages: Sequence[KeptPage], *, now: datetime) -> list[int]:
+    """Each page has its snapshot, in one statement; the ids, in the order of the pages.
+
+    Content that an address had before gets its row back: it is the newest one again.
+    """
+    rows = {_key(page): page for page in pages}
+    if not rows:
+        return []
+    values = [(*_values(page), key[0]) for key, page in rows.items()]
+    given = row_source(connection, _COLUMNS, values, "given")
+    found = select(*given.c, literal(now, UtcDateTime())).where(true())  # SQLite wants a WHERE
+    statement = insert_into(connection, snapshots).from_select(
+        [*_COLUMNS, "fetched_at"], found.order_by(given.c.url_key, given.c.content_hash)
+    )
+    renewed = [name for name in (*_COLUMNS, "fetched_at") if name not in _IDENTITY]
+    kept = statement.on_conflict_do_update(
+        index_elements=["url_key", "content_hash"],
+        set_={name: statement.excluded[name] for name in renewed},
+    ).returning(snapshots.c.url_key, snapshots.c.content_hash, snapshots.c.id)
+    ids = {(key, content): id_ for key, content, id_ in connection.execute(kept)}
+    return [ids[_key(page)] for page in pages]
+
+
+def keep_snapshots(
+    connection: Connection,
+    pages: Collection[tuple[str, PageRef]],
+    *,
+    now: datetime,
+    failure: str | None = None,
+    run_id: str | None = None,
+) -> list[int]:
+    """Each page of a listing has its snapshot, whose id is told; with `failure` it was not read."""
+    listed = [
+        KeptPage(
+            source_id=source_id,
+            served_hash=page.content_hash,
+            body_hash=page.content_hash,
+            canonical_url=None,
+            rendered_at=None,
+            text_hash=None,
+            markdown_hash=None,
+            markdown_version=None,
+            screenshot_hash=None,
+            failure=failure,
+            run_id=run_id,
+            **asdict(page),
+        )
+        for source_id, page in pages
+    ]
+    return keep_pages(connection, listed, now=now)
+
+
+def known_pages(
+    connection: Connection, urls: Collection[str], content: ContentStore
+) -> dict[str, KnownPage]:
+    """What is known of those of these pages that were kept before: their newest snapshots.
+
+    A page whose objects are no longer all there is not known: it must be got whole again.
+    """
+    names = [one.name for one in fields(KnownPage) if one.name != "snapshot_id"]
+    columns = [snapshots.c[name] for name in (*names, *_FORMS)]
+    query = (
+        select(snapshots.c.url, snapshots.c.id.label("snapshot_id"), *columns)
+        .where(snapshots.c.url_key.in_([_url_key(url) for url in urls]))
+        .where(snapshots.c.text_hash.is_not(None))
+        .order_by(snapshots.c.fetched_at, snapshots.c.id)
+    )
+    newest = {row["url"]: row for row in connection.execute(query).mappings()}
+    return {
+        url: KnownPage(snapshot_id=row["snapshot_id"], **{name: row[name] for name in names})
+        for url, row in newest.items()
+        if all(content.has(row[name]) for name in _FORMS if row[name] is not None)
+    }
+
+
+def renew_pages(connection: Connection, pages: Collection[SamePage]) -> int:
+    """Pages that say the same, but by other validators: these are kept. How many there were."""
+    columns = {
+        "id": Id,
+        "etag": Text(),
+        "last_modified": Text(),
+        "served_hash": String(64),
+        "rendered_at": UtcDateTime(),
+    }
+    rows = [(page.known.snapshot_id, *_validators(page)) for page in pages if _is_renewed(page)]
+    if rows:
+        lock_rows(connection, snapshots.c.id, [row[0] for row in rows])
+        given = row_source(connection, columns, rows, "given")
+        connection.execute(
+            update(snapshots)
+            .where(snapshots.c.id == given.c.id)
+            .values({name: given.c[name] for name in columns if name != "id"})
+        )
+    return len(rows)
+
+
+def objects_of_snapshots(connection: Connection) -> set[str | None]:
+    """Every object that some snapshot points at."""
+    kept: set[str | None] = set()
+    for name in _OBJECTS:
+        kept |= set(connection.execute(select(snapshots.c[name]).distinct()).scalars())
+    return kept
+
+
+def _is_renewed(page: SamePage) -> bool:
+    known = page.known
+    kept = (known.etag, known.last_modified, known.served_hash, known.rendered_at)
+    return _validators(page) != kept
+
+
+def _validators(page: SamePage) -> tuple[Any, ...]:
+    return page.etag, page.last_modified, page.served_hash, page.rendered_at
+
+
+_values: Callable[[KeptPage], tuple[Any, ...]] = attrgetter(*[one.name for one in fields(KeptPage)])
+
+
+def _key(page: KeptPage) -> tuple[str, str]:
+    return _url_key(page.url), page.content_hash
+
+
+def _url_key(url: str) -> str:
+    return sha256(url.encode("utf-8", "surrogatepass")).hexdigest()

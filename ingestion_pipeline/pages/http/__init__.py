@@ -1,0 +1,1 @@
+"""One HTTP request: guarded transport, limits, conditional requests, secrets."""

@@ -1,0 +1,423 @@
+"""One page by HTTP: conditional, within limits and a deadline, every hop through the guard."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self, TypeVar
+from urllib.parse import urljoin
+
+from ingestion_pipeline.pages.http.body import ACCEPT_ENCODING, LimitedBody
+from ingestion_pipeline.pages.http.guard import Guard, exempt_hosts, exempt_only, hosts_and_ports
+from ingestion_pipeline.pages.http.request import (
+    Answer,
+    Fetched,
+    Request,
+    Start,
+    conditions,
+    unchanged,
+    validator,
+)
+from ingestion_pipeline.pages.http.secrets import (
+    NO_SECRETS,
+    Secrets,
+    kept_from_errors,
+    secret_of,
+    with_secret,
+    without_secret,
+)
+from ingestion_pipeline.pages.http.status import DEFAULT_WAITS, Waits, verdict
+from ingestion_pipeline.pages.visits.response_class import (
+    MAY_BE_A_WALL,
+    WALL_BYTES,
+    wall_by_headers,
+    wall_of,
+)
+from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, WorkError
+from ingestion_pipeline.urls import (
+    BadUrl,
+    has_credentials,
+    host_of,
+    request_url,
+    without_credentials,
+)
+
+if TYPE_CHECKING:
+    from ingestion_pipeline.pages.http.network import Network
+    from ingestion_pipeline.pages.http.transport import Exchange, RawAnswer
+
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_NOT_MODIFIED = 304
+_NOT_SENT = frozenset({"bad_url", "blocked_address", "no_secret"})
+# The body of a refusal is read only to keep the connection, and only when that is cheap.
+_DRAIN_BYTES = 16_384
+_DRAIN_SECONDS = 0.5
+_WALL_SECONDS = 2.0
+
+T = TypeVar("T")
+Check = Callable[[str], Awaitable[None] | None]
+"""Raises a `WorkError` if a redirect must not be followed to the URL; may wait until it may be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchLimits:
+    """What one page may cost; `max_bytes` holds on the wire and again after inflating."""
+
+    max_bytes: int = 10_000_000
+    max_ratio: int = 100
+    deadline_seconds: float = 30.0
+    max_redirects: int = 5
+    connect_seconds: float = 10.0
+    waits: Waits = DEFAULT_WAITS
+
+
+@dataclass(frozen=True, slots=True)
+class _Redirect:
+    location: str
+
+
+Hop = Callable[[str], Awaitable[T | _Redirect]]
+
+
+class HttpFetcher:
+    """Fetches pages within one event loop; close it, or use it with `async with`."""
+
+    def __init__(
+        self,
+        user_agent: str,
+        limits: FetchLimits,
+        guard: Guard,
+        *,
+        ca_file: Path | None = None,
+        secrets: Secrets = NO_SECRETS,
+    ) -> None:
+        from ingestion_pipeline.pages.http.transport import (
+            Connections,  # httpx: only who fetches pays
+        )
+
+        self.user_agent = user_agent
+        self._limits = limits
+        self._secrets = secrets
+        self.requests = 0  # sent so far, redirects too
+        self.network: Network | None = None  # a run's, which knows its other hosts
+        self._connections = Connections(
+            guard, connect_seconds=limits.connect_seconds, ca_file=ca_file
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection that was kept."""
+        await self._connections.aclose()
+
+    async def fetch(
+        self, request: Request, *, now: datetime, check_redirect: Check | None = None
+    ) -> Answer:
+        """The whole page, or that it is unchanged; every failure is a `WorkError`.
+
+        The deadline is wall time over everything: names, connections, headers, redirects, body; not
+        over what `check_redirect` waits for, which is no fault of the server's.
+        """
+
+        async def hop(url: str) -> Answer | _Redirect:
+            return await self._hop(url, request, now)
+
+        return await self._in_time(request.url, hop, check_redirect)
+
+    async def fetch_start(
+        self, url: str, *, max_bytes: int, max_redirects: int, check_redirect: Check | None = None
+    ) -> Start:
+        """What the server says, whatever its status; of a success a little over `max_bytes`."""
+
+        async def hop(url: str) -> Start | _Redirect:
+            return await self._start(url, max_bytes)
+
+        return await self._in_time(url, hop, check_redirect, max_redirects=max_redirects)
+
+    async def _in_time(
+        self,
+        url: str,
+        hop: Hop[T],
+        check: Check | None,
+        *,
+        max_redirects: int | None = None,
+    ) -> T:
+        own = exempt_hosts()  # the source's; else an exemption is the first URL's
+        with exempt_only(hosts_and_ports([url]) if own is None else own):
+            return await self._with_network(url, hop, check, max_redirects=max_redirects)
+
+    async def _with_network(
+        self, url: str, hop: Hop[T], check: Check | None, *, max_redirects: int | None
+    ) -> T:
+        most = self._limits.max_redirects if max_redirects is None else max_redirects
+        if self.network is None:
+            return await self._before_deadline(url, hop, check, most=most)
+        try:
+            with self.network.attempt(host_of(wire_url(url))):
+                return await self._before_deadline(url, hop, check, most=most)
+        except Unreachable as error:
+            explained = await self.network.explain(host_of(url), error)
+            if explained is error:
+                raise
+            raise explained from error
+
+    async def _before_deadline(self, url: str, hop: Hop[T], check: Check | None, *, most: int) -> T:
+        seconds = self._limits.deadline_seconds
+        try:
+            async with asyncio.timeout(seconds) as deadline:
+                return await self._follow(url, hop, check, deadline, most=most)
+        except TimeoutError as error:
+            said = f"{without_credentials(url)} was not there after {seconds:g} seconds"
+            host = host_of(wire_url(url))
+            if self._connections.has_connected(host):
+                raise Transient(said, code="timeout") from error
+            failure = Unreachable(said, code="timeout")
+            if self.network is not None:
+                self.network.failed(host, failure)
+            raise failure from error
+
+    async def _follow(
+        self, asked: str, hop: Hop[T], check: Check | None, deadline: asyncio.Timeout, *, most: int
+    ) -> T:
+        url = wire_url(asked)
+        seen = {url}
+        for _ in range(most + 1):
+            answer = await self._noted(url, hop)
+            if not isinstance(answer, _Redirect):
+                return answer
+            url = next_url(url, answer.location)
+            if url in seen:
+                raise _bad_redirect(asked, f"in a loop, back to {without_credentials(url)}")
+            if check is not None and (turn := check(url)) is not None:
+                with _put_off(deadline):
+                    await turn
+            seen.add(url)
+        raise _bad_redirect(asked, f"more than {most} times")
+
+    async def _noted(self, url: str, hop: Hop[T]) -> T | _Redirect:
+        """Do one hop, and tell the run's network whether its host was reached."""
+        try:
+            answer = await hop(url)
+        except Unreachable as error:
+            if self.network is not None:
+                self.network.failed(host_of(url), error)
+            raise
+        except WorkError as error:
+            if self.network is not None and error.code not in _NOT_SENT:
+                self.network.reached(host_of(url))
+            raise
+        if self.network is not None:
+            self.network.reached(host_of(url))
+        return answer
+
+    async def _start(self, url: str, max_bytes: int) -> Start | _Redirect:
+        self.requests += 1
+        async with self._connections.get(url, self._headers(Request(url=url))) as raw:
+            if 200 <= raw.status < 300:  # noqa: PLR2004 - the success class of HTTP
+                # Twice as much may come: what is beyond the first `max_bytes` is cut, no error.
+                body = self._body(url, raw, max_bytes=2 * max_bytes)
+                async for chunk in raw.chunks:
+                    body.feed(chunk)
+                    if body.inflated_bytes > max_bytes:
+                        return Start(raw.status, raw.headers, body.so_far())
+                return Start(raw.status, raw.headers, body.whole())
+            await _drain(raw)
+        if raw.status in _REDIRECTS and "location" in raw.headers:
+            return _Redirect(raw.headers["location"])
+        return Start(raw.status, raw.headers, b"")
+
+    def _body(self, url: str, raw: RawAnswer, *, max_bytes: int) -> LimitedBody:
+        return LimitedBody(
+            raw.headers.get("content-encoding", ""),
+            max_bytes=max_bytes,
+            max_ratio=self._limits.max_ratio,
+            shown_url=without_credentials(url),
+        )
+
+    async def _hop(self, url: str, request: Request, now: datetime) -> Answer | _Redirect:
+        self.requests += 1
+        value = secret_of(request, url, self._secrets, now=now)
+        with kept_from_errors(value):
+            return await self._exchanged(url, request, value, now)
+
+    async def _exchanged(
+        self, url: str, request: Request, secret: str | None, now: datetime
+    ) -> Answer | _Redirect:
+        async with self._exchange(url, request, secret) as raw:
+            error = wall_by_headers(url, raw.headers) or verdict(
+                raw.status, raw.headers, url, now, self._limits.waits
+            )
+            if error is None:
+                return without_secret(await self._fetched(url, request, raw), secret)
+            if raw.status in MAY_BE_A_WALL:
+                error = await self._wall(url, raw) or error
+            await _drain(raw)
+        if raw.status in _REDIRECTS and "location" in raw.headers:
+            return _Redirect(raw.headers["location"])
+        if raw.status == _NOT_MODIFIED:
+            return unchanged(request, raw.headers, is_its_own=_is_its_own(url, request))
+        raise error
+
+    def _exchange(self, url: str, request: Request, secret: str | None) -> Exchange:
+        """A POST stays one where it is redirected: it asks a question and changes nothing."""
+        is_its_own = _is_its_own(url, request)
+        headers = self._headers(request) | conditions(request, is_its_own=is_its_own)
+        url, headers = with_secret(url, headers, request.secret, secret)
+        if request.body is None:
+            return self._connections.get(url, headers)
+        headers["Content-Type"] = "application/json"
+        return self._connections.post(url, headers, request.body)
+
+    async def _fetched(self, url: str, request: Request, raw: RawAnswer) -> Fetched:
+        headers = raw.headers
+        body = self._body(url, raw, max_bytes=self._limits.max_bytes)
+        body.expect(_content_length(headers) or 0)
+        async for chunk in raw.chunks:
+            body.feed(chunk)
+        return Fetched(
+            url=request.url,
+            final_url=url,
+            status_code=raw.status,
+            body=body.whole(),
+            content_type=headers.get("content-type"),
+            etag=validator(headers.get("etag")),
+            last_modified=validator(headers.get("last-modified")),
+        )
+
+    async def _wall(self, url: str, raw: RawAnswer) -> WorkError | None:
+        """The wall that the body of a refusal shows, if it is one; its beginning is enough."""
+        body: LimitedBody | None = None
+        with suppress(WorkError, TimeoutError):  # whatever it sends, the refusal stands
+            body = self._body(url, raw, max_bytes=2 * WALL_BYTES)
+            async with asyncio.timeout(_WALL_SECONDS):
+                async for chunk in raw.chunks:
+                    body.feed(chunk)
+                    if body.inflated_bytes > WALL_BYTES:
+                        break
+        seen = b"" if body is None else body.so_far()
+        return await asyncio.to_thread(wall_of, url, raw.status, raw.headers, seen)
+
+    def _headers(self, request: Request) -> dict[str, str]:
+        return {
+            "User-Agent": self.user_agent,
+            "Accept": request.accept,
+            "Accept-Encoding": ACCEPT_ENCODING,
+        }
+
+
+@contextmanager
+def _put_off(deadline: asyncio.Timeout) -> Generator[None]:
+    """By as long as it takes inside."""
+    now = asyncio.get_running_loop().time
+    left_seconds = (deadline.when() or now()) - now()
+    deadline.reschedule(None)
+    try:
+        yield
+    finally:
+        deadline.reschedule(now() + left_seconds)
+
+
+def _is_its_own(url: str, request: Request) -> bool:
+    """Whether it is the hop that the request's validators are said of."""
+    return url == wire_url(request.validated_url or request.url)
+
+
+def wire_url(url: str) -> str:
+    """The URL as it is asked for; one that cannot be, or that holds a password, is `Permanent`."""
+    try:
+        wire = request_url(url)
+    except BadUrl as error:
+        raise Permanent(str(error), code="bad_url") from error
+    if has_credentials(url):
+        raise Permanent(
+            f"{without_credentials(url)} was given with a user name or password; remove them",
+            code="bad_url",
+        )
+    return wire
+
+
+def next_url(url: str, location: str) -> str:
+    """Where `url` leads by naming `location`; never from https to http."""
+    try:
+        joined = urljoin(url, location.strip())
+    except ValueError:  # brackets that are no IPv6 address
+        joined = location
+    target = wire_url(joined)
+    if url.startswith("https:") and target.startswith("http:"):
+        raise _bad_redirect(url, "from https to http")
+    return target
+
+
+def _bad_redirect(url: str, how: str) -> Permanent:
+    return Permanent(f"{without_credentials(url)} redirects {how}", code="redirects")
+
+
+def _content_length(headers: Mapping[str, str]) -> int | None:
+    value = headers.get("content-length", "")
+    return int(value) if value.isdecimal() else None
+
+
+async def _drain(raw: RawAnswer) -> None:
+    length = _content_length(raw.headers)
+    is_cheap = length is not None and length <= _DRAIN_BYTES
+    if not is_cheap and raw.status != _NOT_MODIFIED:
+        return
+    with suppress(WorkError, TimeoutError):
+        async with asyncio.timeout(_DRAIN_SECONDS):
+            async for _ in raw.chunks:
+                pass
+
+
+HopCheck = Callable[[str], None]
+"""Raises a `WorkError` if a page must not be asked for."""
+
+
+class Hops:
+    """Redirects and refreshes of one visit, counted together; each is checked before it is gone."""
+
+    def __init__(self, url: str, most: int, check: HopCheck | None) -> None:
+        self._url = url
+        self._left = most
+        self._most = most
+        self._check = check
+        self.refreshed = False
+        self._reloaded = False
+
+    def follow(self, url: str) -> None:
+        """Raise if the visit must not be led there."""
+        self._left -= 1
+        if self._left < 0:
+            raise self._refused(f"more than {self._most} times")
+        if self._check is not None:
+            self._check(url)
+
+    def is_reload(self, page: str, target: str) -> bool:
+        """Whether a page only has itself shown again, by another parameter each time.
+
+        It is led to once, since some say so which page they mean.
+        """
+        is_again, self._reloaded = self._reloaded, _place(page) == _place(target)
+        return is_again and self._reloaded
+
+    def refresh(self, page: str, target: str) -> None:
+        """The same for a refresh, which no transport has looked at yet."""
+        self.refreshed = True
+        if page.startswith("https:") and not target.startswith("https:"):
+            raise self._refused("from https to http")
+        self.follow(target)
+
+    def _refused(self, how: str) -> Permanent:
+        return Permanent(f"{without_credentials(self._url)} redirects {how}", code="redirects")
+
+
+def _place(url: str) -> str:
+    return url.partition("#")[0].partition("?")[0]

@@ -1,0 +1,148 @@
+"""Which addresses may be connected to: one lookup per name, and every answer must be public."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.tasks.errors import Permanent, Unreachable
+from ingestion_pipeline.urls import is_refused_address
+
+# Names under which clouds hand credentials to their machines; refused whatever they resolve to.
+METADATA_HOSTS = frozenset(
+    {
+        "instance-data",
+        "instance-data.ec2.internal",
+        "metadata",
+        "metadata.azure.internal",
+        "metadata.goog",
+        "metadata.google.internal",
+        "metadata.tencentyun.com",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One address to connect to; `is_exempt` marks a resolver's own site, such as the demo's."""
+
+    address: str
+    port: int
+    is_exempt: bool = False
+
+
+Resolver = Callable[[str, int], Awaitable[Sequence[Endpoint]]]
+
+
+async def system_resolver(host: str, port: int) -> Sequence[Endpoint]:
+    """What the operating system answers, in its order; number forms are resolved as well."""
+    if _is_written_out(host):
+        return [Endpoint(host, port)]  # as the system would say, without asking it each time
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return [Endpoint(str(sockaddr[0]), port) for *_, sockaddr in found]
+
+
+def _is_written_out(host: str) -> bool:
+    try:
+        return str(ip_address(host)) == host and "%" not in host
+    except ValueError:
+        return False
+
+
+# The host:port pairs that an exemption holds for in this task; None: for every listed one.
+_OWN: ContextVar[frozenset[str] | None] = ContextVar("own_hosts", default=None)
+
+
+@contextmanager
+def exempt_only(hosts: frozenset[str] | None) -> Generator[None]:
+    """Let `INGESTION_ALLOW_HOSTS` hold for these host:port pairs alone."""
+    token = _OWN.set(hosts)
+    try:
+        yield
+    finally:
+        _OWN.reset(token)
+
+
+def exempt_hosts() -> frozenset[str] | None:
+    """Return the host:port pairs that an exemption holds for; None if it holds for all listed."""
+    return _OWN.get()
+
+
+def hosts_and_ports(urls: Iterable[str]) -> frozenset[str]:
+    """Return host:port of each URL that has one, as `INGESTION_ALLOW_HOSTS` lists it."""
+    return frozenset(entry for url in urls if (entry := _entry_of(url)) is not None)
+
+
+def _entry_of(url: str) -> str | None:
+    try:
+        parts = urlsplit(url)
+        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    except ValueError:
+        return None
+    return _host_and_port(parts.hostname, port) if parts.hostname and port else None
+
+
+class Guard:
+    """Hands out checked addresses; whoever connects uses these and looks up nothing."""
+
+    def __init__(
+        self, allow_hosts: frozenset[str] = frozenset(), resolve: Resolver = system_resolver
+    ) -> None:
+        self._allow_hosts = frozenset(host.lower() for host in allow_hosts)
+        self._resolve = resolve
+
+    async def recheck(self, host: str, port: int) -> None:
+        """Refuse a listed host to whoever it is not exempt for, also on a connection kept open."""
+        name = host.strip("[]").rstrip(".").lower()
+        if _host_and_port(name, port) in self._allow_hosts and not self._is_allowed(name, port):
+            await self.endpoints(host, port)
+
+    async def endpoints(self, host: str, port: int) -> Sequence[Endpoint]:
+        """Every address of `host`, after one lookup; if any of them is refused, all are."""
+        name = host.strip("[]").rstrip(".").lower()
+        if name in METADATA_HOSTS:
+            raise Permanent(
+                f"{host} is a cloud's metadata service and is never fetched; remove the source",
+                code="blocked_address",
+            )
+        found = await self._look_up(host, port)
+        if not self._is_allowed(name, port) and not all(e.is_exempt for e in found):
+            _refuse_private(found, name, port)
+        return found
+
+    async def _look_up(self, host: str, port: int) -> Sequence[Endpoint]:
+        try:
+            found = await self._resolve(host, port)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a label that no name server takes
+            raise Unreachable(
+                f"the name {host} could not be resolved: {error}", code="dns"
+            ) from error
+        if not found:
+            raise Unreachable(f"the name {host} has no address", code="dns")
+        return found
+
+    def _is_allowed(self, name: str, port: int) -> bool:
+        entry, own = _host_and_port(name, port), _OWN.get()
+        return entry in self._allow_hosts and (own is None or entry in own)
+
+
+def _refuse_private(found: Sequence[Endpoint], name: str, port: int) -> None:
+    refused = next((e.address for e in found if is_refused_address(e.address)), None)
+    if refused is not None:
+        entry = _host_and_port(name, port)
+        raise Permanent(
+            f"{name} has the address {refused}, which is not public; if it is yours, add {entry}"
+            " to INGESTION_ALLOW_HOSTS, which holds for sources whose own URL is there",
+            code="blocked_address",
+        )
+
+
+def _host_and_port(name: str, port: int) -> str:
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"

@@ -1,0 +1,139 @@
+"""Secrets of requests: read by the name of a variable, seen on the wire and nowhere else.
+
+What is stored, logged or told of a request never holds one: not its URL, not its errors, nor what a
+server repeats of it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Collection, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from html import escape
+from json import dumps
+from urllib.parse import quote, quote_plus
+
+from ingestion_pipeline.pages.http.request import Fetched, Request, Secret, SecretPlace
+from ingestion_pipeline.tasks.errors import Resource, WorkError
+from ingestion_pipeline.urls import host_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Secrets:
+    """The secrets that an operator lets out: each variable with the host that it may be sent to.
+
+    A source only names a variable. Whoever could add a source would else have any variable sent
+    anywhere. `read` is the value of a variable; None if it is not set.
+    """
+
+    allowed: Collection[tuple[str, str]] = ()
+    read: Callable[[str], str | None] = field(default=lambda _: None)
+
+
+NO_SECRETS = Secrets()
+# What this program itself is configured by is nobody else's to send.
+OUR_OWN = re.compile(r"(?:INGESTION|OPENAI|DAGSTER|PG|AWS)_?.*|PATH|HOME", re.IGNORECASE)
+VARIABLE = re.compile("[A-Za-z_][A-Za-z0-9_]{0,99}")
+ASK_AGAIN = timedelta(hours=1)
+
+
+def is_usable(variable: str) -> bool:
+    """Whether a source may name this variable."""
+    return bool(VARIABLE.fullmatch(variable)) and not OUR_OWN.fullmatch(variable)
+
+
+def secret_of(request: Request, url: str, secrets: Secrets, *, now: datetime) -> str | None:
+    """The value to send to `url`; None without one, and wherever a redirect led to another host.
+
+    Raises:
+        Resource: `no_secret`; the variable is not allowed or not set: no fault of the source.
+    """
+    secret = request.secret
+    if secret is None or _origin(url) != _origin(request.url):
+        return None
+    variable, host = secret.variable, host_of(url)
+    reason = f"may not be sent to {host}; add {variable}@{host} to INGESTION_SECRETS"
+    if is_usable(variable) and (variable, host) in secrets.allowed:
+        value = secrets.read(variable)
+        if value and value.isascii() and value.isprintable():
+            return value
+        reason = "is not set, or is no plain text; set it"
+    raise Resource(
+        f"the environment variable {variable} that its config names {reason} where the runs are",
+        until=now + ASK_AGAIN,
+        code="no_secret",
+    )
+
+
+def _origin(url: str) -> tuple[str, str]:
+    return url.partition(":")[0].lower(), host_of(url)
+
+
+def with_secret(
+    url: str, headers: dict[str, str], secret: Secret | None, value: str | None
+) -> tuple[str, dict[str, str]]:
+    """URL and headers as they go on the wire."""
+    if secret is None or value is None:
+        return url, headers
+    match secret.place:
+        case SecretPlace.BEARER:
+            return url, headers | {"Authorization": f"Bearer {value}"}
+        case SecretPlace.HEADER:
+            return url, headers | {secret.name: value}
+        case SecretPlace.QUERY:
+            mark = "&" if "?" in url else "?"
+            return f"{url}{mark}{quote(secret.name, safe='')}={quote(value, safe='')}", headers
+
+
+@contextmanager
+def kept_from_errors(value: str | None) -> Generator[None, None, None]:
+    """An error that would tell the value tells everything else."""
+    try:
+        yield
+    except WorkError as error:
+        if value is None or not _tells(error, value):
+            raise
+        error.args = (_without(str(error), value),)
+        raise error from None  # what it came from tells it, too
+
+
+def without_secret(answer: Fetched, value: str | None) -> Fetched:
+    """An answer that repeats the secret says dots in its place; its validators are forgotten."""
+    if value is None:
+        return answer
+    told = [one for one in (answer.etag, answer.last_modified, answer.content_type) if one]
+    if not any(_holds(text, value) for text in told) and not _holds(answer.body, value):
+        return answer
+    body = answer.body
+    for one in _forms(value):
+        body = body.replace(one.encode(), b"...")
+    kind = answer.content_type and _without(answer.content_type, value)
+    return replace(answer, body=body, content_type=kind, etag=None, last_modified=None)
+
+
+def _forms(value: str) -> tuple[str, ...]:
+    """As it is sent, as it stands in a URL, and as JSON and HTML write it."""
+    written = (value, quote(value, safe=""), quote_plus(value), dumps(value)[1:-1], escape(value))
+    return tuple(dict.fromkeys((*written, dumps(value)[1:-1].replace("/", r"\/"))))
+
+
+def _holds(text: str | bytes, value: str) -> bool:
+    if isinstance(text, bytes):
+        return any(one.encode() in text for one in _forms(value))
+    return any(one in text for one in _forms(value))
+
+
+def _tells(error: BaseException | None, value: str) -> bool:
+    while error is not None:
+        if _holds(str(error), value):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _without(text: str, value: str) -> str:
+    for one in _forms(value):
+        text = text.replace(one, "...")
+    return text

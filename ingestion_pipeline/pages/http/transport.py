@@ -1,0 +1,343 @@
+"""The only module that knows the HTTP libraries: httpx's transport interface, on aiohttp's wire.
+
+No `httpx.AsyncClient` and no redirects, cookies, environment or decoding of aiohttp's: we want none
+of it. httpx's own pool costs five times as much per page (docs/decisions.md). One small session per
+host, so that what is kept open is bounded.
+
+Every address is checked twice: the guard answers in place of a name server, and no socket is made
+for an address that it did not hand out for this very request.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Mapping
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import httpx
+from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.connector import Connection
+from aiohttp.tracing import Trace
+from yarl import URL
+
+from ingestion_pipeline.pages.http.guard import Endpoint, Guard
+from ingestion_pipeline.tasks.errors import Permanent, Transient, Unreachable, WorkError
+from ingestion_pipeline.urls import host_of, without_credentials
+
+MAX_HOSTS = 256  # sessions kept open: the hosts of a slice come by turns, again and again
+CONNECTIONS_PER_HOST = 4  # politeness allows one or two at a time; the rest is for unspaced APIs
+KEEPALIVE_SECONDS = 20.0  # beyond the longest host delay, below what common servers keep
+MAX_ADDRESSES_TRIED = 4
+# Security policies of real sites go beyond aiohttp's 8 kB; four megabytes are the worst case.
+MAX_HEADERS, MAX_HEADER_BYTES = 128, 32_768
+_ADDED_BY_AIOHTTP = ("Accept", "Accept-Encoding", "Content-Type", "User-Agent")
+
+AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]
+OpenSocket = Callable[[AddressInfo], socket.socket]
+
+# What the guard handed out for the request that this task is sending.
+_CHECKED: ContextVar[frozenset[tuple[str, int]]] = ContextVar("checked", default=frozenset())
+
+
+def open_socket(info: AddressInfo) -> socket.socket:
+    """Where packets begin to leave."""
+    return socket.socket(info[0], info[1], info[2])
+
+
+class _GuardedNames(AbstractResolver):
+    """The guard in place of a name server: one lookup, and only checked addresses come back."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+
+    async def check(self, host: str, port: int) -> list[Endpoint]:
+        """The addresses to try, which from now on are those that this task may connect to."""
+        _CHECKED.set(frozenset())
+        found = list(await self._guard.endpoints(host, port))[:MAX_ADDRESSES_TRIED]
+        _CHECKED.set(frozenset((each.address, each.port) for each in found))
+        return found
+
+    async def recheck(self, host: str, port: int) -> None:
+        """Refuse a host that is exempt for others; a kept connection asks for no name."""
+        await self._guard.recheck(host, port)
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        return [
+            ResolveResult(
+                hostname=host,
+                host=each.address,
+                port=each.port,
+                family=family,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for each in await self.check(host, port)
+        ]
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Connects as aiohttp does, and remembers whether the last try got through."""
+
+    has_connected = False
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Trace],
+        timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - aiohttp's signature
+    ) -> Connection:
+        self.has_connected = False
+        connection = await super().connect(req, traces, timeout)
+        self.has_connected = True
+        return connection
+
+
+class HostTransport(httpx.AsyncBaseTransport):
+    """httpx's transport for one host, over a session of aiohttp's that only sends and receives."""
+
+    def __init__(
+        self, guard: Guard, tls: ssl.SSLContext, connect_seconds: float, opened: OpenSocket
+    ) -> None:
+        self._names = names = _GuardedNames(guard)
+        self.users = 0
+        self._connector = connector = _Connector(
+            ssl=tls,
+            resolver=names,
+            use_dns_cache=False,  # each connection is looked up and checked
+            happy_eyeballs_delay=None,  # in the order of the answers, one at a time
+            socket_factory=_fenced(opened),
+            limit=CONNECTIONS_PER_HOST,
+            keepalive_timeout=KEEPALIVE_SECONDS,
+        )
+        self._session = aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=_ADDED_BY_AIOHTTP,
+            # Reads have no time-out of their own: the deadline is over the whole exchange.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_seconds),
+            max_headers=MAX_HEADERS,
+            max_field_size=MAX_HEADER_BYTES,
+        )
+        # It would repeat a request by itself, at once: one turn of a host's pace is one request.
+        vars(self._session)["_retry_connection"] = False
+
+    @property
+    def has_connected(self) -> bool:
+        """Whether the last request got a connection."""
+        return self._connector.has_connected
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Status and headers are there; the stream is the body as it comes from the wire."""
+        response = await self.send(
+            request.method, str(request.url), request.headers, request.content or None
+        )
+        return httpx.Response(
+            response.status, headers=list(response.raw_headers), stream=_Wire(response)
+        )
+
+    async def send(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> aiohttp.ClientResponse:
+        """The same without httpx's objects, which cost as much as the exchange itself."""
+        address = URL(url, encoded=True)
+        await self._names.recheck(address.raw_host or "", address.port or 0)
+        if _is_literal(address.raw_host or ""):  # aiohttp asks no resolver about these
+            await self._names.check(address.raw_host or "", address.port or 0)
+        return await self._session.request(
+            method, address, headers=headers, data=body, allow_redirects=False
+        )
+
+    async def aclose(self) -> None:
+        """Close what was kept open."""
+        await self._session.close()
+
+
+def _is_literal(host: str) -> bool:
+    return ":" in host or host.replace(".", "").isdigit()
+
+
+def _fenced(opened: OpenSocket) -> OpenSocket:
+    """Opens a socket only for an address that the guard handed out for this request."""
+
+    def factory(info: AddressInfo) -> socket.socket:
+        address, port = info[4][:2]
+        if (address, port) not in _CHECKED.get():
+            raise Permanent(f"{address}:{port} was not checked", code="blocked_address")
+        return opened(info)
+
+    return factory
+
+
+class _Wire(httpx.AsyncByteStream):
+    """The rest of an answer; a connection whose body was not read to its end is closed."""
+
+    def __init__(self, response: aiohttp.ClientResponse) -> None:
+        self._response = response
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self._response.content.iter_any()
+
+    async def aclose(self) -> None:
+        self._response.close()
+
+
+@dataclass(frozen=True, slots=True)
+class RawAnswer:
+    """Status and headers (lower-case names) have arrived; the body is still on the wire."""
+
+    status: int
+    headers: Mapping[str, str]
+    chunks: AsyncGenerator[bytes, None]
+
+
+Exchange = AbstractAsyncContextManager[RawAnswer, bool | None]
+
+
+class Connections:
+    """Open connections by host, the longest unused closed first; failures leave as `WorkError`."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        *,
+        connect_seconds: float,
+        ca_file: Path | None,
+        opened: OpenSocket = open_socket,
+    ) -> None:
+        self._guard = guard
+        self._connect_seconds = connect_seconds
+        self._tls = _tls(ca_file)
+        self._opened = opened
+        self._transports: OrderedDict[str, HostTransport] = OrderedDict()
+
+    def get(self, url: str, headers: Mapping[str, str]) -> Exchange:
+        """Send one GET; the connection is closed on leaving unless the body was read to its end."""
+        return self._exchange("GET", url, headers, None)
+
+    def post(self, url: str, headers: Mapping[str, str], body: bytes) -> Exchange:
+        """Send one POST; the connection is closed on leaving as after `get`."""
+        return self._exchange("POST", url, headers, body)
+
+    @asynccontextmanager
+    async def _exchange(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    ) -> AsyncGenerator[RawAnswer, None]:
+        transport = self._transport(host_of(url))
+        transport.users += 1
+        try:
+            await self._close_surplus()
+            with _classified(url):
+                response = await transport.send(method, url, headers, body)
+            try:
+                async with aclosing(_chunks(response, url)) as chunks:
+                    yield RawAnswer(response.status, _headers(response), chunks)
+            finally:
+                response.close()
+        finally:
+            transport.users -= 1
+
+    def has_connected(self, host: str) -> bool:
+        """Whether the last request to the host got a connection."""
+        transport = self._transports.get(host)
+        return transport is not None and transport.has_connected
+
+    def _transport(self, host: str) -> HostTransport:
+        """The host's own, which was now used last."""
+        transport = self._transports.pop(host, None) or self._new_transport()
+        self._transports[host] = transport
+        return transport
+
+    def _new_transport(self) -> HostTransport:
+        return HostTransport(self._guard, self._tls, self._connect_seconds, self._opened)
+
+    async def _close_surplus(self) -> None:
+        surplus = len(self._transports) - MAX_HOSTS
+        if surplus > 0:
+            idle = [host for host, transport in self._transports.items() if not transport.users]
+            for transport in [self._transports.pop(host) for host in idle[:surplus]]:
+                await transport.aclose()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        while self._transports:
+            await self._transports.popitem()[1].aclose()
+
+
+@cache
+def _tls(ca_file: Path | None) -> ssl.SSLContext:
+    """Verifies by certifi's authorities or by those of `ca_file`; loading them takes 20 ms."""
+    if ca_file is None:
+        return httpx.create_ssl_context(trust_env=False)
+    return ssl.create_default_context(cafile=str(ca_file))
+
+
+async def _chunks(response: aiohttp.ClientResponse, url: str) -> AsyncGenerator[bytes, None]:
+    with _classified(url):
+        async for chunk in response.content.iter_any():
+            yield chunk
+
+
+def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
+    """By their names in lower case; what is said more than once is one list."""
+    headers: dict[str, str] = {}
+    for raw_name, raw_value in response.raw_headers:
+        name, value = raw_name.decode("latin-1").lower(), _header_text(raw_value)
+        if name not in headers:
+            headers[name] = value
+        elif name != "location":  # no list: the first is followed, as by browsers
+            headers[name] += f", {value}"
+    return headers
+
+
+def _header_text(value: bytes) -> str:
+    try:
+        return value.decode()  # an address in UTF-8 is against the rules, and common
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+@contextmanager
+def _classified(url: str) -> Generator[None, None, None]:
+    try:
+        yield
+    except (aiohttp.ClientError, httpx.InvalidURL, TimeoutError) as error:
+        raise _work_error(error, without_credentials(url)) from error
+
+
+def _work_error(error: Exception, shown: str) -> WorkError:
+    if isinstance(error, TimeoutError):
+        return Unreachable(f"{shown}: no connection in time", code="timeout")
+    if isinstance(error, aiohttp.ClientConnectorError) and not isinstance(
+        error, aiohttp.ClientSSLError
+    ):
+        return Unreachable(f"{shown}: {error}", code="connection")
+    return _answer_error(error, shown)
+
+
+def _answer_error(error: Exception, shown: str) -> WorkError:
+    text = f"{shown}: {str(error) or type(error).__name__}"
+    match error:
+        case httpx.InvalidURL() | aiohttp.InvalidURL():
+            return Permanent(text, code="bad_url")
+        case aiohttp.ClientConnectorCertificateError():
+            return Permanent(f"{text}; its certificate must be renewed", code="tls")
+        case aiohttp.ClientPayloadError():
+            return Transient(text, code="truncated")
+        case aiohttp.ClientConnectionError():
+            return Transient(text, code="connection")
+        case _:
+            return Transient(text, code="protocol")

@@ -1,0 +1,1 @@
+"""Politeness: robots.txt, host leases, the pause between two requests to a host."""

@@ -1,0 +1,362 @@
+"""Manners towards a host: one run owns it for a while, keeps its requests apart, and hands it on.
+
+`hosts.next_allowed_at` outlives the lease, so that spacing and Retry-After hold for every worker.
+It is a theoretical arrival time: with a plain delay the next request waits for it; with a published
+rate a burst may run ahead of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Float,
+    Text,
+    Update,
+    and_,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
+
+from ingestion_pipeline.store.bulk import row_source
+from ingestion_pipeline.store.clock import SteadyClock
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import ACTIVE, hosts, runs, tasks
+from ingestion_pipeline.store.types import Json, UtcDateTime
+from ingestion_pipeline.tasks.errors import Resource
+from ingestion_pipeline.tasks.task import TaskStatus
+from ingestion_pipeline.urls import host_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast a host may be asked: one request each `delay_seconds`, `burst` of them at once."""
+
+    delay_seconds: float
+    burst: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leased:
+    """The host is ours; the first request waits until `next_allowed_at`.
+
+    `robots` is what its robots.txt said, by origin, as it was kept.
+    """
+
+    next_allowed_at: datetime | None
+    robots: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostBusy:
+    """Another run has the host, at the longest until then."""
+
+    until: datetime
+
+
+LONGEST_WAIT = timedelta(seconds=30)  # a host that wants a longer pause is left to a later run
+
+_ALLOWED = {"host": Text(), "next_allowed_at": UtcDateTime()}
+
+
+def lease_hosts(
+    connection: Connection, wanted: Collection[str], *, owner: str, now: datetime, lease: timedelta
+) -> dict[str, Leased | HostBusy]:
+    """Each host is this owner's until the lease ends; another holder is told that we wait."""
+    if not wanted:
+        return {}
+    given = row_source(connection, {"host": Text()}, [(host,) for host in sorted(wanted)], "given")
+    missing = select(given.c.host).where(~exists().where(hosts.c.host == given.c.host))
+    row = insert_into(connection, hosts).from_select(["host"], missing.order_by(given.c.host))
+    connection.execute(row.on_conflict_do_nothing(index_elements=["host"]))
+    lock_hosts(connection, wanted)
+    is_free = or_(
+        hosts.c.lease_owner.is_(None), hosts.c.lease_until <= now, hosts.c.lease_owner == owner
+    )
+    taken = connection.execute(
+        update(hosts)
+        .where(hosts.c.host.in_(list(wanted)), is_free)
+        .values(lease_owner=owner, lease_until=now + lease, leased_at=now, wanted_at=None)
+        .returning(hosts.c.host, hosts.c.next_allowed_at, hosts.c.robots)
+    )
+    found: dict[str, Leased | HostBusy] = {
+        host: Leased(next_allowed_at=allowed, robots=robots or {})
+        for host, allowed, robots in taken
+    }
+    return found | _queue_up(connection, set(wanted) - found.keys(), now=now)
+
+
+def _queue_up(
+    connection: Connection, taken: Collection[str], *, now: datetime
+) -> dict[str, HostBusy]:
+    """Those who have these hosts see that they are wanted."""
+    if not taken:
+        return {}
+    rows = connection.execute(
+        update(hosts)
+        .where(hosts.c.host.in_(list(taken)))
+        .values(wanted_at=func.coalesce(hosts.c.wanted_at, now))
+        .returning(hosts.c.host, hosts.c.lease_until)
+    )
+    return {host: HostBusy(until=until) for host, until in rows}
+
+
+def lock_hosts(connection: Connection, wanted: Collection[str]) -> None:
+    """Rows are always locked in one order: two runs that want the same hosts cannot deadlock.
+
+    A transaction that takes several steps locks all its hosts before the first of them: what a
+    later step adds would come out of order.
+    """
+    if not wanted:
+        return
+    query = select(hosts.c.host).where(hosts.c.host.in_(list(wanted))).order_by(hosts.c.host)
+    connection.execute(query.with_for_update()).all()
+
+
+def renew_hosts(
+    connection: Connection,
+    *,
+    owner: str,
+    now: datetime,
+    lease: timedelta,
+    next_allowed: Mapping[str, datetime],
+) -> dict[str, datetime]:
+    """The owner's hosts last a lease longer; those others wait for, with when they were leased."""
+    if not next_allowed:
+        return {}
+    lock_hosts(connection, next_allowed.keys())
+    given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
+    statement = (
+        update(hosts)
+        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .values(lease_until=now + lease, next_allowed_at=given.c.next_allowed_at)
+        .returning(hosts.c.host, hosts.c.leased_at, hosts.c.wanted_at)
+    )
+    rows = connection.execute(statement).all()
+    return {host: leased_at for host, leased_at, wanted_at in rows if wanted_at is not None}
+
+
+def release_hosts(
+    connection: Connection, next_allowed: Mapping[str, datetime], *, owner: str
+) -> None:
+    """The hosts are free; whoever comes next to one waits until the given time."""
+    if not next_allowed:
+        return
+    lock_hosts(connection, next_allowed.keys())
+    given = row_source(connection, _ALLOWED, list(next_allowed.items()), "given")
+    connection.execute(
+        update(hosts)
+        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .values(lease_owner=None, lease_until=None, next_allowed_at=given.c.next_allowed_at)
+    )
+
+
+_ROBOTS = {"host": Text(), "robots": Json, "crawl_delay_seconds": Float()}
+
+
+def keep_robots(
+    connection: Connection,
+    told: Mapping[str, tuple[Mapping[str, Any], float | None]],
+    *,
+    owner: str,
+    now: datetime,
+) -> None:
+    """What robots.txt says at each host the owner still has, and the delay it asks for."""
+    if not told:
+        return
+    lock_hosts(connection, told.keys())
+    rows = [(host, robots, delay_seconds) for host, (robots, delay_seconds) in told.items()]
+    given = row_source(connection, _ROBOTS, rows, "given")
+    connection.execute(
+        update(hosts)
+        .where(hosts.c.host == given.c.host, hosts.c.lease_owner == owner)
+        .values(
+            robots=given.c.robots,
+            crawl_delay_seconds=given.c.crawl_delay_seconds,
+            robots_fetched_at=now,
+        )
+    )
+
+
+def release_owner(connection: Connection, *, owner: str, now: datetime) -> int:
+    """A dead worker's hosts are free; the spacing it last wrote still holds."""
+    query = select(hosts.c.host).where(hosts.c.lease_owner == owner, hosts.c.lease_until > now)
+    held = list(connection.execute(query).scalars())
+    lock_hosts(connection, held)
+    statement = (
+        update(hosts)
+        .where(hosts.c.host.in_(held), hosts.c.lease_owner == owner)
+        .values(lease_owner=None, lease_until=None)
+    )
+    return connection.execute(statement).rowcount
+
+
+def lost_hosts(connection: Connection, mine: Collection[str], *, owner: str) -> set[str]:
+    """Of these hosts the ones that are no longer the owner's: it was silent for too long."""
+    query = select(hosts.c.host).where(hosts.c.host.in_(list(mine)), hosts.c.lease_owner == owner)
+    return set(mine) - set(connection.execute(query).scalars())
+
+
+LONGEST_PAUSE_SECONDS = 3_600.0  # unless the host itself asks for more
+
+
+class RateLimiter:
+    """Keeps a leased host's requests apart, by the monotonic clock."""
+
+    def __init__(
+        self,
+        pace: Pace,
+        *,
+        next_allowed_at: datetime | None,
+        now: datetime,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self.pace = pace
+        self._monotonic = monotonic
+        self._sleep = sleep
+        wait = (next_allowed_at - now).total_seconds() if next_allowed_at else 0.0
+        self._arrival = monotonic() + max(wait, 0.0)
+        self._held_until = -math.inf
+        self._ended = -math.inf
+        self._pauses = 0
+        self.waited_seconds = 0.0  # for turns, in all
+
+    async def turn(self, *, patience_seconds: float = math.inf) -> bool:
+        """True when the next request may go out, and it is booked; False if a pause lasts longer.
+
+        A pause that the host asks for while somebody waits for a turn holds for that one as well.
+        """
+        while self._held_until - self._monotonic() <= patience_seconds:
+            earliest, held_until, began = self._book(), self._held_until, self._monotonic()
+            while (wait := earliest - self._monotonic()) > 0:
+                await self._sleep(wait)
+            self.waited_seconds += self._monotonic() - began
+            if held_until == self._held_until:
+                return True
+        return False
+
+    def _book(self) -> float:
+        """The moment of the next request; the one after it comes later."""
+        delay = self.pace.delay_seconds
+        earliest = self._arrival - (self.pace.burst - 1) * delay
+        self._arrival = max(self._monotonic(), self._arrival) + delay
+        return earliest
+
+    def done(self) -> None:
+        """A request has ended; without a burst the delay counts from here."""
+        self._ended = self._monotonic()
+        if self.pace.burst == 1:
+            self._arrival = max(self._arrival, self._ended + self.pace.delay_seconds)
+
+    def slow_down(self, delay_seconds: float) -> None:
+        """From the last request on they are at least so far apart, one by one."""
+        if delay_seconds > self.pace.delay_seconds:
+            self.pace = Pace(delay_seconds=delay_seconds)
+            self._arrival = max(self._arrival, self._ended + delay_seconds)
+
+    def hold_off(self, seconds: float) -> None:
+        """The host asked for a pause: nothing goes out before it is over.
+
+        A host that asks again and again, without an answer in between, is left alone twice as long
+        each time: one that says "in a second" for ever is not asked every second for ever.
+        """
+        seconds = min(seconds * 2**self._pauses, max(seconds, LONGEST_PAUSE_SECONDS))
+        self._pauses = min(self._pauses + 1, 30)
+        pause = seconds + (self.pace.burst - 1) * self.pace.delay_seconds
+        self._arrival = max(self._arrival, self._monotonic() + pause)
+        self._held_until = max(self._held_until, self._monotonic() + seconds)
+
+    def relax(self) -> None:
+        """The host has answered: its next pause is a first one again."""
+        self._pauses = 0
+
+    def wait_seconds(self) -> float:
+        """How long a request that came now would wait."""
+        ahead = (self.pace.burst - 1) * self.pace.delay_seconds
+        return max(self._arrival - ahead - self._monotonic(), 0.0)
+
+    def rest(self) -> timedelta:
+        """How long it is until the arrival time."""
+        return timedelta(seconds=max(self._arrival - self._monotonic(), 0.0))
+
+
+async def await_turn(pacer: RateLimiter, url: str, *, clock: SteadyClock) -> None:
+    """Return when the URL's host may be asked; `Resource` if it wants a long pause instead."""
+    if not await pacer.turn(patience_seconds=LONGEST_WAIT.total_seconds()):
+        until = clock.now() + timedelta(seconds=pacer.wait_seconds())
+        raise Resource(f"{host_of(url)} asked for a pause", until=until, code="rate_limited")
+
+
+log = logging.getLogger(__name__)
+
+TOLERANCE = timedelta(minutes=2)  # clocks of several machines differ, and are set by seconds
+
+
+def clock_set_back(connection: Connection, *, now: datetime) -> timedelta | None:
+    """Return by how much the newest run or open task is dated ahead of the clock, if it is."""
+    queries = (
+        select(func.max(runs.c.started_at)),
+        select(func.max(tasks.c.updated_at)).where(ACTIVE),  # no other holds anything up
+    )
+    newest = [connection.execute(query).scalar() for query in queries]
+    ahead = max((at - now for at in newest if at is not None), default=timedelta())
+    return ahead if ahead > TOLERANCE else None
+
+
+def mend_clock_step(connection: Connection, *, now: datetime, longest_lease: timedelta) -> int:
+    """Free leases and make due what was written before the clock was set back; how many tasks."""
+    future = now + TOLERANCE
+    query = select(runs.c.run_id).where(runs.c.started_at > future).limit(1)
+    if connection.execute(query).first() is None:  # each step of a run asks this
+        return 0
+    mended = _mend_tasks(connection, now=now, unrenewed=future + longest_lease)
+    _mend_hosts(connection, now=now, unrenewed=future + longest_lease)
+    is_over = or_(runs.c.ended_at.is_not(None), runs.c.lease_until > runs.c.started_at)
+    connection.execute(
+        update(runs)
+        .where(runs.c.started_at > future, is_over)
+        .values(started_at=now, lease_until=now)
+    )
+    log.warning("clock was set back: %d tasks are due or claimable again", mended)
+    return mended
+
+
+def _mend_tasks(connection: Connection, *, now: datetime, unrenewed: datetime) -> int:
+    is_dated_ahead = tasks.c.updated_at > now + TOLERANCE
+    is_waiting = and_(tasks.c.status == TaskStatus.PENDING.value, tasks.c.not_before > now)
+    is_held = and_(tasks.c.status == TaskStatus.PROCESSING.value, tasks.c.lease_until > unrenewed)
+    waiting = update(tasks).values(not_before=now, updated_at=now)
+    expired = now - timedelta(seconds=1)
+    held = update(tasks).values(not_before=now, lease_until=expired, updated_at=now)
+    return _changed(connection, waiting, is_dated_ahead, is_waiting) + _changed(
+        connection, held, is_dated_ahead, is_held
+    )
+
+
+def _changed(connection: Connection, change: Update, *those: ColumnElement[bool]) -> int:
+    """Lock the tasks by id, as everybody does it, and change them."""
+    locked = select(tasks.c.id).where(ACTIVE, *those).order_by(tasks.c.id).with_for_update()
+    ids = locked.cte("locked")
+    return connection.execute(change.where(tasks.c.id.in_(select(ids.c.id)))).rowcount
+
+
+def _mend_hosts(connection: Connection, *, now: datetime, unrenewed: datetime) -> None:
+    is_free = or_(hosts.c.lease_owner.is_(None), hosts.c.lease_until > unrenewed)
+    query = select(hosts.c.host).where(hosts.c.leased_at > now + TOLERANCE, is_free)
+    dated_ahead = list(connection.execute(query).scalars())
+    lock_hosts(connection, dated_ahead)
+    nothing = {"lease_owner": None, "lease_until": None, "leased_at": None, "next_allowed_at": None}
+    connection.execute(update(hosts).where(hosts.c.host.in_(dated_ahead)).values(nothing))

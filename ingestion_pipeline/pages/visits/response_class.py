@@ -1,0 +1,416 @@
+"""What an answer really is, whatever its status says: content, or one of the things served instead.
+
+Careful by design: a page that is misjudged is a page that is lost, so each verdict needs a clear
+sign, and those by words alone need a page with next to nothing else on it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, assert_never
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.pages.visits.page import StoredPage
+from ingestion_pipeline.reading.html.cleaning import body_html, utf8_text, visible_tree
+from ingestion_pipeline.reading.html.head import title_of
+from ingestion_pipeline.reading.text.decoding import clean_text, decode
+from ingestion_pipeline.tasks.errors import Permanent, WorkError
+from ingestion_pipeline.urls import without_credentials
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """A page like any other."""
+
+
+@dataclass(frozen=True, slots=True)
+class SoftNotFound:
+    """A page that says there is no such page, though its status does not."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoginPage:
+    """A form for a name and a password where the page should be."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class BlockedPage:
+    """A check whether we are a person; it is never evaded."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EmptyShell:
+    """A page whose content only JavaScript brings: it needs a browser."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class WrongType:
+    """Something that is no web page, whatever its label; `media_type` is what it is."""
+
+    reason: str
+    media_type: str
+
+
+Appearance = Content | SoftNotFound | LoginPage | BlockedPage | EmptyShell | WrongType
+
+_LITTLE_TEXT = 1_500  # characters; walls and error pages of real sites have 50 to 900
+_NO_TEXT = 200  # what a shell may say: "Loading", a name, a line about cookies
+
+_MAGIC = (
+    (b"%PDF-", "application/pdf"),
+    (b"\x89PNG\r\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+    (b"PK\x03\x04", "application/zip"),
+    (b"\x1f\x8b\x08", "application/gzip"),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "application/msword"),
+    (b"OggS", "application/ogg"),
+    (b"ID3\x02", "audio/mpeg"),
+    (b"ID3\x03", "audio/mpeg"),
+    (b"ID3\x04", "audio/mpeg"),
+    (b"\xef\xbb\xbf%PDF-", "application/pdf"),
+    (b"II*\0", "image/tiff"),
+    (b"MM\0*", "image/tiff"),
+    (b"\0\0\1\0", "image/x-icon"),
+    (b"BZh9", "application/x-bzip2"),
+    (b"\xfd7zXZ\0", "application/x-xz"),
+    (b"7z\xbc\xaf\x27\x1c", "application/x-7z-compressed"),
+    (b"Rar!\x1a\x07", "application/vnd.rar"),
+    (b"\x1a\x45\xdf\xa3", "video/webm"),
+    (b"\x7fELF", "application/x-executable"),
+    (b"wOFF", "font/woff"),
+    (b"wOF2", "font/woff2"),
+)
+_NO_PAGE = re.compile(
+    r"(?:image|audio|video|font)/(?!svg)"
+    r"|application/(?:pdf|zip|gzip|msword|octet-stream|x-tar|vnd\.)"
+)
+
+_WALL_TITLE = re.compile(
+    r"just a moment\W*|attention required\W.*cloudflare|access denied|are you (?:a robot|human)\W*"
+    r"|(?:security|robot|human|bot|browser) (?:check|verification)"
+    r"|verif(?:y|ying) you are (?:a )?human"
+    r"|ddos-guard|pardon our interruption\W*|please wait\W*|checking your browser.*"
+    r"|(?:please )?(?:enable|turn) javascript and cookies to continue|request unsuccessful\W.*",
+    re.IGNORECASE,
+)
+_WALL_SCRIPT = re.compile(
+    r"/cdn-cgi/challenge-platform/h/|cf[-_]chl[-_]|_Incapsula_Resource|captcha-delivery\.com"
+    r"|px-captcha|/_sec/cp_challenge|AwsWafIntegration|awswaf\.com|ddos-guard\.net"
+    r"|(?:google\.com/recaptcha|hcaptcha\.com/1|challenges\.cloudflare\.com/turnstile)"
+)
+_WALL_WORDS = re.compile(
+    r"verif\w{1,12} (?:that )?you(?:'re| are) (?:a |not a )?(?:human|robot|bot)|unusual traffic"
+    r"|checking (?:if the site connection is secure|your browser)"
+    r"|complete the (?:captcha|security check)"
+    r"|are you a (?:robot|human)\?|enable javascript and cookies to continue"
+    r"|you don't have permission to access .{0,200}reference #"
+    r"|your (?:ip|request) (?:address )?has been blocked",
+    re.IGNORECASE | re.DOTALL,
+)
+_LOGIN_PATH = re.compile(
+    r"/(?:log-?in|sign-?in|sso|oauth2?|saml2?|cas|auth(?:enticate|orize)?|idp|account/login)(?:[/.]|$)",
+    re.IGNORECASE,
+)
+_LOGIN_WORDS = re.compile(
+    r"\b(?:log ?in|sign ?in|log ?on|anmelden|anmeldung|einloggen|connexion|se connecter"
+    r"|iniciar sesi[óo]n|entrar|accedi|inloggen|authentication required|single sign-?on)\b"
+    r"|ログイン|登录|登錄|로그인",
+    re.IGNORECASE,
+)
+_NOT_FOUND = re.compile(
+    r"(?:(?:error|http|status)\W{1,3}){0,3}404(?:\W*"
+    r"|\W+(?:error|file|http|not|nothing|oops|page|sorry|that|the|this|uh|we)\b.{0,80})"
+    r"|(?:(?:sorry|oops|uh-?oh)\W+)?(?:the |this |that )?(?:requested )?(?:page|document|file"
+    r"|content|resource|course|job|position|url)(?: you (?:requested|(?:are|were) looking for))?"
+    r"(?: was| is| could| can| does| has)?(?: not|n't|not| no longer)(?: be| been)?"
+    r" (?:found|exists?|available)\W*"
+    r"|(?:page|file|document) (?:does not|doesn't) exist\W*|not found|page unavailable"
+    r"|seite (?:wurde )?nicht gefunden|page (?:non trouv[ée]e|introuvable)|p[áa]gina no encontrada"
+    r"|p[áa]gina n[ãa]o encontrada|pagina non trovata|pagina niet gevonden|страница не найдена"
+    r"|ページが見つかりません.{0,10}|页面不存在|找不到(?:该)?页面",
+    re.IGNORECASE,
+)
+_SEPARATOR = re.compile(r"(?<!\s)\s++[|–—:·»-]++\s++|(?:(?<!\s)\s++)?+[|»]\s*+")  # noqa: RUF001 - found in titles
+_SHELL_ROOT = "#root, #app, #__next, #__nuxt, #main-app, #gatsby-focus-wrapper, app-root, #svelte"
+_LOADING = re.compile(
+    r"(?:loading|please wait|one moment(?: please)?|wird geladen|l[äa]dt|bitte warten"
+    r"|chargement(?: en cours)?|veuillez patienter|cargando|caricamento|laden|загрузка)?\W*+",
+    re.IGNORECASE,
+)
+_MARKUP = re.compile("<[a-z!]", re.IGNORECASE)
+_SCRIPT = re.compile(r"<script[\s>/]", re.IGNORECASE)
+_NOSCRIPT = re.compile(r"<noscript\b[^<>]*+>([^<]*+(?:<(?!/noscript)[^<]*+)*+)", re.IGNORECASE)
+# In a `noscript` it is about the page; in the text it may be about what is taught or looked for.
+_SAYS_IT_NEEDS_SCRIPT = re.compile(
+    r"(?:enable|turn on|activate|allow) (?:\w+ ){0,3}javascript"
+    r"|javascript (?:is|must be|has to be|needs to be|(?:seems|appears) to be) (?:\w+ ){0,2}"
+    r"(?:required|enabled|disabled|turned off)"
+    r"|(?:site|page|app|application) (?:\w+ ){0,2}(?:requires|needs) (?:\w+ )?javascript"
+    r"|without javascript",
+    re.IGNORECASE,
+)
+_NEEDS_SCRIPT = re.compile(
+    r"(?:enable|requires?|need|turn on|activate|without) .{0,30}javascript|javascript .{0,40}"
+    r"(?:required|enabled|disabled|enable)",
+    re.IGNORECASE,
+)
+
+
+def appearance_of(
+    url: str, status: int, headers: Mapping[str, str], body: bytes, *, text: str | None = None
+) -> Appearance:
+    """What came under `url`; header names are lower case, `text` is the cleaned text if at hand.
+
+    Raises:
+        Permanent: the body is a bomb (see `parse_html`).
+    """
+    content_type = headers.get("content-type")
+    if seen := plain_appearance(headers, body):
+        return seen
+    html = decode(body, content_type)
+    if text is not None and len(text) > _LITTLE_TEXT:
+        return Content()
+    tree = visible_tree(html)
+    return parsed_appearance(url, status, html, tree, utf8=utf8_text(body_html(tree)))
+
+
+def plain_appearance(headers: Mapping[str, str], body: bytes) -> WrongType | BlockedPage | None:
+    """What first bytes and headers tell, before anything is decoded; None if they tell nothing."""
+    content_type = headers.get("content-type")
+    if media_type := _other_type(body, content_type):
+        return WrongType(f"labelled {content_type or 'nothing'}, it is {media_type}", media_type)
+    reason = _wall_headers(headers)
+    return BlockedPage(reason) if reason else None
+
+
+def parsed_appearance(
+    url: str,
+    status: int,
+    html: str,
+    tree: LexborHTMLParser,
+    *,
+    utf8: bytes,
+    is_rendered: bool = False,
+) -> Appearance:
+    """What a page is whose cleaned tree and `utf8_text` are at hand; nothing is parsed again.
+
+    Of a page that a browser has shown, short text is all that there is: it may be a short record.
+    """
+    # No character takes more than four bytes: most pages need not be made characters of.
+    if len(utf8) > 4 * _LITTLE_TEXT:
+        return Content()
+    text = utf8.decode()
+    if len(text) > _LITTLE_TEXT or not _MARKUP.search(html):
+        return Content()
+    sight = _Sight(url, status, html, text, tree)
+    looks = (*_LOOKS, _nothing_shown if is_rendered else _empty_shell)
+    return next((seen for look in looks if (seen := look(sight))), Content())
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A page with little text, for a closer look; scripts and hidden parts are out of its tree."""
+
+    url: str
+    status: int
+    html: str
+    text: str
+    tree: LexborHTMLParser
+
+    @property
+    def title(self) -> str:
+        return title_of(self.tree) or ""
+
+    @property
+    def headline(self) -> str:
+        found = self.tree.css_first("h1")
+        return clean_text(found.text()) or "" if found else ""
+
+
+def _other_type(body: bytes, content_type: str | None) -> str | None:
+    """The media type of what is plainly no page, by its first bytes, else by its label."""
+    start = body[:16].lstrip(b"\r\n\t ")
+    if start[:1] != b"<" and (found := _by_first_bytes(start, body)):
+        return found
+    label = (content_type or "").partition(";")[0].strip().lower()
+    if not _NO_PAGE.match(label):
+        return None
+    is_markup = re.match(rb"\s*<(?:!doctype|html|head|body)", body[:200], re.IGNORECASE)
+    return None if is_markup else label
+
+
+def _by_first_bytes(start: bytes, body: bytes) -> str | None:
+    if found := next((name for magic, name in _MAGIC if start.startswith(magic)), None):
+        return found
+    if body[:4] == b"RIFF" and body[8:12] in {b"WEBP", b"WAVE", b"AVI "}:
+        return "image/webp" if body[8:12] == b"WEBP" else "audio/wav"
+    if body[4:8] == b"ftyp":
+        return "video/mp4"
+    return None
+
+
+def _wall_headers(headers: Mapping[str, str]) -> str | None:
+    if headers.get("cf-mitigated", "").lower() == "challenge":
+        return "the header cf-mitigated says: challenge"
+    action = headers.get("x-amzn-waf-action", "").lower()
+    return (
+        f"the header x-amzn-waf-action says: {action}"
+        if action in {"challenge", "captcha"}
+        else None
+    )
+
+
+def _bot_wall(sight: _Sight) -> BlockedPage | None:
+    title = sight.title.strip()
+    is_titled = bool(_WALL_TITLE.fullmatch(title))
+    words = _WALL_WORDS.search(sight.text)
+    script = _WALL_SCRIPT.search(sight.html)
+    if is_titled and (script or words or sight.status in {403, 429, 503}):
+        return BlockedPage(f"its title is {title[:80]!r}")
+    if words and (script or sight.status in {403, 429, 503}):
+        return BlockedPage(f"it says {clean_text(words[0])!r}")
+    return None
+
+
+def _login_wall(sight: _Sight) -> LoginPage | None:
+    if sight.tree.css_first("input[type='password' i]") is None:
+        return None
+    if sight.status in {401, 403}:
+        return LoginPage(f"it answered {sight.status}, and asks for a password")
+    if _LOGIN_PATH.search(_path(sight.url)):
+        return LoginPage("its address is that of a login, and it asks for a password")
+    said = next((t for t in (sight.title, sight.headline) if _LOGIN_WORDS.search(t)), None)
+    return LoginPage(f"it asks for a password under {said[:80]!r}") if said else None
+
+
+def _soft_not_found(sight: _Sight) -> SoftNotFound | None:
+    for said in (sight.title, sight.headline):
+        parts = [part.strip() for part in _SEPARATOR.split(said)]
+        if any(part and _NOT_FOUND.fullmatch(part) for part in parts):
+            return SoftNotFound(f"it says {said[:80]!r}")
+    return None
+
+
+def _empty_shell(sight: _Sight) -> EmptyShell | None:
+    if len(sight.text) > _NO_TEXT or not _SCRIPT.search(sight.html):
+        return None
+    root = sight.tree.css_first(_SHELL_ROOT)
+    if root is not None and len((root.text() or "").strip()) < _NO_TEXT // 4:
+        return EmptyShell(f"its {root.tag} {root.id or ''} waits for a script to fill it")
+    hint = _NEEDS_SCRIPT.search(" ".join(_NOSCRIPT.findall(sight.html)))
+    if found := hint or _SAYS_IT_NEEDS_SCRIPT.search(sight.text):
+        return EmptyShell(f"it says {clean_text(found[0])!r}")
+    return None
+
+
+def _nothing_shown(sight: _Sight) -> EmptyShell | None:
+    if all(_LOADING.fullmatch(line) for line in sight.text.splitlines()):
+        return EmptyShell(f"it shows {sight.text[:80]!r}")
+    return None
+
+
+_LOOKS: tuple[Callable[[_Sight], Appearance | None], ...] = (
+    _bot_wall,
+    _login_wall,
+    _soft_not_found,
+)
+
+
+def _path(url: str) -> str:
+    try:
+        return urlsplit(url).path
+    except ValueError:
+        return ""
+
+
+MAY_BE_A_WALL = frozenset({401, 403, 503})  # 429 is a matter of pace, whatever its page says
+WALL_BYTES = 65_536  # of a refusal's body; walls of real sites have 2 to 30 kB
+
+
+def refusal_of(seen: Appearance, url: str) -> Permanent | None:
+    """The failure that this appearance is; None for content."""
+    shown = without_credentials(url)
+    match seen:
+        case Content():
+            return None
+        case SoftNotFound(reason):
+            return Permanent(f"{shown} says there is no such page: {reason}", code="soft_not_found")
+        case LoginPage(reason):
+            return Permanent(
+                f"{shown} wants a login: {reason}; nothing behind it is fetched", code="login_wall"
+            )
+        case BlockedPage(reason):
+            return Permanent(
+                f"{shown} keeps robots out: {reason}; ask its owner for a way in", code="bot_wall"
+            )
+        case EmptyShell(reason):
+            return needs_browser(url, reason)
+        case WrongType(reason):
+            return Permanent(f"{shown} is no web page: {reason}", code="wrong_type")
+        case _:
+            assert_never(seen)
+
+
+def needs_browser(url: str, reason: str) -> Permanent:
+    """There is no browser to show the page with, or nothing that would use one."""
+    return Permanent(
+        f"{without_credentials(url)} needs a browser: {reason}; `ingest doctor` says whether there"
+        " is one and how to get it",
+        code="needs_browser",
+    )
+
+
+def empty_in_a_browser(seen: EmptyShell, url: str) -> Permanent:
+    """The browser has shown the page, and there was still nothing."""
+    return Permanent(
+        f"{without_credentials(url)} stays empty even in a browser: {seen.reason};"
+        " give it a longer load wait, or a step that makes it show itself",
+        code="empty_shell",
+    )
+
+
+def wall_of(url: str, status: int, headers: Mapping[str, str], body: bytes) -> Permanent | None:
+    """The wall that a refused request met, if it was one and not a plain refusal."""
+    try:
+        seen = appearance_of(url, status, headers, body)
+    except WorkError:  # a bomb: whatever it is, the refusal stands
+        return None
+    return refusal_of(seen, url) if isinstance(seen, BlockedPage | LoginPage) else None
+
+
+def wall_by_headers(url: str, headers: Mapping[str, str]) -> Permanent | None:
+    """The wall that names itself in a header, whatever the status."""
+    seen = plain_appearance(headers, b"")
+    return refusal_of(seen, url) if isinstance(seen, BlockedPage) else None
+
+
+def explained(pages: Sequence[StoredPage], error: WorkError | None) -> WorkError | None:
+    """Why pages could not be read, or held nothing, if one of them is a thing served instead.
+
+    Asked only then: a page with records is content, whatever else it looks like.
+    """
+    for page in pages:
+        headers = {"content-type": page.content_type} if page.content_type else {}
+        try:
+            refusal = refusal_of(appearance_of(page.url, 200, headers, page.body), page.url)
+        except WorkError:
+            continue
+        if refusal is not None:
+            said = f"{refusal.text}; as a list: {error.text}" if error else refusal.text
+            return Permanent(said, code=refusal.code)
+    return error

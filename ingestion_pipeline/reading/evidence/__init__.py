@@ -1,0 +1,1 @@
+"""Evidence: whether and where a text proves a value."""

@@ -1,0 +1,442 @@
+"""Whether a text proves a value, and where: the evidence that is kept with every field."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from array import array
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from decimal import Decimal
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.reading.evidence.values import (
+    DateFinder,
+    NumberFinder,
+    stated_date,
+    stated_number,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+_RUN = re.compile(r"[^\W_]+|[^\x00-\x7f]+|&")
+_ODD_DIGIT = re.compile(r"(?![0-9])\d")
+# `[text](target)`: what is read is the text.
+_LINK = re.compile(
+    r"!?\[([^\[\]]{0,1000})\]\(\s*+<?[^()\s]{0,2000}+(?:\([^()\s]{0,500}\)[^()\s]*+)?"
+    r"(?:\s++\"[^\"]{0,300}\")?\s*+\)"
+)
+# Vowel points of Arabic and Hebrew and the stroke that stretches a word: written or left out.
+_POINTS = frozenset(
+    [*map(chr, range(0x0591, 0x05C8)), *map(chr, range(0x064B, 0x0653)), "\u0640", "\u0670"]
+)
+# Scripts that put no blank between words: there a word may begin and end anywhere.
+_UNSPACED = re.compile(
+    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+_FRACTIONS = frozenset("¼½¾⅐⅑⅒⅓⅔⅕⅖⅗⅘⅙⅚⅛⅜⅝⅞⅟↉")
+
+
+@dataclass(frozen=True, slots=True)
+class NormalForm:
+    """A normal form; each of its characters knows where it stood, and where words begin."""
+
+    text: str
+    offsets: array[int]
+    breaks: bytearray  # 1 where the text had something else before the character
+
+    @classmethod
+    def of(cls, text: str) -> NormalForm:
+        """The normal form of the text, of Markdown's links without their targets."""
+        return _Folding().fold(text, list(_seen_parts(text)))
+
+    def span(self, start: int, end: int) -> tuple[int, int]:
+        """Where in the stored text the characters from `start` to `end` stand."""
+        return self.offsets[start], max(self.offsets[start:end]) + 1
+
+    def is_boundary(self, position: int) -> bool:
+        """Whether a word may begin or end there."""
+        if position in {0, len(self.text)} or self.breaks[position]:
+            return True
+        before, after = self.text[position - 1], self.text[position]
+        if unicodedata.category(after)[0] == "M":  # か is no part of が
+            return False
+        return bool(_UNSPACED.match(before) or _UNSPACED.match(after))
+
+    def words(self) -> Iterator[tuple[int, int]]:
+        """Where each word begins and ends; in scripts without blanks each character is one."""
+        starts = [place for place, is_break in enumerate(self.breaks) if is_break]
+        for start, end in zip(starts, [*starts[1:], len(self.text)], strict=False):
+            if not _UNSPACED.search(self.text, start, end):
+                if self.text[start] != " ":
+                    yield start, end
+                continue
+            inside = [place for place in range(start, end) if self.is_boundary(place)]
+            yield from zip(inside, [*inside[1:], end], strict=True)
+
+
+class _Folding:
+    """What is gathered while a text is folded."""
+
+    def __init__(self) -> None:
+        self._pieces: list[str] = []
+        self._offsets: array[int] = array("I")
+        self._breaks = bytearray()
+        self._last = ""
+        self._is_apart = True
+
+    def fold(self, text: str, parts: list[tuple[int, int]]) -> NormalForm:
+        position = -1
+        for begin, stop in parts:
+            for run in _RUN.finditer(text, begin, stop):
+                self._is_apart = self._is_apart or run.start() != position
+                position = run.end()
+                folded = run[0].casefold()
+                if folded == "&":
+                    self._add_sign("and", run.start())
+                elif _is_plain(folded) and len(folded) == len(run[0]):
+                    self._add(folded, range(run.start(), run.end()))
+                else:
+                    self._add_characters(run[0], run.start())
+        return NormalForm("".join(self._pieces), self._offsets, self._breaks)
+
+    def _add_sign(self, word: str, offset: int) -> None:
+        self._is_apart = True
+        self._add(word, [offset] * len(word))
+        self._is_apart = True
+
+    def _add_characters(self, run: str, start: int) -> None:
+        for offset, character in _in_order(run, start):
+            folded = _folded(character)
+            if folded is None:
+                self._is_apart = True
+                continue
+            self._is_apart = self._is_apart or character in _FRACTIONS
+            head, *rest = folded.split(" ")
+            self._add(head, [offset] * len(head))
+            for part in rest:
+                self._is_apart = True
+                self._add(part, [offset] * len(part))
+
+    def _add(self, piece: str, offsets: range | list[int]) -> None:
+        if not piece:
+            return
+        if self._is_apart and self._last.isdecimal() and piece[0].isdecimal():
+            self._pieces.append(" ")
+            self._offsets.append(offsets[0])
+            self._breaks.append(1)
+        self._pieces.append(piece)
+        self._offsets.extend(offsets)
+        self._breaks.append(self._is_apart)
+        self._breaks.extend(bytes(len(piece) - 1))
+        self._last = piece[-1]
+        self._is_apart = False
+
+
+def _is_plain(folded: str) -> bool:
+    """Whether each character stands for itself."""
+    if folded.isascii():
+        return True
+    is_normal = folded.isalnum() and unicodedata.is_normalized("NFKD", folded)
+    return is_normal and not _ODD_DIGIT.search(folded) and _POINTS.isdisjoint(folded)
+
+
+def _in_order(run: str, start: int) -> list[tuple[int, str]]:
+    """The characters with their offsets; marks on one letter in the order that Unicode gives."""
+    found = list(enumerate(run, start))
+    position = 0
+    while position < len(found):
+        end = position
+        while end < len(found) and unicodedata.combining(found[end][1]):
+            end += 1
+        if end - position > 1:
+            found[position:end] = sorted(
+                found[position:end], key=lambda one: unicodedata.combining(one[1])
+            )
+        position = max(end, position + 1)
+    return found
+
+
+@lru_cache(maxsize=20_000)
+def _folded(character: str) -> str | None:
+    """The character in normal form; None if it keeps words apart, empty if it means nothing."""
+    if character in _POINTS:
+        return ""
+    category = unicodedata.category(character)
+    if "\uac00" <= character <= "\ud7a3":  # syllables of Korean: a part of one is another
+        return character
+    if category in {"Cf", "Cs"} or "\ufe00" <= character <= "\ufe0f":
+        return ""
+    decomposed = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", character).casefold())
+    kept = "".join(_kept(one) for one in decomposed)
+    is_mark_alone = kept[:1] == " " and all(unicodedata.combining(one) for one in kept[1:])
+    return kept if kept.strip() and not is_mark_alone else None
+
+
+def _kept(character: str) -> str:
+    if character.isdecimal():
+        return str(unicodedata.decimal(character))
+    if character in _POINTS:
+        return ""
+    return character if unicodedata.category(character)[0] in "LNM" else " "
+
+
+def _seen_parts(text: str) -> Iterator[tuple[int, int]]:
+    position = 0
+    for link in _LINK.finditer(text) if "](" in text else ():
+        yield position, link.start()
+        yield link.span(1)
+        position = link.end()
+    yield position, len(text)
+
+
+LEAST_SIMILARITY = 0.9
+LEAST_FUZZY_CHARACTERS = 8  # shorter ones differ from another word by a single letter
+MOST_FUZZY_CHARACTERS = 20_000  # a longer value is proved word for word or not at all
+MOST_VOTES = 500_000  # words of a value with each place of them; to count them takes 0.1 s
+MOST_WINDOWS = 8  # the likeliest places that are compared letter by letter
+SIMILAR_WORDS_UP_TO = 3  # values of so few words may have no word right and still be meant
+MISSPELT_FROM = 75  # percent of its letters that a misspelt word shares with the right one
+
+_ADDRESS = re.compile(r"(?:https?:/)?/\S+", re.IGNORECASE)
+# Words that may not differ: a number, a part of a sequel's title, and what says the opposite.
+_FIRM = re.compile(r"\w*[0-9]\w*|[ivx]+|no[nt]?|without|except")
+
+Value = str | int | float | Decimal | date | None
+
+
+class Status(StrEnum):
+    """How a value is proved; the last two are no proof."""
+
+    EXACT = "exact"
+    FUZZY = "fuzzy"
+    VALUE = "value"
+    SOURCE = "source"
+    UNVERIFIABLE = "unverifiable"
+    ABSENT = "absent"
+
+
+PROVED = frozenset({Status.EXACT, Status.FUZZY, Status.VALUE, Status.SOURCE})
+
+
+@dataclass(frozen=True, slots=True)
+class Grounding:
+    """How a value is proved, and the span of the stored text that proves it."""
+
+    status: Status
+    start: int | None = None
+    end: int | None = None
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether the value may leave the house."""
+        return self.status in PROVED
+
+
+ABSENT = Grounding(Status.ABSENT)
+UNVERIFIABLE = Grounding(Status.UNVERIFIABLE)
+BY_SOURCE = Grounding(Status.SOURCE)
+
+
+def ground(value: Value, text: str) -> Grounding:
+    """What in the text proves the value: its words, nearly its words, or the same number or day.
+
+    A value without letters and digits, a truth value and None are never proved by a text.
+    """
+    return _evidence(text).ground(value)
+
+
+@lru_cache(maxsize=4)
+def _evidence(text: str) -> Evidence:
+    """A page is asked for many values, one after the other: what was prepared is kept."""
+    return Evidence(text)
+
+
+class Evidence:
+    """A stored text, prepared to be asked for many values."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def ground(self, value: Value) -> Grounding:
+        """What in the text proves the value; see `ground`."""
+        match value:
+            case None | bool():
+                return UNVERIFIABLE
+            case str():
+                return self._ground_text(value)
+            case date():
+                return self._ground_date(value)
+            case int() | float() | Decimal():
+                is_number = math.isfinite(value)
+                return self._ground_number(Decimal(str(value))) if is_number else UNVERIFIABLE
+
+    def _ground_text(self, value: str) -> Grounding:
+        wanted = NormalForm.of(value)
+        if not wanted.text:
+            return UNVERIFIABLE
+        if (number := stated_number(value, self._numbers.style)) is not None:
+            return self._ground_number(number)
+        if _ADDRESS.fullmatch(value):
+            return self._ground_address(value)
+        if (found := self._exact(wanted)) is not None:
+            return found
+        if (day := stated_date(value)) is not None:
+            return self._ground_date(day)
+        return self._fuzzy(wanted) or ABSENT
+
+    def _ground_number(self, value: Decimal) -> Grounding:
+        span = self._numbers.find(value)
+        if span is None:
+            return ABSENT
+        is_literal = self._text[slice(*span)] == str(value)
+        return Grounding(Status.EXACT if is_literal else Status.VALUE, *span)
+
+    def _ground_date(self, value: date) -> Grounding:
+        span = self._dates.find(value)
+        if span is None:
+            return ABSENT
+        is_literal = self._text[slice(*span)] == value.isoformat()
+        return Grounding(Status.EXACT if is_literal else Status.VALUE, *span)
+
+    def _ground_address(self, value: str) -> Grounding:
+        """Addresses stand in the targets of links, too, and are written in one way only."""
+        for start in _occurrences(value, self._text):
+            end = start + len(value)
+            if not re.match(r"[\w/?&=%-]|[.:][\w]", self._text[end : end + 2]):
+                return Grounding(Status.EXACT, start, end)
+        return ABSENT
+
+    def _exact(self, wanted: NormalForm) -> Grounding | None:
+        form = self._form
+        for start in _occurrences(wanted.text, form.text):
+            end = start + len(wanted.text)
+            if self._stands_alone(start, end):
+                return Grounding(Status.EXACT, *form.span(start, end))
+        return None
+
+    def _stands_alone(self, start: int, end: int) -> bool:
+        """Whether it is no part of a longer word or number."""
+        form = self._form
+        if not (form.is_boundary(start) and form.is_boundary(end)):
+            return False
+        span = form.span(start, end)
+        begins_decimal = form.text[start].isdecimal() and _is_point(self._text, span[0] - 1)
+        goes_on = form.text[end - 1].isdecimal() and _is_point(self._text, span[1])
+        return not (begins_decimal or goes_on)
+
+    def _fuzzy(self, wanted: NormalForm) -> Grounding | None:
+        from rapidfuzz.distance import Levenshtein
+
+        length = len(wanted.text)
+        if not LEAST_FUZZY_CHARACTERS <= length <= MOST_FUZZY_CHARACTERS:
+            return None
+        firm = Counter(filter(None, _firm_words(wanted)))
+        best, best_score = None, LEAST_SIMILARITY
+        for first, last in self._windows(wanted):
+            start, end = self._words[first][0], self._words[last][1]
+            there = self._form.text[start:end]
+            score = Levenshtein.normalized_similarity(wanted.text, there, score_cutoff=best_score)
+            is_better = score > best_score or (score == best_score and best is None)
+            if is_better and firm == Counter(filter(None, self._firm_words[first : last + 1])):
+                best, best_score = (start, end), score
+        return Grounding(Status.FUZZY, *self._form.span(*best)) if best else None
+
+    def _windows(self, wanted: NormalForm) -> Iterator[tuple[int, int]]:
+        """The first and last of the words that may be the wanted ones, the likeliest first."""
+        words = list(wanted.words())
+        places = [self._places(wanted.text[start:end], len(words)) for start, end in words]
+        votes: Counter[int] = Counter()
+        for position in _voters(places):
+            for place in places[position]:
+                votes[place - position] += 1
+        slack = max(1, len(words) // 10)
+        step = max(1, slack // 5)
+        for first, _ in votes.most_common(MOST_WINDOWS):
+            for shift in range(-slack, slack + 1, step):
+                for more in range(-slack, slack + 1, step):
+                    yield from self._window(first + shift, len(words) + more)
+
+    def _window(self, first: int, count: int) -> Iterator[tuple[int, int]]:
+        if 0 <= first < len(self._words) and count > 0:
+            yield first, min(first + count, len(self._words)) - 1
+
+    def _places(self, word: str, word_count: int) -> list[int]:
+        """Where the word stands, as the number of the word; misspelt if little else is known."""
+        places = self._positions.get(word)
+        if places is not None or word_count > SIMILAR_WORDS_UP_TO:
+            return places or []
+        from rapidfuzz import fuzz, process
+
+        similar = process.extract(
+            word, self._positions.keys(), scorer=fuzz.ratio, score_cutoff=MISSPELT_FROM, limit=5
+        )
+        return [place for found in similar for place in self._positions[found[0]]]
+
+    @cached_property
+    def _form(self) -> NormalForm:
+        return NormalForm.of(self._text)
+
+    @cached_property
+    def _words(self) -> list[tuple[int, int]]:
+        return list(self._form.words())
+
+    @cached_property
+    def _firm_words(self) -> list[str]:
+        return _firm_words(self._form)
+
+    @cached_property
+    def _positions(self) -> dict[str, list[int]]:
+        positions: dict[str, list[int]] = {}
+        for number, (start, end) in enumerate(self._words):
+            positions.setdefault(self._form.text[start:end], []).append(number)
+        return positions
+
+    @cached_property
+    def _numbers(self) -> NumberFinder:
+        return NumberFinder(self._text)
+
+    @cached_property
+    def _dates(self) -> DateFinder:
+        return DateFinder(self._text)
+
+
+def _voters(places: Sequence[Sequence[int]]) -> Iterable[int]:
+    """Return the words that say where a value stands: all, or the rarest if that is too much."""
+    if sum(map(len, places)) <= MOST_VOTES:
+        return range(len(places))
+    rarest = sorted(range(len(places)), key=lambda position: len(places[position]))
+    counts = accumulate(len(places[position]) for position in rarest)
+    return [position for position, count in zip(rarest, counts, strict=True) if count <= MOST_VOTES]
+
+
+def _firm_words(form: NormalForm) -> list[str]:
+    """Return each word that may not differ, and an empty text in place of any other."""
+    words = (form.text[start:end] for start, end in form.words())
+    return [word if _FIRM.fullmatch(word) else "" for word in words]
+
+
+def _occurrences(wanted: str, text: str) -> Iterator[int]:
+    start = text.find(wanted)
+    while start >= 0:
+        yield start
+        start = text.find(wanted, start + 1)
+
+
+def _is_point(text: str, position: int) -> bool:
+    """Whether a decimal point stands there, between two digits."""
+    return (
+        0 < position < len(text) - 1
+        and text[position] in ".,"
+        and text[position - 1].isdecimal()
+        and text[position + 1].isdecimal()
+    )

@@ -1,0 +1,275 @@
+"""Where a stored body states a value: the path in JSON, or the span in the text. Pure.
+
+A record is found by its anchors first (its own id, its URL), its values then near them: that
+another record says "Oslo", too, proves nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from email.utils import format_datetime
+from html import escape, unescape
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from ingestion_pipeline.reading.evidence.values import MOST_CHARACTERS, find_date, means
+from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json
+from ingestion_pipeline.reading.text.decoding import decode
+
+QUOTED = 80  # characters of a quote
+_TAGS = re.compile(r"<[^<>]*>")
+_MARKS = re.compile(r"[*_#`\[\]()>|\\\n]+")  # what Markdown adds to the words of a page
+_DIGITS = re.compile(r"[0-9]{1,6}(?:\.[0-9]{1,6})?")
+BY_VALUE = "value"
+_SEARCHED = 2_000  # characters before and behind an anchor in which a record states its date
+_WORDS = 12  # characters that a part of a long text needs to be told by
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundPlace:
+    """Where it stands: `path` in JSON, else from `start` to `end`; `of` names what these count.
+
+    Found `by` its value, the quote is the original wording of what was normalised.
+    """
+
+    quote: str
+    of: str
+    path: str | None = None
+    start: int | None = None
+    end: int | None = None
+    by: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedBody:
+    """A body as text, and as a document where it is JSON."""
+
+    text: str
+    document: Any = None
+
+
+def body_of(body: bytes, content_type: str | None) -> LocatedBody:
+    """The body, decoded; JSON if that is what it is."""
+    text = decode(body, content_type)
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return LocatedBody(text, read_json(text))
+        except BadJson:
+            pass
+    return LocatedBody(text)
+
+
+def locate(
+    body: LocatedBody,
+    anchors: Sequence[str],
+    values: Mapping[str, object],
+    *,
+    now: datetime | None = None,
+) -> dict[str, FoundPlace | None]:
+    """Each value's place in the record that the anchors name; None where it is not stated so.
+
+    A record that no anchor is found of is not there: all its values are None. A date that is worded
+    otherwise is found by its value; `now`, when the body was fetched, is what "2 days ago" means.
+    """
+    values = {name: _as_number(value) for name, value in values.items()}
+    if body.document is not None:
+        record = _record(body.document, anchors)
+        if record is None:
+            return dict.fromkeys(values)
+        return {name: _in_json(record, value, now) for name, value in values.items()}
+    text = body.text
+    words = [re.compile(rf"(?<!\w){re.escape(anchor)}(?!\w)") for anchor in anchors if anchor]
+    found = [place for one in words for place in [one.search(text)] if place]
+    if not found:
+        return dict.fromkeys(values)
+    centre = found[0].start()
+    return {name: _in_text(text, value, centre, now) for name, value in values.items()}
+
+
+def _as_number(value: object) -> object:
+    """A number however it was stored: as a word of its own, not as a part of another one."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if is_number or (isinstance(value, str) and _DIGITS.fullmatch(value)):
+        return Decimal(str(value)).normalize()
+    return value
+
+
+_Record = tuple[str, object]  # path, value
+
+
+def _record(document: object, anchors: Sequence[str]) -> _Record | None:
+    """The innermost object that states an anchor itself, or just beneath it."""
+    for anchor in anchors:
+        for path, value in _walk("$", document):
+            if isinstance(value, str | int) and not isinstance(value, bool):
+                said = str(value)
+                if said == anchor or (len(anchor) >= _WORDS and anchor in said):
+                    return _owner(document, path)
+    return None
+
+
+def _owner(document: object, path: str) -> _Record:
+    """The object of the list that the path leads through last; else the document."""
+    end = path.rfind("]")
+    if end < 0:
+        return "$", document
+    at = path[: end + 1]
+    return next((one for one in _walk("$", document) if one[0] == at), ("$", document))
+
+
+def _walk(path: str, value: object) -> Iterator[_Record]:
+    yield path, value
+    if isinstance(value, dict):
+        for key, inner in cast("dict[str, object]", value).items():
+            yield from _walk(f"{path}.{key}", inner)
+    elif isinstance(value, list):
+        for number, inner in enumerate(cast("list[object]", value)):
+            yield from _walk(f"{path}[{number}]", inner)
+
+
+def _in_json(record: _Record, value: object, now: datetime | None) -> FoundPlace | None:
+    scalars = [
+        (path, str(inner))
+        for path, inner in _walk(*record)
+        if isinstance(inner, str | int | float | Decimal) and not isinstance(inner, bool)
+    ]
+    for spelled in _spellings(value):
+        for path, said in scalars:
+            if said == spelled:
+                return FoundPlace(quote=said[:QUOTED], of="body", path=path)
+    for spelled in _spellings(value):
+        for path, said in scalars:
+            if (span := _within(_plain(said), spelled, value)) is not None:
+                quote = _plain(said)[slice(*span)][:QUOTED]
+                return FoundPlace(quote=quote, of="value", path=path, start=span[0], end=span[1])
+    if isinstance(value, datetime):
+        return _date_in_json(scalars, value, now)
+    return None
+
+
+def _date_in_json(
+    scalars: Sequence[tuple[str, str]], value: datetime, now: datetime | None
+) -> FoundPlace | None:
+    """A text that is nothing else than that date, in whatever words; else one within a text."""
+    for path, said in scalars:
+        if len(said) <= MOST_CHARACTERS and means(said, value, now=now):
+            return FoundPlace(quote=said, of="body", path=path, by=BY_VALUE)
+    for path, said in scalars:
+        plain = _plain(said)[:_SEARCHED]
+        if (span := find_date(plain, value, now=now)) is not None:
+            quote = plain[slice(*span)]
+            start, end = span
+            return FoundPlace(quote=quote, of="value", path=path, start=start, end=end, by=BY_VALUE)
+    return None
+
+
+def _within(text: str, spelled: str, value: object) -> tuple[int, int] | None:
+    if isinstance(value, Decimal):
+        spans = [found.span() for one in _numbers(spelled) if (found := one.search(text))]
+        return spans[0] if spans else None
+    at = text.find(_plain(spelled))
+    return (at, at + len(_plain(spelled))) if spelled and at >= 0 else None
+
+
+def _in_text(text: str, value: object, centre: int, now: datetime | None) -> FoundPlace | None:
+    for spelled in _spellings(value):
+        numbers = _numbers(spelled) if isinstance(value, Decimal) else [None]
+        spans = (_nearest(text, spelled, centre, one) for one in numbers)
+        if (span := next((one for one in spans if one), None)) is not None:
+            quote = text[slice(*span)][:QUOTED]
+            return FoundPlace(quote=quote, of="body", start=span[0], end=span[1])
+    plain = _plain(text)
+    for spelled in _spellings(value):
+        if (span := _within(plain, spelled, value)) is not None:
+            quote = plain[slice(*span)][:QUOTED]
+            return FoundPlace(quote=quote, of="text without markup", start=span[0], end=span[1])
+    return _date_near(text, value, centre, now) if isinstance(value, datetime) else None
+
+
+def _date_near(text: str, value: datetime, centre: int, now: datetime | None) -> FoundPlace | None:
+    """That date behind the record's anchor, else before it."""
+    for begin, end in ((centre, centre + _SEARCHED), (max(centre - _SEARCHED, 0), centre)):
+        if (span := find_date(text[begin:end], value, now=now)) is not None:
+            start, stop = begin + span[0], begin + span[1]
+            return FoundPlace(quote=text[start:stop], of="body", start=start, end=stop, by=BY_VALUE)
+    return None
+
+
+def _nearest(
+    text: str, spelled: str, centre: int, pattern: re.Pattern[str] | None = None
+) -> tuple[int, int] | None:
+    if not spelled:
+        return None
+    looked = pattern or re.compile(re.escape(spelled))
+    spans = [found.span() for found in looked.finditer(text)]
+    return min(spans, key=lambda span: abs(span[0] - centre), default=None)
+
+
+def _numbers(spelled: str) -> list[re.Pattern[str]]:
+    """The number as a word of its own, else within one; whatever zeros stand around it."""
+    zeros = rf"0*{re.escape(spelled)}(?:\.0+)?"
+    return [re.compile(rf"(?<![\w.]){zeros}(?!\w)"), re.compile(rf"(?<![\d.]){zeros}(?!\d)")]
+
+
+def _plain(text: str) -> str:
+    """As people see it: entities resolved, tags and repeated blanks gone."""
+    if "<" in text or "&" in text:
+        text = _TAGS.sub(" ", unescape(unescape(text)))
+    return " ".join(text.split())
+
+
+def _spellings(value: object) -> list[str]:
+    """How a body may word the value, the likeliest first."""
+    match value:
+        case None:
+            return []
+        case datetime():
+            return _times(value)
+        case Decimal():
+            return [f"{value:f}"]
+        case str() if value.startswith(("http://", "https://")):
+            return _addresses(value)
+        case str():
+            return _texts(value)
+        case _:
+            return [str(value)]
+
+
+def _texts(value: str) -> list[str]:
+    whole = [value, escape(value), escape(value, quote=False)]
+    parts = [part.strip() for part in _MARKS.split(value)]
+    telling = [part for part in parts if len(part) >= _WORDS]
+    return [*dict.fromkeys(whole), *telling[:5]]
+
+
+def _addresses(value: str) -> list[str]:
+    parts = urlsplit(value)
+    inside = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    last = parts.path.rstrip("/").rpartition("/")[2]
+    said = [value, escape(value), inside, inside.lstrip("/"), last]
+    return [one for one in dict.fromkeys(said) if len(one) > 1]
+
+
+def _times(value: datetime) -> list[str]:
+    moment = value.astimezone(UTC)
+    iso = moment.isoformat()
+    seconds = int(moment.timestamp())
+    return [
+        iso,
+        iso.replace("+00:00", "Z"),
+        iso.replace("+00:00", ".000Z"),
+        iso.replace("+00:00", ""),
+        format_datetime(moment),
+        format_datetime(moment, usegmt=True),
+        str(seconds * 1000 + moment.microsecond // 1000),
+        str(seconds),
+        f"{moment:%Y-%m-%d}",
+        f"{moment.day} {moment:%B %Y}",
+        f"{moment:%B} {moment.day}, {moment:%Y}",
+        f"{moment.day} {moment:%b %Y}",
+        f"{moment:%b} {moment.day}, {moment:%Y}",
+    ]

@@ -1,0 +1,325 @@
+"""Numbers as texts write them, by value: 1,234.50 is 1.234,50, and the 3 in 13 or 3.5 is none."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from enum import Enum
+
+from ingestion_pipeline.reading.text.dates import read_date
+
+MOST_DIGITS = 30  # more are a serial number, and nobody's value
+
+_NOT_ASCII = re.compile(r"[^\x00-\x7f]")
+_SIGNS = {"\u2212": "-", "\u066b": ".", "\u066c": ",", "\uff0c": ",", "\uff0e": ".", "\u00b7": "."}
+# Blanks that join the groups of a number, and the apostrophe of the Swiss.
+_JOINERS = "\u00a0\u2009\u202f'\u2019"
+_NUMBER = re.compile(rf"[0-9]+(?:[.,{_JOINERS}][0-9]+)*")
+_SPACED = re.compile(r"[0-9]{1,3}(?: [0-9]{3})+(?:[.,][0-9]+)?")
+# Days and addresses have digits in them, and state no number.
+_NO_NUMBERS = re.compile(
+    r"(?<![0-9])(?:[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}|[0-9]{1,2}([/.-])[0-9]{1,2}\1[0-9]{4})(?![0-9])"
+    r"|https?://[^\s)]+|\]\([^()\s]*\)"
+)
+_ONE_NUMBER = re.compile(
+    r"[^\w\s.,+-]?\s*+([+-]?)\s*+([0-9][0-9.,'\u2019 \u00a0\u2009\u202f]*+)\s*+[^\w\s.,+-]?"
+)
+_INDIAN = re.compile(r"[0-9]{1,2}(?:,[0-9]{2})+,[0-9]{3}(?:\.[0-9]+)?")
+_GROUPED = re.compile(r"[0-9]{1,3}(?:([.,])[0-9]{3})(?:\1[0-9]{3})*")
+
+
+class Style(Enum):
+    """Which sign stands before the decimals."""
+
+    POINT = "."
+    COMMA = ","
+    UNKNOWN = ""
+
+
+class NumberFinder:
+    """The numbers of a text, each where it stands first."""
+
+    def __init__(self, text: str) -> None:
+        plain = plain_digits(text)
+        others = [found.span() for found in _NO_NUMBERS.finditer(plain)]
+        found = [one for one in _numbers(plain) if not _is_inside(one[0], others)]
+        self.style = _style(written for _, written, _ in found)
+        self._spans: dict[Decimal, tuple[int, int]] = {}
+        for span, written, sign in found:
+            value = number_of(written, self.style)
+            if value is not None:
+                self._spans.setdefault(-value if sign else value, span)
+
+    def find(self, value: Decimal) -> tuple[int, int] | None:
+        """Where a number of that value stands."""
+        return self._spans.get(value)
+
+
+def stated_number(text: str, style: Style) -> Decimal | None:
+    """The number that the text is, if it is nothing else; a code such as 007 is none."""
+    found = _ONE_NUMBER.fullmatch(plain_digits(text).strip())
+    if found is None:
+        return None
+    written = found[2].rstrip(f" {_JOINERS}")
+    if re.match(r"0[0-9]", written):
+        return None
+    if " " in written and not _SPACED.fullmatch(written):
+        return None
+    value = number_of(written.replace(" ", ""), style)
+    return -value if value is not None and found[1] == "-" else value
+
+
+def plain_digits(text: str) -> str:
+    """The text, as long as it was, with the digits of every script as 0 to 9."""
+    return text if text.isascii() else _NOT_ASCII.sub(_plain, text)
+
+
+def number_of(written: str, style: Style) -> Decimal | None:
+    """The value; where one sign may be either, the text's style decides, else the English one."""
+    written = re.sub(f"[{_JOINERS}]", "", written)
+    if len(written) > MOST_DIGITS:
+        return None
+    decimal_sign = _decimal_sign(written, style)
+    if decimal_sign is None:
+        return None
+    other = "," if decimal_sign == "." else "."
+    return Decimal(written.replace(other, "").replace(decimal_sign, "."))
+
+
+def _decimal_sign(written: str, style: Style) -> str | None:
+    """The sign before the decimals; any if there are none, None if it is no number."""
+    clear = _clear_style(written)
+    if clear is not Style.UNKNOWN:
+        return clear.value
+    grouped = _GROUPED.fullmatch(written)
+    if grouped is None:
+        return "." if written.isdecimal() else None
+    if style is not Style.UNKNOWN:
+        return style.value
+    return "."
+
+
+def _clear_style(written: str) -> Style:
+    """The style of a number that can be read in one way only."""
+    points, commas = written.count("."), written.count(",")
+    if _INDIAN.fullmatch(written):
+        return Style.POINT
+    if points and commas:
+        last = Style.POINT if written.rindex(".") > written.rindex(",") else Style.COMMA
+        return last if _is_grouped(written, last) else Style.UNKNOWN
+    if points + commas > 1:
+        grouped = _GROUPED.fullmatch(written)
+        return Style.UNKNOWN if not grouped else Style.COMMA if points else Style.POINT
+    if points + commas == 1 and not _GROUPED.fullmatch(written):
+        return Style.POINT if points else Style.COMMA
+    return Style.UNKNOWN
+
+
+def _is_grouped(written: str, style: Style) -> bool:
+    whole, _, decimals = written.rpartition(style.value)
+    return decimals.isdecimal() and bool(_GROUPED.fullmatch(whole)) and style.value not in whole
+
+
+def _style(numbers: Iterator[str]) -> Style:
+    """What the numbers that are clear say for those that are not."""
+    balance = 0
+    for written in numbers:
+        clear = _clear_style(written)
+        balance += (clear is Style.POINT) - (clear is Style.COMMA)
+    return Style.UNKNOWN if not balance else Style.POINT if balance > 0 else Style.COMMA
+
+
+def _numbers(text: str) -> Iterator[tuple[tuple[int, int], str, bool]]:
+    """Each number with its span, as it is written, and whether a minus stands before it."""
+    for found in (*_NUMBER.finditer(text), *_SPACED.finditer(text)):
+        start, end = found.span()
+        if not _stands_alone(text, start, end):
+            continue
+        has_minus = start > 0 and text[start - 1] == "-" and not _is_word(text, start - 2)
+        yield (start - has_minus, end), found[0].replace(" ", ""), has_minus
+
+
+def _stands_alone(text: str, start: int, end: int) -> bool:
+    """Whether it is no part of a name, a time, a fraction, a version or a larger number."""
+    before, after = text[start - 1 : start], text[end : end + 2]
+    if before and (_glues(before) or (before in ".,:/" and _is_digit(text, start - 2))):
+        return False
+    if after[:1].isdecimal() or (after[:1] in {".", ",", ":", "/"} and after[1:].isdecimal()):
+        return False
+    return not re.match(r"(?:[A-Z]|k|bn)\b", text[end : end + 4])
+
+
+def _glues(character: str) -> bool:
+    """Whether a number after it is part of a name: A3, but not 第3."""
+    return (
+        character.isdecimal() or (character.isalpha() and character < "\u0e00") or character in "_"
+    )
+
+
+def _is_digit(text: str, position: int) -> bool:
+    return position >= 0 and text[position].isdecimal()
+
+
+def _is_word(text: str, position: int) -> bool:
+    return position >= 0 and (text[position].isalnum() or text[position] in ")]")
+
+
+def _is_inside(span: tuple[int, int], others: list[tuple[int, int]]) -> bool:
+    place = bisect_right(others, (span[0], 1 << 60)) - 1
+    return place >= 0 and span[0] < others[place][1]
+
+
+def _plain(found: re.Match[str]) -> str:
+    character = found[0]
+    if character.isdecimal():
+        return str(unicodedata.decimal(character))
+    return _SIGNS.get(character, character)
+
+
+MOST_IN_WORDS = 40  # each costs a millisecond, and a page that repeats itself proves no more
+
+_MONTHS = 12
+_YEAR = r"(?:1[89]|20|21)[0-9]{2}"
+_ISO = re.compile(
+    rf"(?<![0-9])({_YEAR})(?:-|/|\.|\s*年\s*|\s*년\s*)([0-9]{{1,2}})(?:-|/|\.|\s*月\s*|\s*월\s*)"
+    r"([0-9]{1,2})(?:日|일)?(?![0-9])"
+)
+_NUMBERS = re.compile(
+    rf"(?<![0-9./-])([0-9]{{1,2}})([/.-])\s?([0-9]{{1,2}})\2\s?({_YEAR}|[0-9]{{2}})(?![0-9]|[./-][0-9])"
+)
+_WORD = r"[^\W\d_]{3,15}\.?"
+_OF = r"(?:\s+(?:de|of|del|di))?"
+_DAY = r"(?<![0-9])[0-9]{1,2}(?:st|nd|rd|th|er|º|\.)?"
+_IN_WORDS = re.compile(
+    rf"(?:{_DAY}{_OF}\s+(?:{_WORD}){_OF},?\s+{_YEAR}|(?:{_WORD})\s+{_DAY},?\s+{_YEAR})(?![0-9])"
+)
+_MAY_BE_DATE = re.compile(rf"{_YEAR}|[0-9]{{1,2}}[/.-][0-9]{{1,2}}[/.-][0-9]{{2}}")
+MOST_CHARACTERS = 40
+_AGO = re.compile(
+    r"\b(?:[0-9]{1,4}|an?|one) ?(?:sec|min|hour|hr|h|day|d|week|w|month|mo|year|yr|y)(?:ond|ute)?s?"
+    r" ago\b|\b(?:yesterday|today)\b",
+    re.IGNORECASE,
+)
+_MAY_BE_SAID = re.compile(r"[0-9]|ago|yesterday|today", re.IGNORECASE)
+
+Span = tuple[int, int]
+
+
+class DateFinder:
+    """The days of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = plain_digits(text)
+        self._numeric = list(_numeric(self._text))
+
+    def find(self, value: date) -> Span | None:
+        """Where the text states that day; a moment is proved by its day."""
+        days = _days(value)
+        numeric = next((span for span, meant in self._numeric if meant & days), None)
+        return numeric or self._in_words(days)
+
+    def _in_words(self, days: set[date]) -> Span | None:
+        years = {str(day.year) for day in days}
+        numbers = {number for day in days for number in (str(day.day), f"{day.day:02}")}
+        asked: set[str] = set()
+        for found in _IN_WORDS.finditer(self._text):
+            stated = re.findall("[0-9]+", found[0])
+            if not (years & set(stated) and numbers & set(stated)) or found[0] in asked:
+                continue
+            asked.add(found[0])
+            moment = read_date(found[0], now=None)
+            if moment and moment.date() in days:
+                return found.span()
+            if len(asked) > MOST_IN_WORDS:
+                break
+        return None
+
+
+def find_date(text: str, value: datetime, *, now: datetime | None) -> Span | None:
+    """Where the text states the day of that moment, or how long before `now` it was."""
+    if (span := DateFinder(text).find(value)) is not None:
+        return span
+    found = (one for one in _AGO.finditer(text) if means(one[0], value, now=now))
+    first = next(found, None)
+    return first.span() if first else None
+
+
+def means(text: str, value: datetime, *, now: datetime | None) -> bool:
+    """Whether the text, read as a date, is that moment, or its day where it states no more."""
+    if not _MAY_BE_SAID.search(text):
+        return False
+    moment = read_date(text, now=now)
+    if moment is None:
+        return False
+    value = value.astimezone(UTC)
+    is_day = moment == moment.replace(hour=0, minute=0, second=0, microsecond=0)
+    return moment == value or (is_day and moment.date() == value.date())
+
+
+def stated_date(text: str) -> date | None:
+    """The day that the text is, if it is nothing else and can be read in one way."""
+    text = plain_digits(text).strip()
+    if len(text) > MOST_CHARACTERS or not _MAY_BE_DATE.search(text):
+        return None
+    for _, meant in _numeric(text):
+        is_all = _ISO.fullmatch(text) or _NUMBERS.fullmatch(text)
+        if is_all:
+            return next(iter(meant)) if len(meant) == 1 else None
+    if _IN_WORDS.fullmatch(text):
+        moment = read_date(text, now=None)
+        return moment.date() if moment else None
+    return _moment(text)
+
+
+def _moment(text: str) -> date | None:
+    try:
+        return datetime.fromisoformat(text) if "T" in text else None
+    except ValueError:
+        return None
+
+
+def _days(value: date) -> set[date]:
+    """The day itself; of a moment with zone also the day it is in Greenwich."""
+    if not isinstance(value, datetime):
+        return {value}
+    days = {value.date()}
+    return days | {value.astimezone(UTC).date()} if value.tzinfo else days
+
+
+def _numeric(text: str) -> Iterator[tuple[Span, set[date]]]:
+    """Each day in figures and what it may mean; the clear ones of a text decide the others."""
+    for found in _ISO.finditer(text):
+        yield found.span(), _dates((int(found[1]), int(found[2]), int(found[3])))
+    written = list(_NUMBERS.finditer(text))
+    day_first = any(int(one[1]) > _MONTHS for one in written)
+    month_first = any(int(one[3]) > _MONTHS for one in written)
+    for found in written:
+        first, second, year = int(found[1]), int(found[3]), _full_year(found[4])
+        by_day, by_month = (year, second, first), (year, first, second)
+        if found[2] != "/" or (day_first and not month_first):
+            yield found.span(), _dates(by_day) or _dates(by_month)
+        elif month_first and not day_first:
+            yield found.span(), _dates(by_month)
+        else:
+            yield found.span(), _dates(by_day, by_month)
+
+
+def _full_year(written: str) -> int:
+    year = int(written)
+    if len(written) > 2:  # noqa: PLR2004  two digits of four
+        return year
+    return year + (2000 if year < 70 else 1900)  # noqa: PLR2004  as POSIX has it
+
+
+def _dates(*candidates: tuple[int, int, int]) -> set[date]:
+    found: set[date] = set()
+    for candidate in candidates:
+        try:
+            found.add(date(*candidate))
+        except ValueError:
+            continue
+    return found

@@ -1,0 +1,1 @@
+"""HTML: safe parsing, visible text, links, Markdown, head, pagination."""

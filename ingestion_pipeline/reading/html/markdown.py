@@ -1,0 +1,460 @@
+"""A page as Markdown: what a visitor sees, with its links, for people and for models."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from html import escape, unescape
+from typing import TYPE_CHECKING, NamedTuple
+
+from ingestion_pipeline.reading.html.cleaning import (
+    body_html,
+    is_printable_utf8,
+    utf8_text,
+    visible_tree,
+    without_invisible,
+)
+from ingestion_pipeline.reading.html.links import (
+    base_of,
+    canonical_or_none,
+    folder_of,
+    linked_page,
+    origin_of,
+)
+
+if TYPE_CHECKING:
+    from html_to_markdown._html_to_markdown import ConversionOptions, TierStrategy
+    from selectolax.lexbor import LexborHTMLParser
+
+
+# As the parser serialises them: no `>` in an attribute, each value in quotation marks.
+_LINK = re.compile(rb'(<a(?: (?!href=)[^ >][^ =>]*+="[^"]*+")*+) href="([^"]*+)"([^>]*+)')
+_PLAIN_PLACE = re.compile(rb"[\w-]++", re.ASCII)
+_KEPT_SCHEMES = ("mailto:", "tel:", "#")
+_SCHEME = re.compile(r"\s*[A-Za-z][A-Za-z0-9+.-]*:")
+
+# Leads to the same page from everywhere, from every page of a site, or of a folder; nothing odd.
+_WHOLE = re.compile(rb"https?://[^/?#\\\s]")
+_ROOTED = re.compile(rb"/(?:\Z|[\w.~%?-])", re.ASCII)
+_OF_FOLDER = re.compile(rb"(?!\.\.)[\w.-][^:\s]*+", re.ASCII)
+
+_REMEMBERED_BYTES = 200
+_MOST_REMEMBERED = 8_192  # some megabytes
+
+
+class Lead(NamedTuple):
+    """Where a link leads: the canonical URL of a page, and the attribute that says so to a reader.
+
+    The first is None for what is no page of the web, the second empty for what leads nowhere.
+    """
+
+    page: str | None
+    attribute: bytes
+
+
+class _Memory:
+    """What links lead to, by the site or folder whose pages they are written on."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+        self._places: dict[str, dict[bytes, Lead]] = {}
+
+    def of(self, place: str) -> dict[bytes, Lead]:
+        """What is known; it may be forgotten, but is never wrong."""
+        if (known := self._places.get(place)) is None:
+            self._make_room()
+            known = self._places[place] = {}
+        return known
+
+    def keep(self, place: str, written: bytes, lead: Lead) -> Lead:
+        """Known from now on."""
+        self._make_room()
+        self.of(place)[written] = lead
+        return lead
+
+    def _make_room(self) -> None:
+        """For one more. When it is full, all of it is let go: the next pages bring it back."""
+        if self._count >= self._most:
+            self._places, self._count = {}, 0
+        self._count += 1
+
+
+_FROM_EVERYWHERE = ""
+_memory = _Memory(_MOST_REMEMBERED)
+
+
+class LinkedHtml:
+    """What `body_html` gave.
+
+    `pieces` are by fours: what is before a link's tag, the tag up to its address, the address, the
+    rest of the tag; the last one is what follows. `leads` are of the links, in that order.
+    """
+
+    __slots__ = ("_base", "_folder", "_known", "_origin", "_whole", "leads", "pieces")
+
+    def __init__(self, html: bytes, base: str | None) -> None:
+        self._base = base
+        self._origin = f"{origin}/" if (origin := origin_of(base)) else _FROM_EVERYWHERE
+        self._folder = folder_of(base or "")
+        self._known, self._whole = _memory.of(self._origin), _memory.of(_FROM_EVERYWHERE)
+        self.pieces = _LINK.split(html)
+        self.leads = self._leads(self.pieces[2::4])
+
+    def pages(self, others: Iterable[str | None] = ()) -> tuple[str, ...]:
+        """The pages that it leads to, each once in the order of the page, then those of `others`.
+
+        They are the addresses of links that are not in the HTML.
+        """
+        written = [(href or "").replace("&", "&amp;").encode() for href in others]
+        leads = [*self.leads, *self._leads(written)]
+        return tuple(filter(None, dict.fromkeys([lead.page for lead in leads])))
+
+    def _leads(self, written: Iterable[bytes]) -> list[Lead]:
+        known, whole = self._known, self._whole
+        return [known.get(one) or whole.get(one) or self._lead(one) for one in written]
+
+    def _lead(self, written: bytes) -> Lead:
+        """What a page leads to is remembered without its places: they are many, and seldom met."""
+        page, mark, place = written.partition(b"#")
+        if page and mark and _PLAIN_PLACE.fullmatch(place):
+            lead = self._known.get(page) or self._whole.get(page) or self._remembered(page)
+            return Lead(lead.page, lead.attribute and b'%b#%b"' % (lead.attribute[:-1], place))
+        return self._remembered(written)
+
+    def _remembered(self, written: bytes) -> Lead:
+        href = unescape(written.decode())
+        if len(written) <= _REMEMBERED_BYTES:
+            if self._origin and _ROOTED.match(written):
+                return _memory.keep(self._origin, written, _new(self._origin, href))
+            if _WHOLE.match(written):
+                return _memory.keep(_FROM_EVERYWHERE, written, _new(None, href))
+            if self._folder and _OF_FOLDER.fullmatch(written):
+                # The root's folder is written like the site: what its pages lead to by such a
+                # link is not what every page of the site does.
+                place = f"folder {self._folder}"
+                known = _memory.of(place).get(written)
+                return known or _memory.keep(place, written, _new(self._folder, href))
+        if written.startswith(b"../") and written.find(b"#") < 0:
+            address = linked_page(self._base, href) or ""
+            # Others are remembered by where they lead, since each page is at another place.
+            path = address.encode()[len(self._origin) - 1 :]
+            return self._known.get(path) or _new(self._base, href)
+        return _new(self._base, href)
+
+
+def _new(base: str | None, href: str) -> Lead:
+    if (address := linked_page(base, href)) is None:
+        return Lead(None, _attribute(_kept(href.replace("\xa0", " ").strip(), base)))
+    place = href.partition("#")[2]
+    target = f"{address}#{place}" if place else address
+    return Lead(canonical_or_none(address), _attribute(target.replace("\xa0", " ").strip()))
+
+
+def _attribute(target: str | None) -> bytes:
+    return b"" if target is None else f' href="{escape(target)}"'.encode()
+
+
+def _kept(href: str, base: str | None) -> str | None:
+    """What leads to no page of the web, but somewhere; None for scripts, data and the like."""
+    if href.lower().startswith(_KEPT_SCHEMES):
+        return href
+    return None if base or _SCHEME.match(href) else href
+
+
+# Stored with each snapshot: another release or another cleaning makes other Markdown of a page.
+MARKDOWN_VERSION = "html-to-markdown 3.19.0, cleaning 4"
+
+# Markdown has more characters than text; where it has far fewer, the converter lost a part.
+_LEAST_SHARE = 0.7
+
+# Kept is Markdown of at most so many times its HTML, and this much more. The samples stay below
+# theirs; quotes inside of quotes and wide rows can make several hundred times as much.
+_MOST_TIMES = 4
+_MORE_BYTES = 100_000
+
+# What the converter may write on its way: a quarter of a second, and three times these bytes.
+_MOST_WRITTEN = 20_000_000
+# Without quotes a page of this size is written in half a second whatever it holds, the worst being
+# 250 lists that each start at a number of 20 digits; so few are looked into.
+_SMALL_BYTES = 40_000
+_MOST_COLUMNS = 1_000  # the converter fills no row further, and takes no `colspan` for more
+_COLUMN_BYTES = 4
+_LEVEL_BYTES = 4  # what a line in a list is moved to the right by: the width of `10. `
+_NUMBERED_LEVEL_BYTES = 24  # where the page says where to start, a number may have 20 digits
+_SURELY_NARROW_BYTES = 1_000_000
+
+# As the parser serialises them.
+_CELL = re.compile(rb"<t[dh](?=[ >])([^>]*+)>?")
+_COLUMNS = re.compile(rb' colspan="[ +0]*+([0-9]++)')
+
+_NO_BREAK = re.compile(b"&(?=n)nbsp;")  # the quickest search: for its first character alone
+_EMPTY_LINES = re.compile(b"\n{3,}")
+_UNTIDY = re.compile(b"\n(?:(?<= \n)|\n\n)")
+_LONG_LABEL = 2_000
+_MANY_LINES = 1_000  # of the label of a link in a list: 60,000 took the converter 1.3 s
+_LINE_ENDS = re.compile(rb"\n[ \t\r\f\n]++")
+# As the parser serialises them: no `>` in an attribute, each value in quotation marks.
+_LINK_OR_IMAGE = re.compile(rb"<(/?a|img)(?=[ >])([^>]*+)>?")
+_TITLE = re.compile(rb' title="[^"]*+"')
+_ALT = re.compile(rb' alt="([^"]*+)"')
+# The converter sets these apart from what is beside them, and takes the slow way for a page that
+# has any. A box in a list is an item of it that is done, or not. Each way begins with a letter of
+# its own: most tags are passed over a third quicker.
+_CONTROL = re.compile(
+    rb"<(?:button(?=[ >])[^>]*+|label(?=[ >])[^>]*+|opt(?:group|ion)(?=[ >])[^>]*+"
+    rb"|select(?=[ >])[^>]*+|input(?![^>]*checkbox)[^>]*+"
+    rb"|/(?:button|label|opt(?:group|ion)|select))>"
+)
+
+# The converter drops elements of such styles, whatever their content is styled with. What is hidden
+# is decided before it (`cleaning`); few pages are left with any.
+_HIDING_STYLE = re.compile(rb"font-size:\s?0|visibility:|display:\s?none")
+_STYLED = re.compile(rb'(<[a-z][^<>]*?) style="[^"<>]*+"')
+
+# A table begins with a line of names and one of dashes; the quick way pads its columns.
+_DASHES = re.compile(rb"\|(?= -) ---")  # the quickest search: for its first character alone
+_TABLE = re.compile(rb"\n(([> ]*+)\|.*\n)(\2\|(?: -{3,}+ \|)++\n)((?:\2\|.*\n)*+)")
+_PADDED = re.compile(rb"(?<=[^| ])  +\|")
+_PADDED_EMPTY = re.compile(rb"\|   +(?=\|)")
+_LONG_DASHES = re.compile(b"-{4,}")
+
+
+def to_markdown(html: str, *, url: str | None = None) -> str:
+    """The page's visible content as Markdown; links are absolute where the page's URL is given.
+
+    Raises:
+        Permanent: the page is a bomb (see `parse_html`).
+    """
+    return markdown_of(visible_tree(html), url=url)
+
+
+def markdown_of(tree: LexborHTMLParser, *, url: str | None = None) -> str:
+    """The Markdown of a cleaned tree."""
+    html = body_html(tree)
+    body = LinkedHtml(html, base_of(tree, url))
+    return utf8_markdown(body, text=utf8_text(html)).decode()
+
+
+def utf8_markdown(body: LinkedHtml, *, text: bytes) -> bytes:
+    """The Markdown of a page whose `utf8_text` is at hand.
+
+    What the converter loses is not lost: then the plain text stands for the Markdown. So it does
+    for Markdown that is many times larger than the page.
+    """
+    converted = _converted(_prepared(body))
+    if len(converted) > _MORE_BYTES and len(converted) > _most_kept(body):
+        return text
+    if len(converted) >= _LEAST_SHARE * len(text):
+        return converted
+    letters = len(text) - text.count(b" ") - text.count(b"\n")
+    return converted if len(converted) >= _LEAST_SHARE * letters else text
+
+
+def _most_kept(body: LinkedHtml) -> int:
+    """Of the page as it was written: a long `base` makes each of its links long."""
+    return _MOST_TIMES * sum(map(len, body.pieces)) + _MORE_BYTES
+
+
+def _prepared(body: LinkedHtml) -> bytes:
+    """What the converter is given: whole addresses; an image in a link is its description."""
+    pieces = body.pieces.copy()
+    pieces[2::4] = [lead.attribute for lead in body.leads]
+    for place, bare in (1, b"<a"), (3, b""):
+        pieces[place::4] = [
+            one if one == bare or one.find(b" title=") < 0 else _TITLE.sub(b"", one, count=1)
+            for one in pieces[place::4]
+        ]
+    # To ask whether bytes are in bytes is slow: Python asks first whether they are a number.
+    pieces[4::4] = [one if one.find(b"<img") < 0 else _described(one) for one in pieces[4::4]]
+    pieces[4::4] = [one if len(one) < _LONG_LABEL else _shortened(one) for one in pieces[4::4]]
+    if pieces[0].find(b"<img") >= 0:
+        pieces[0] = _described(pieces[0], is_in_link=False)
+    html = _CONTROL.sub(b" ", _NO_BREAK.sub(b" ", b"".join(pieces)))
+    return _STYLED.sub(rb"\1", html) if _HIDING_STYLE.search(html) else html
+
+
+def _shortened(html: bytes) -> bytes:
+    """The label of a link with one line end for many: the converter looks at each again."""
+    label, end, rest = html.partition(b"</a")
+    if label.count(b"\n") > _MANY_LINES:
+        label = _LINE_ENDS.sub(b"\n", label)
+    return label + end + rest
+
+
+def _described(html: bytes, *, is_in_link: bool = True) -> bytes:
+    """Images in links as their descriptions; others are left to the converter, which skips them."""
+    if is_in_link and html.startswith(b"><img ") and html.rfind(b"<img") == 1:
+        # Most are the first in their link, and alone. No attribute holds a bracket.
+        found = _ALT.search(html, 0, end := html.index(b">", 1))
+        return b">%b%b" % (found[1], html[end + 1 :]) if found else html
+
+    def replaced(tag: re.Match[bytes]) -> bytes:
+        nonlocal is_in_link
+        name, attributes = tag.groups()
+        if name == b"img":
+            found = _ALT.search(attributes) if is_in_link else None
+            return found[1] if found else tag[0]
+        is_in_link = name == b"a"
+        return tag[0]
+
+    return _LINK_OR_IMAGE.sub(replaced, html)
+
+
+def _converted(html: bytes) -> bytes:
+    """What the converter makes of it, tidied; nothing where it fails or would write too much."""
+    # Its Python side makes the options anew for each call, a twentieth of what a page takes.
+    from html_to_markdown._html_to_markdown import convert
+
+    if (options := _options_for(html)) is None:
+        return b""
+    try:
+        page = html.decode()
+        written = _utf8(convert(page, options).content)
+        if options is not _slow() and _DASHES.search(written):
+            # What looks like a table in a listing of code is none: the slow way writes no other.
+            is_sure = written.find(b"`") < 0 or written.find(b"```") < 0
+            written = _compact(written) if is_sure else _utf8(convert(page, _slow()).content)
+    except Exception:  # a panic of the library is one, too; the text is the fallback
+        return b""
+    return _tidy(written).strip()
+
+
+def _options_for(html: bytes) -> ConversionOptions | None:
+    """The quick way if it is harmless, or else the slow one; None if neither is.
+
+    The quick way pads the columns of tables. Both write a mark for each level of quotes and lists
+    in each line, and build what is quoted anew at each level.
+    """
+    is_quoted = html.find(b"<blockquote") >= 0
+    if len(html) <= _SMALL_BYTES and not is_quoted:
+        return _options()
+    line_count = html.count(b"<") + html.count(b"\n")
+    level_bytes = _LEVEL_BYTES if html.find(b' start="') < 0 else _NUMBERED_LEVEL_BYTES
+    size = len(html) + _filled(html) + _depth(html, b"li") * level_bytes * line_count
+    quotes = _depth(html, b"blockquote") if is_quoted else 0
+    room = (_MOST_WRITTEN - quotes**2 * line_count) // max(quotes, 1) - size
+    if room < 0:
+        return None
+    return _options() if _padding(html) <= room else _slow()
+
+
+def _depth(html: bytes, name: bytes) -> int:
+    """How many elements of that name are inside of one another, at most."""
+    depth = deepest = 0
+    end = b"</%b>" % name
+    for piece in html.split(b"<%b" % name)[1:]:
+        if piece.startswith((b">", b" ")):  # others have a longer name
+            depth += 1
+            deepest = max(deepest, depth)
+        depth -= piece.count(end)
+    return deepest
+
+
+def _filled(html: bytes) -> int:
+    """How large the cells can be that each row is given to have as many as the longest one."""
+    rows = html.split(b"<tr")[1:]
+    counts = [row.count(b"<td") + row.count(b"<th") + _spanned(row) for row in rows]
+    widest = min(max(counts, default=0), _MOST_COLUMNS)
+    return _COLUMN_BYTES * (sum(counts) + widest * len(rows))
+
+
+def _spanned(html: bytes) -> int:
+    """The columns that its cells have in addition to their own."""
+    if html.find(b" colspan=") < 0:
+        return 0
+    return sum(min(int(columns[:5]), _MOST_COLUMNS) for columns in _COLUMNS.findall(html))
+
+
+def _padding(html: bytes) -> int:
+    """How large the tables can be if each column is as wide as its widest cell.
+
+    A table in a table is not padded, so that each one ends before the next.
+    """
+    tables = [table.partition(b"</table>")[0] for table in html.split(b"<table")[1:]]
+    return sum(table.count(b"<tr") * _width(table) for table in tables)
+
+
+def _width(table: bytes) -> int:
+    if table.count(b"<tr") * len(table) <= _SURELY_NARROW_BYTES:
+        return len(table)
+    widths: dict[int, int] = {}
+    for row in table.split(b"<tr")[1:]:
+        place = 0
+        _, *cells = _CELL.split(row)
+        for attributes, cell in zip(cells[::2], cells[1::2], strict=True):
+            widths[place] = max(widths.get(place, 0), len(cell))
+            place += _spanned(attributes) or 1
+    return sum(widths.values())
+
+
+def _utf8(content: str | None) -> bytes:
+    return (content or "").encode()
+
+
+def _compact(markdown: bytes) -> bytes:
+    """Tables without what makes their columns equally wide, which may be most of a page."""
+    markdown = b"\n" + markdown
+    kept: list[bytes] = []
+    copied = place = 0
+    while dashes := _DASHES.search(markdown, place):
+        # The line before the dashes has the names.
+        line = markdown.rfind(b"\n", copied, dashes.start())
+        start = markdown.rfind(b"\n", copied, max(line, 0))
+        found = _TABLE.match(markdown, start) if start >= 0 else None
+        if found:
+            kept += (markdown[copied:start], _compact_table(found))
+            copied = place = found.end()
+        elif (place := markdown.find(b"\n", dashes.end())) < 0:  # a line is looked at once
+            break
+    return b"".join([*kept, markdown[copied:]]) if kept else markdown
+
+
+def _compact_table(found: re.Match[bytes]) -> bytes:
+    names, _, dashes, rows = found.groups()
+    padded = b"\n" + names + _LONG_DASHES.sub(b"---", dashes) + rows
+    return _PADDED_EMPTY.sub(b"|  ", _PADDED.sub(b" |", padded))
+
+
+def _tidy(markdown: bytes) -> bytes:
+    """Without characters that nobody sees, blanks at the end of a line, and many empty lines."""
+    if not is_printable_utf8(markdown):
+        lines = without_invisible(markdown.decode()).split("\n")
+        markdown = "\n".join([line.rstrip() for line in lines]).encode()
+    elif _UNTIDY.search(markdown):
+        markdown = b"\n".join([line.rstrip() for line in markdown.split(b"\n")])
+    else:
+        return markdown
+    return _EMPTY_LINES.sub(b"\n\n", markdown)
+
+
+@cache
+def _options() -> ConversionOptions:
+    """The quick way: half of the time, and the same words; what it does not know takes the slow."""
+    from html_to_markdown._html_to_markdown import TierStrategy
+
+    return _with(tier_strategy=TierStrategy.TIER1)
+
+
+@cache
+def _slow() -> ConversionOptions:
+    from html_to_markdown._html_to_markdown import TierStrategy
+
+    return _with(tier_strategy=TierStrategy.TIER2)
+
+
+def _with(*, tier_strategy: TierStrategy) -> ConversionOptions:
+    from html_to_markdown._html_to_markdown import ConversionOptions, PreprocessingOptions
+
+    return ConversionOptions(
+        # Its default drops forms and navigation, 18 % of the words of our samples.
+        preprocessing=PreprocessingOptions(enabled=False),
+        extract_metadata=False,
+        skip_images=True,
+        autolinks=False,
+        expand_abbreviations=False,
+        bullets="-",
+        compact_tables=True,
+        tier_strategy=tier_strategy,
+    )

@@ -1,0 +1,160 @@
+"""A page as its visitor sees it, from one parse: where it leads, and its text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ingestion_pipeline.reading.html.cleaning import (
+    MAY_BE_UNSEEN,
+    OFTEN_UNSEEN,
+    SELDOM_THERE,
+    body_html,
+    cleaned_text,
+    has_text,
+    remove_unseen,
+    utf8_text,
+    visible_tree,
+)
+from ingestion_pipeline.reading.html.head import (
+    SAYS_THE_WAY,
+    FeedLink,
+    Refresh,
+    Way,
+    canonical_of,
+    feeds_of,
+    language_of,
+    refresh_of,
+    title_of,
+    way_in,
+)
+from ingestion_pipeline.reading.html.links import base_of, links_from, page_links
+from ingestion_pipeline.reading.html.markdown import LinkedHtml, to_markdown, utf8_markdown
+from ingestion_pipeline.reading.html.pagination import PageLink, following_pages
+from ingestion_pipeline.reading.html.parsing import parse_html
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser
+
+
+# Links are read from the HTML that the parser writes, where they are found in a third of the time;
+# but for those of maps, and on a page that ends in plain text.
+_OFTEN = f"{OFTEN_UNSEEN}, {SAYS_THE_WAY}"
+_ALL = f"{MAY_BE_UNSEEN}, {SAYS_THE_WAY}, area[href], plaintext"
+_SELDOM = "|".join((*SELDOM_THERE, "area", "plaintext"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VisiblePage:
+    """`tree` and `body` are without what nobody sees; `utf8` is the text as it is hashed and kept.
+
+    `links` are canonical URLs in page order, those that nobody sees at the end.
+    """
+
+    html: str
+    way: Way
+    links: tuple[str, ...]
+    body: LinkedHtml
+    utf8: bytes
+    tree: LexborHTMLParser
+
+    @property
+    def text(self) -> str:
+        """What a visitor reads, one line for each block."""
+        return self.utf8.decode()
+
+    def utf8_markdown(self) -> bytes:
+        """The page as Markdown, as it is kept."""
+        return utf8_markdown(self.body, text=self.utf8)
+
+
+def visible_page(html: str, *, url: str, utf8: bytes | None = None) -> VisiblePage:
+    """What a visit asks of a page; less than `read_page`, and in a third of its time.
+
+    `utf8` is the HTML again, if it is at hand.
+
+    Raises:
+        Permanent: the page is a bomb (see `parse_html`).
+    """
+    tree = parse_html(html, utf8=utf8)
+    found = tree.css(_ALL if utf8 is None or _seldom().search(utf8) else _OFTEN)
+    way = way_in(found, url)
+    others = [node.attrs.get("href") for node in found if node.tag == "area"]
+    is_read_from_html = all(node.tag != "plaintext" for node in found)
+    others += remove_unseen(tree, found)
+    body = body_html(tree)
+    if not (text := utf8_text(body)):  # all is hidden, or there is none: worth a second parse
+        tree = visible_tree(html)
+        body = body_html(tree)
+        text = utf8_text(body)
+        is_read_from_html = False
+    linked = LinkedHtml(body, way.base)
+    return VisiblePage(
+        html=html,
+        way=way,
+        links=linked.pages(others) if is_read_from_html else _all_links(html, way.base),
+        body=linked,
+        utf8=text,
+        tree=tree,
+    )
+
+
+@cache
+def _seldom() -> Any:  # noqa: ANN401 - re2 has no types
+    """Finds the tags in HTML that only the longer look would find in its tree."""
+    re2: Any = import_module("re2")
+    return re2.compile(f"(?i)<(?:{_SELDOM})".encode())
+
+
+def _all_links(html: str, base: str | None) -> tuple[str, ...]:
+    return tuple(links_from(parse_html(html), base))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPage:
+    """What a page states; `links` are canonical URLs in page order."""
+
+    title: str | None
+    canonical_url: str | None
+    language: str | None
+    links: tuple[str, ...]
+    markdown: str
+    text: str
+    refresh: Refresh | None
+    feeds: tuple[FeedLink, ...]
+    following: tuple[PageLink, ...]
+
+
+def read_page(html: str, *, url: str | None = None) -> WebPage:
+    """Everything the page states, from one parse; relative addresses need the page's `url`.
+
+    Raises:
+        Permanent: the page is a bomb (see `parse_html`).
+    """
+    tree = parse_html(html)
+    title, language = title_of(tree), language_of(tree)
+    canonical, refresh = canonical_of(tree, url), refresh_of(tree, url)
+    links, feeds = tuple(page_links(tree, url)), tuple(feeds_of(tree, url))
+    following = tuple(following_pages(tree, url))
+    remove_unseen(tree)
+    if has_text(tree):
+        body = body_html(tree)
+        utf8 = utf8_text(body)
+        text = utf8.decode()
+        linked = LinkedHtml(body, base_of(tree, url))
+        markdown = utf8_markdown(linked, text=utf8).decode()
+    else:
+        text, markdown = cleaned_text(html), to_markdown(html, url=url)
+    return WebPage(
+        title=title,
+        canonical_url=canonical,
+        language=language,
+        links=links,
+        markdown=markdown,
+        text=text,
+        refresh=refresh,
+        feeds=feeds,
+        following=following,
+    )

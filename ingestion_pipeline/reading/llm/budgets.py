@@ -1,0 +1,209 @@
+"""Budgets: one counter per extraction, source and day, and month; checked and raised as one.
+
+A counter holds settled costs and open reserves, so a crash between the two leaves the reserve
+counted, and the cost of a check does not grow with the calls that were made.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from decimal import ROUND_HALF_UP, Decimal
+
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    exists,
+    false,
+    func,
+    or_,
+    select,
+    true,
+    update,
+)
+from sqlalchemy.sql.selectable import CTE
+
+from ingestion_pipeline.reading.llm.outcomes import Usage
+from ingestion_pipeline.settings import Price, Settings, limit_usd
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import model_spending as spending
+
+PLACES = 9  # as prices are rounded: sums stay exact where SQLite adds them as doubles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Billing:
+    """For whom a call is made: it stands in the ledger, and its budgets bear the cost.
+
+    `provider` is one of several that are compared: it has a budget of its own for the month.
+    """
+
+    call_site: str
+    source_id: str | None = None
+    page_id: int | None = None
+    extraction_id: int | None = None
+    provider: str | None = None
+    provider_budget_usd: Decimal | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One counter with its limit; `until` is when the next period begins, None if none does."""
+
+    key: str
+    name: str
+    limit_usd: Decimal | None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overrun:
+    """The counter that does not hold the amount, and what it holds."""
+
+    scope: Scope
+    held_usd: Decimal
+
+
+def scopes(billing: Billing, settings: Settings, *, now: datetime) -> tuple[Scope, ...]:
+    """The counters of a call, the extraction's first if it has one."""
+    day, month = _next_day(now), _next_month(now)
+    found: list[Scope] = []
+    if billing.extraction_id is not None:
+        name = f"extraction {billing.extraction_id}"
+        key = f"extraction:{billing.extraction_id}"
+        found.append(Scope(key=key, name=name, limit_usd=settings.extraction_budget))
+    if billing.source_id is not None:
+        key = f"day:{now.astimezone(UTC):%Y-%m-%d}:{billing.source_id}"
+        limit = limit_usd(settings.models.source_day_usd)
+        name = f"source {billing.source_id} today"
+        found.append(Scope(key=key, name=name, limit_usd=limit, until=day))
+    if billing.provider is not None:
+        key = f"provider:{now.astimezone(UTC):%Y-%m}:{billing.provider}"
+        name = f"provider {billing.provider} this month"
+        found.append(Scope(key=key, name=name, limit_usd=billing.provider_budget_usd, until=month))
+    key = f"month:{now.astimezone(UTC):%Y-%m}"
+    found.append(Scope(key=key, name="this month", limit_usd=settings.month_budget, until=month))
+    return tuple(found)
+
+
+def reserve(
+    connection: Connection, wanted: Sequence[Scope], amount: Decimal, *, now: datetime
+) -> Overrun | None:
+    """Every counter is raised by `amount`, or none is: then the first that does not hold it."""
+    _create(connection, wanted, now)
+    locked = _locked(wanted)
+    too_much = [
+        and_(locked.c.scope == one.key, locked.c.held_usd > one.limit_usd - amount)
+        for one in wanted
+        if one.limit_usd is not None
+    ]
+    fits = ~exists(select(locked.c.scope).where(or_(false(), *too_much)))
+    if _raise(connection, locked, amount, fits, now):
+        return None
+    held = _held(connection, wanted)
+    limited = [(one, one.limit_usd) for one in wanted if one.limit_usd is not None]
+    full = next(one for one, limit in limited if held[one.key] > limit - amount)
+    return Overrun(scope=full, held_usd=held[full.key])
+
+
+def correct(
+    connection: Connection, wanted: Sequence[Scope], amount: Decimal, *, now: datetime
+) -> None:
+    """Every counter is changed by `amount`, whatever the limits say: it has happened."""
+    if amount:
+        _raise(connection, _locked(wanted), amount, true(), now)
+
+
+def _create(connection: Connection, wanted: Sequence[Scope], now: datetime) -> None:
+    # In one order everywhere, so that two calls never wait for each other.
+    rows = [
+        {"scope": key, "held_usd": Decimal(0), "updated_at": now}
+        for key in sorted(one.key for one in wanted)
+    ]
+    statement = insert_into(connection, spending).values(rows)
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["scope"]))
+
+
+def _locked(wanted: Sequence[Scope]) -> CTE:
+    keys = [one.key for one in wanted]
+    query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
+    return query.order_by(spending.c.scope).with_for_update().cte("locked")
+
+
+def _raise(
+    connection: Connection, locked: CTE, amount: Decimal, fits: ColumnElement[bool], now: datetime
+) -> bool:
+    """Whether the counters were raised: one statement that locks, looks and writes."""
+    statement = (
+        update(spending)
+        .where(spending.c.scope.in_(select(locked.c.scope)), fits)
+        .values(held_usd=func.round(spending.c.held_usd + amount, PLACES), updated_at=now)
+        .returning(spending.c.scope)
+    )
+    return bool(connection.execute(statement).all())
+
+
+def _held(connection: Connection, wanted: Sequence[Scope]) -> dict[str, Decimal]:
+    keys = [one.key for one in wanted]
+    query = select(spending.c.scope, spending.c.held_usd).where(spending.c.scope.in_(keys))
+    return {row.scope: row.held_usd for row in connection.execute(query)}
+
+
+def _next_day(now: datetime) -> datetime:
+    today = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    return today + timedelta(days=1)
+
+
+def _next_month(now: datetime) -> datetime:
+    first = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    return (first + timedelta(days=32)).replace(day=1)
+
+
+log = logging.getLogger(__name__)
+
+NANO = Decimal("0.000000001")  # the cheapest cached token costs five of these
+MILLION = 1_000_000
+BYTES_PER_TOKEN = 3  # English has four and more, other scripts come near three
+_DATED = re.compile(r"-20[0-9]{2}-?[0-9]{2}-?[0-9]{2}$")
+
+_warned: set[str] = set()
+
+
+def estimated_usage(*, input_bytes: int, output_tokens: int) -> Usage:
+    """What a call of this size takes, counted without a tokenizer; rather too much."""
+    tokens = -(-input_bytes // BYTES_PER_TOKEN)
+    return Usage(input_tokens=tokens, output_tokens=output_tokens, is_estimated=True)
+
+
+def known_price(model: str, prices: Mapping[str, Price]) -> Price | None:
+    """The model's price, that of a dated release by the name before its date."""
+    return prices.get(model) or prices.get(_DATED.sub("", model))
+
+
+def price_of(model: str, prices: Mapping[str, Price]) -> Price | None:
+    """The model's price; None if there is none, with one warning."""
+    found = known_price(model, prices)
+    if found is None and model not in _warned:
+        _warned.add(model)
+        log.warning(
+            "no price is known for model %s: its tokens are counted, its cost is not, and no budget"
+            " holds it; `ingest settings set models.prices` with %s=input/cached input/output",
+            model,
+            model,
+        )
+    return found
+
+
+def cost_usd(usage: Usage, price: Price) -> Decimal:
+    """Dollars for the tokens, to the billionth."""
+    cached = min(usage.cached_input_tokens, usage.input_tokens)
+    total = (
+        (usage.input_tokens - cached) * price.input_usd
+        + cached * price.cached_input_usd
+        + usage.output_tokens * price.output_usd
+    )
+    return (total / MILLION).quantize(NANO, ROUND_HALF_UP)

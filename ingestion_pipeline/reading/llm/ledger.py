@@ -1,0 +1,394 @@
+"""The ledger: one row for each request to a model, there before it is sent.
+
+A row is `reserved` with its expected cost, then `settled` with what was used or `failed` with what
+that cost; a worker that dies in between leaves its reserve counted. `cached` rows cost nothing.
+A reserve is not spending: while reserves in flight are what fills a budget, a call waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from decimal import Decimal
+from functools import partial
+
+from sqlalchemy import ColumnElement, Connection, and_, func, insert, select, true, update
+
+from ingestion_pipeline.reading.llm import budgets
+from ingestion_pipeline.reading.llm.budgets import Billing, Scope, cost_usd, price_of
+from ingestion_pipeline.reading.llm.outcomes import OverBudget, Usage
+from ingestion_pipeline.settings import Price, Settings, price_table
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import model_answers, model_calls
+from ingestion_pipeline.store.types import ExactDecimal
+from ingestion_pipeline.tasks.errors import Resource
+
+CACHE = "cache"
+CACHED = "cached"  # a row for an answer that was kept
+FIRST_OUTPUT_TOKENS = 1_000  # expected of an answer before one of its kind was seen
+LATEST_SHARE = 0.2  # of an answer in what is expected of the next
+WAIT_SECONDS = 0.25  # between two looks at a budget that is full of reserves
+RESERVED_WAIT = timedelta(seconds=10)  # of work whose call did not come to its turn
+IN_FLIGHT_SLACK_SECONDS = 30  # after its deadline a call that is still reserved has lost its worker
+
+StoreAnswer = Callable[[Connection], None]  # writes an answer with the cost that was paid for it
+CheckClaim = Callable[[Connection], None]  # raises if another worker has the work by now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewCall:
+    """A request about to be sent; with `check_claim` only while its work is still ours."""
+
+    billing: Billing
+    provider: str
+    model: str
+    format: str
+    cache_key: str
+    prompt_version: str
+    estimate: Usage
+    check_claim: CheckClaim | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    """A row that waits to be settled, and the counters that hold its reserve."""
+
+    call_id: int
+    kind: tuple[str, str]
+    estimate: Usage
+    price: Price | None
+    amount: Decimal
+    scopes: tuple[Scope, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InFlight:
+    """A call that fits its budget as soon as others are settled for less than they reserve."""
+
+    scope: Scope
+    open_usd: Decimal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """What one call site has taken from one model."""
+
+    call_site: str
+    model: str
+    calls: int
+    input_tokens: int
+    output_tokens: int
+    cost_usd: Decimal
+    open_usd: Decimal
+
+
+class Ledger:
+    """Books calls in the store under the budgets and prices of the settings."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._prices = price_table(settings.models.prices)
+        self._output_tokens: dict[tuple[str, str], float] = {}  # by call site and model
+
+    async def reserve_in_turn(self, call: NewCall, *, seconds: float) -> Reserved | OverBudget:
+        """Reserve as `reserve` does, after waiting up to `seconds` for reserves in flight.
+
+        Raises:
+            Resource: also if the reserves in flight are not settled by then.
+        """
+        ends = time.monotonic() + seconds
+        reserved = await self._reserve(call)
+        while isinstance(reserved, InFlight):
+            if time.monotonic() + WAIT_SECONDS >= ends:
+                raise Resource(
+                    f"calls in flight hold the rest of the model budget for {reserved.scope.name}:"
+                    f" {reserved.open_usd} dollars",
+                    until=await asyncio.to_thread(self._store.now) + RESERVED_WAIT,
+                    code="model_reserved",
+                )
+            await asyncio.sleep(WAIT_SECONDS)
+            reserved = await self._reserve(call)
+        return reserved
+
+    async def _reserve(self, call: NewCall) -> Reserved | OverBudget | InFlight:
+        """Reserve in a thread; what is reserved for a task that is cancelled is given back."""
+        reserving = asyncio.get_running_loop().run_in_executor(None, self.reserve, call)
+        try:
+            return await asyncio.shield(reserving)
+        except asyncio.CancelledError:
+            reserved = await reserving
+            if isinstance(reserved, Reserved):
+                fail = partial(self.fail, may_be_charged=False, latency_ms=0)
+                await asyncio.to_thread(fail, reserved, "cancelled")
+            raise
+
+    @asynccontextmanager
+    async def settling_if_cancelled(self, reserved: Reserved) -> AsyncGenerator[None]:
+        """Send the request inside: if it is cancelled, nobody waits for its reserve."""
+        began = time.monotonic()
+        try:
+            yield
+        except asyncio.CancelledError:
+            latency_ms = round((time.monotonic() - began) * 1000)
+            fail = partial(self.fail, may_be_charged=True, latency_ms=latency_ms)
+            loop = asyncio.get_running_loop()  # whose end cancels tasks, and waits for threads
+            await asyncio.shield(loop.run_in_executor(None, fail, reserved, "cancelled"))
+            raise
+
+    def reserve(self, call: NewCall) -> Reserved | OverBudget | InFlight:
+        """Count the call's expected cost, so that it may be sent; or say why it may not.
+
+        Raises:
+            Resource: the source or the month has no money left, until the next period.
+        """
+        price = price_of(call.model, self._prices)
+        estimate = self._expected(call)
+        amount = Decimal(0) if price is None else cost_usd(estimate, price)
+        with self._store.begin() as connection:
+            if call.check_claim is not None:
+                call.check_claim(connection)
+            now = self._store.clock.now(connection)
+            scopes = budgets.scopes(call.billing, self._settings, now=now)
+            overrun = budgets.reserve(connection, scopes, amount, now=now)
+            if overrun is not None:
+                since = now - self._longest_call
+                open_usd = _open_usd(connection, call, overrun.scope, since=since)
+                if overrun.held_usd - open_usd + amount <= (overrun.scope.limit_usd or 0):
+                    return InFlight(scope=overrun.scope, open_usd=open_usd)
+                return _refusal(call.billing, overrun, amount)
+            reserved_usd = None if price is None else amount
+            call_id = _insert(connection, call, "reserved", now, reserved_usd=reserved_usd)
+        return Reserved(
+            call_id=call_id,
+            kind=(call.billing.call_site, call.model),
+            estimate=estimate,
+            price=price,
+            amount=amount,
+            scopes=scopes,
+        )
+
+    def settle(
+        self,
+        reserved: Reserved,
+        usage: Usage,
+        outcome: str,
+        *,
+        latency_ms: int,
+        store_answer: StoreAnswer | None = None,
+    ) -> None:
+        """Replace the reserve by what was used; the answer is stored in the same transaction."""
+        tokens = self._output_tokens.get(reserved.kind, usage.output_tokens)
+        latest = LATEST_SHARE * (usage.output_tokens - tokens)
+        self._output_tokens[reserved.kind] = tokens + latest
+        self._close(reserved, usage, "settled", outcome, latency_ms, store_answer)
+
+    def fail(
+        self, reserved: Reserved, outcome: str, *, may_be_charged: bool, latency_ms: int
+    ) -> Decimal | None:
+        """Record how the call failed, and return its cost: as expected if the server may charge."""
+        usage = reserved.estimate if may_be_charged else Usage()
+        return self._close(reserved, usage, "failed", outcome, latency_ms)
+
+    def note_cached(self, call: NewCall) -> None:
+        """A row for an answer that was kept: nothing was asked, nothing is paid."""
+        with self._store.begin() as connection:
+            now = self._store.clock.now(connection)
+            _insert(connection, call, "cached", now, cost_usd=Decimal(0), settled_at=now)
+
+    @property
+    def _longest_call(self) -> timedelta:
+        """How long a call may be in flight; what is reserved for longer has lost its worker."""
+        settings = self._settings
+        longest = max(settings.models.deadline_seconds, settings.website.answer_seconds)
+        return timedelta(seconds=longest + IN_FLIGHT_SLACK_SECONDS)
+
+    def _expected(self, call: NewCall) -> Usage:
+        """Return what answers of this kind have taken lately; `call.estimate` is the most."""
+        kind = (call.billing.call_site, call.model)
+        tokens = round(self._output_tokens.get(kind, FIRST_OUTPUT_TOKENS))
+        return replace(call.estimate, output_tokens=min(call.estimate.output_tokens, tokens))
+
+    def _close(
+        self,
+        reserved: Reserved,
+        usage: Usage,
+        status: str,
+        outcome: str,
+        latency_ms: int,
+        store_answer: StoreAnswer | None = None,
+    ) -> Decimal | None:
+        cost = None if reserved.price is None else cost_usd(usage, reserved.price)
+        with self._store.begin() as connection:
+            if store_answer is not None:
+                store_answer(connection)
+            now = self._store.clock.now(connection)
+            connection.execute(
+                update(model_calls)
+                .where(model_calls.c.id == reserved.call_id)
+                .values(
+                    status=status,
+                    outcome=outcome,
+                    cost_usd=cost,
+                    latency_ms=latency_ms,
+                    settled_at=now,
+                    **_tokens(usage),
+                )
+            )
+            if cost is not None:
+                budgets.correct(connection, reserved.scopes, cost - reserved.amount, now=now)
+        return cost
+
+
+def costs(connection: Connection, *, extraction_id: int) -> Sequence[CostLine]:
+    """What an extraction has cost, by call site and model; `open_usd` is not settled yet."""
+    return costs_of(connection, [extraction_id]).get(extraction_id, [])
+
+
+def costs_of(connection: Connection, extraction_ids: Collection[int]) -> dict[int, list[CostLine]]:
+    """What each of these extractions has cost, as `costs`; none for one that asked no model."""
+    calls = model_calls.c
+    is_open = calls.status == "reserved"
+    query = (
+        select(
+            calls.extraction_id,
+            calls.call_site,
+            calls.model,
+            func.count().label("calls"),
+            func.coalesce(func.sum(calls.input_tokens), 0).label("input_tokens"),
+            func.coalesce(func.sum(calls.output_tokens), 0).label("output_tokens"),
+            _total(func.sum(calls.cost_usd)).label("cost_usd"),
+            _total(func.sum(calls.reserved_usd).filter(is_open)).label("open_usd"),
+        )
+        .where(calls.extraction_id.in_(list(extraction_ids)), calls.status != CACHED)
+        .group_by(calls.extraction_id, calls.call_site, calls.model)
+        .order_by(calls.call_site, calls.model)
+    )
+    found: dict[int, list[CostLine]] = {}
+    for row in connection.execute(query):
+        line = CostLine(
+            call_site=row.call_site,
+            model=row.model,
+            calls=row.calls,
+            input_tokens=int(row.input_tokens),
+            output_tokens=int(row.output_tokens),
+            cost_usd=row.cost_usd or Decimal(0),
+            open_usd=row.open_usd or Decimal(0),
+        )
+        found.setdefault(row.extraction_id, []).append(line)
+    return found
+
+
+def saved_calls(connection: Connection, extraction_ids: Collection[int]) -> dict[int, int]:
+    """How many questions of each extraction were answered by what had been kept."""
+    calls = model_calls.c
+    query = (
+        select(calls.extraction_id, func.count().label("calls"))
+        .where(calls.extraction_id.in_(list(extraction_ids)), calls.status == CACHED)
+        .group_by(calls.extraction_id)
+    )
+    return {row.extraction_id: row.calls for row in connection.execute(query)}
+
+
+def _total(amounts: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
+    # SQLite adds doubles: rounded as every price is, the sum is exact again.
+    return func.round(amounts, budgets.PLACES, type_=ExactDecimal())
+
+
+def _open_usd(connection: Connection, call: NewCall, scope: Scope, *, since: datetime) -> Decimal:
+    """Return what calls in flight reserve of this counter; older ones have lost their worker."""
+    calls, billing = model_calls.c, call.billing
+    of_scope: dict[str, ColumnElement[bool]] = {
+        "extraction": calls.extraction_id == billing.extraction_id,
+        "day": calls.source_id == billing.source_id,
+        "provider": and_(calls.provider == call.provider, calls.model == call.model),
+        "month": true(),
+    }
+    query = select(_total(func.sum(calls.reserved_usd))).where(
+        calls.created_at >= since,
+        calls.status == "reserved",
+        of_scope[scope.key.partition(":")[0]],
+    )
+    return connection.execute(query).scalar_one() or Decimal(0)
+
+
+def _refusal(billing: Billing, overrun: budgets.Overrun, amount: Decimal) -> OverBudget:
+    scope = overrun.scope
+    limit = scope.limit_usd or Decimal(0)
+    if scope.until is not None:
+        raise Resource(
+            f"the model budget for {scope.name} is used up: {overrun.held_usd} of {limit} dollars,"
+            f" and one more call may take {amount}; it goes on at {scope.until:%Y-%m-%d %H:%M} UTC",
+            until=scope.until,
+            code="model_budget",
+        )
+    return OverBudget(
+        extraction_id=billing.extraction_id or 0,
+        limit_usd=limit,
+        held_usd=overrun.held_usd,
+        wanted_usd=amount,
+    )
+
+
+def _tokens(usage: Usage) -> dict[str, object]:
+    return {
+        "input_tokens": usage.input_tokens,
+        "cached_input_tokens": usage.cached_input_tokens,
+        "output_tokens": usage.output_tokens,
+        "usage_estimated": usage.is_estimated,
+    }
+
+
+def _insert(
+    connection: Connection, call: NewCall, status: str, now: datetime, **more: object
+) -> int:
+    row = {
+        "source_id": call.billing.source_id,
+        "page_id": call.billing.page_id,
+        "extraction_id": call.billing.extraction_id,
+        "call_site": call.billing.call_site,
+        "provider": call.provider,
+        "model": call.model,
+        "format": call.format,
+        "status": status,
+        "outcome": "answered" if status == "cached" else None,
+        "cache_key": call.cache_key,
+        "prompt_version": call.prompt_version,
+        "created_at": now,
+        **more,
+    }
+    return connection.execute(
+        insert(model_calls).values(row).returning(model_calls.c.id)
+    ).scalar_one()
+
+
+def kept_answers(connection: Connection, keys: Sequence[str]) -> dict[str, dict[str, object]]:
+    """The answers under those keys, as the models gave them."""
+    query = select(model_answers.c.cache_key, model_answers.c.answer)
+    rows = connection.execute(query.where(model_answers.c.cache_key.in_(keys)))
+    return {row.cache_key: row.answer for row in rows}
+
+
+def keep_answer(
+    connection: Connection,
+    key: str,
+    answer: Mapping[str, object],
+    *,
+    model: str,
+    prompt_version: str,
+    now: datetime,
+) -> None:
+    """The answer is there afterwards; of two at the same time the first stays."""
+    statement = insert_into(connection, model_answers).values(
+        cache_key=key,
+        model=model,
+        prompt_version=prompt_version,
+        answer=dict(answer),
+        created_at=now,
+    )
+    connection.execute(statement.on_conflict_do_nothing(index_elements=["cache_key"]))

@@ -1,0 +1,137 @@
+"""A model's server as we know it: its client, the way it wants to be asked, and how to retry."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ingestion_pipeline.reading.llm import wire
+from ingestion_pipeline.reading.llm.formats import AnswerFormat, known_format, remember_format
+from ingestion_pipeline.reading.llm.wire import ServerBusy
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.tasks.errors import Resource, Transient, WorkError
+from ingestion_pipeline.urls import without_credentials
+
+if TYPE_CHECKING:
+    import openai
+
+
+log = logging.getLogger(__name__)
+
+LEASE_SHARE = 0.75  # a question ends before the lease of the work that asks it
+PAUSE = timedelta(minutes=5)  # after attempts in vain at a server that names no time
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadline:
+    """A moment by the monotonic clock, which no change of the wall clock moves."""
+
+    at: float
+
+    @property
+    def seconds_left(self) -> float:
+        """Negative when it is over."""
+        return self.at - time.monotonic()
+
+
+def deadline(settings: Settings) -> Deadline:
+    """When one question, begun now, must be done."""
+    lease = settings.work.lease_seconds * LEASE_SHARE
+    return Deadline(at=time.monotonic() + min(settings.models.deadline_seconds, lease))
+
+
+def shown_base_url(settings: Settings) -> str:
+    """The server's address as it stands in the ledger and in messages."""
+    return without_credentials(settings.openai_base_url or wire.OPENAI).rstrip("/")
+
+
+class ModelServer:
+    """The configured server; its client is opened by the first request and closed by `close`."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._client: openai.AsyncOpenAI | None = None
+        self._format: AnswerFormat | None = None
+        self.base_url = shown_base_url(settings)
+
+    def client(self) -> openai.AsyncOpenAI:
+        """The client, open."""
+        if self._client is None:
+            key = self._settings.openai_api_key.get_secret_value()
+            self._client = wire.open_client(key, self._settings.openai_base_url)
+        return self._client
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+
+    async def format(self) -> AnswerFormat:
+        """The strictest way of asking that this server is not known to refuse."""
+        if self._format is None:
+            self._format = await asyncio.to_thread(self._known_format)
+        return self._format
+
+    async def learn(self, refused: AnswerFormat, reason: str) -> AnswerFormat | None:
+        """The looser way, remembered for this and the next run; None if there is none."""
+        looser = refused.looser
+        if looser is None:
+            return None
+        if self._format in {None, refused}:  # else another call has learnt more meanwhile
+            self._format = looser
+            log.info("%s does not take %s, asked by %s from now on", self.base_url, refused, looser)
+            await asyncio.to_thread(self._remember, looser, reason)
+        return self._format
+
+    def _known_format(self) -> AnswerFormat:
+        with self._store.read() as connection:
+            now = self._store.clock.now(connection)
+            return known_format(connection, self.base_url, now=now)
+
+    def _remember(self, taken: AnswerFormat, reason: str) -> None:
+        with self._store.begin() as connection:
+            now = self._store.clock.now(connection)
+            remember_format(connection, self.base_url, taken, reason=reason, now=now)
+
+
+class Patience:
+    """The attempts at one request: how long to wait for the next, and when to give up."""
+
+    def __init__(self, settings: Settings, until: Deadline) -> None:
+        self._settings = settings
+        self._until = until
+        self._attempts = 0
+
+    async def wait(self, trouble: ServerBusy) -> bool:
+        """Whether another attempt is worth it, after having waited for it."""
+        self._attempts += 1
+        pause = self._pause(trouble)
+        is_over = pause >= self._until.seconds_left
+        if is_over or self._attempts >= self._settings.models.max_attempts:
+            return False
+        await asyncio.sleep(pause)
+        return True
+
+    def _pause(self, trouble: ServerBusy) -> float:
+        if trouble.wait is not None:
+            return trouble.wait.total_seconds()
+        doubled = self._settings.models.backoff_base_seconds * 2 ** (self._attempts - 1)
+        return doubled * (1 + random.random() / 4)  # noqa: S311 - spreads retries, guards nothing
+
+
+def as_error(trouble: ServerBusy, store: Store, settings: Settings, base_url: str) -> WorkError:
+    """What is raised when patience is over: a trouble of all postpones, a question's own counts."""
+    text = f"{base_url}: {trouble.message}"
+    if not trouble.is_shared:
+        return Transient(text, code=f"model_{trouble.code}", retry_after=trouble.wait)
+    longest = timedelta(seconds=settings.fetch.longest_wait_seconds)
+    pause = min(trouble.wait or PAUSE, longest)
+    return Resource(text, until=store.now() + pause, code=f"model_{trouble.code}")

@@ -1,0 +1,319 @@
+"""One request to a model's server through the openai client, and what came back, told apart.
+
+The client is the only part that knows the protocol's transport; the body is read here and not by
+`.parse()`, whose errors lose the usage. Its own retries are off: it would sleep as long as a server
+asks, past every lease. The server is the operator's choice and so exempt from the address guard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
+
+from ingestion_pipeline.reading.llm.formats import AnswerFormat, is_unsupported
+from ingestion_pipeline.reading.llm.outcomes import Usage
+from ingestion_pipeline.tasks.retry import http_date, retry_after
+
+if TYPE_CHECKING:
+    import httpx2
+    import openai
+
+
+OPENAI = "https://api.openai.com/v1"
+# An answer of a million tokens, the most that a setting allows, has some five million.
+MAX_ANSWER_BYTES = 8_000_000
+_FRAMING = frozenset({"content-encoding", "content-length", "transfer-encoding"})
+MESSAGE_CHARS = 300  # a server may quote the page in its error; so much is enough to know it by
+_BUSY = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})
+_NO_MONEY = re.compile(r"insufficient_quota|billing|exceeded your current quota", re.IGNORECASE)
+_KEY = re.compile(r"\b(sk|key|Bearer)[-_ ][\w*.-]{6,}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """An answer of the server; `usage` is None where it does not say."""
+
+    text: str
+    refusal: str | None
+    is_cut: bool
+    usage: Usage | None
+    model: str | None = None  # as the server names what answered
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """The server does not know this way of asking."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerBusy:
+    """May pass: worth another attempt after `wait`, or a pause of our own."""
+
+    code: str
+    message: str
+    wait: timedelta | None = None
+    may_be_charged: bool = False
+    is_shared: bool = True  # everybody's trouble (busy, down), or perhaps this question's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bad:
+    """The server takes this request for a bad one, or its answer is; no repetition helps."""
+
+    code: str
+    message: str
+    may_be_charged: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Denied:
+    """The key, the model's name or the account: an operator has to act."""
+
+    code: str
+    message: str
+
+
+Exchange = Said | Unsupported | ServerBusy | Bad | Denied
+
+
+def open_client(
+    api_key: str, base_url: str, *, max_bytes: int = MAX_ANSWER_BYTES
+) -> openai.AsyncOpenAI:
+    """Open a client for the server; a server of one's own may need no key, the client wants one.
+
+    It follows no redirect, so that a page goes to the configured server alone, and reads no answer
+    beyond `max_bytes`, an error's neither.
+    """
+    import openai
+
+    http_client = _capped_client()(max_bytes, verify=_trusted(), follow_redirects=False)
+    return openai.AsyncOpenAI(
+        api_key=api_key or "none",
+        base_url=base_url or OPENAI,
+        max_retries=0,
+        http_client=http_client,
+    )
+
+
+@cache
+def _capped_client() -> Callable[..., httpx2.AsyncClient]:
+    """Return the class of the HTTP client; made when it is needed, as its base takes long."""
+    import httpx2
+    import openai
+
+    class CappedClient(openai.DefaultAsyncHttpxClient):
+        """Reads every body itself, decoded, up to a limit."""
+
+        def __init__(self, max_bytes: int, **options: Any) -> None:  # noqa: ANN401
+            super().__init__(**options)
+            self._max_bytes = max_bytes
+
+        async def send(
+            self,
+            request: httpx2.Request,
+            *,
+            stream: bool = False,
+            **options: Any,  # noqa: ANN401
+        ) -> httpx2.Response:
+            del stream  # an answer is read whole, whoever asks
+            response = await super().send(request, stream=True, **options)
+            body = bytearray()
+            try:
+                async for chunk in response.aiter_bytes():
+                    body += chunk
+                    if len(body) > self._max_bytes:
+                        raise _TooLong(f"its answer has more than {self._max_bytes} bytes")
+            finally:
+                await response.aclose()
+            headers = [
+                pair for pair in response.headers.multi_items() if pair[0].lower() not in _FRAMING
+            ]
+            return httpx2.Response(
+                response.status_code, headers=headers, content=bytes(body), request=request
+            )
+
+    return CappedClient
+
+
+@cache
+def _trusted() -> ssl.SSLContext:
+    """The certificates that the client trusts anyway; to read them takes a tenth of a second."""
+    import httpx2
+
+    return httpx2.create_ssl_context()
+
+
+class _TooLong(ValueError):
+    """The answer has more bytes than it may have."""
+
+
+async def exchange(
+    client: openai.AsyncOpenAI, asked: AnswerFormat, request: Mapping[str, Any], seconds: float
+) -> Exchange:
+    """Send once and wait that long at the most; whatever happens is told, and nothing is raised."""
+    import httpx2
+    import openai
+
+    way = client.responses if asked is AnswerFormat.RESPONSES else client.chat.completions
+    create = cast("Any", way.with_raw_response.create)
+    try:
+        async with asyncio.timeout(seconds):
+            body = str((await create(**request, timeout=seconds)).text)
+    except (TimeoutError, openai.APITimeoutError):
+        return ServerBusy(
+            code="timeout",
+            message=f"no answer within {seconds:.0f} s",
+            may_be_charged=True,
+            is_shared=False,
+        )
+    except openai.APIStatusError as error:
+        return _refused(asked, error, client.api_key)
+    except _TooLong as error:
+        return Bad(code="too_long", message=str(error), may_be_charged=True)
+    except (openai.OpenAIError, httpx2.HTTPError, ValueError) as error:
+        is_unsent = isinstance(error.__cause__, httpx2.ConnectError | httpx2.ConnectTimeout)
+        said = _safe(f"{type(error).__name__}: {error}", client.api_key)
+        return ServerBusy(code="unreachable", message=said, may_be_charged=not is_unsent)
+    return read_body(asked, body)
+
+
+def read_body(asked: AnswerFormat, body: str) -> Exchange:
+    """What a body with status 200 says."""
+    try:
+        found: object = json.loads(body)
+    except (ValueError, RecursionError):
+        found = None
+    if isinstance(found, dict):
+        document = cast("dict[str, Any]", found)
+        is_chat = asked is not AnswerFormat.RESPONSES
+        said = _read_chat(document) if is_chat else _read_response(document)
+        if said is not None:
+            return said
+    message = f"its answer is not of the protocol: {body[:80]!r}"
+    return ServerBusy(code="garbled", message=message, may_be_charged=True, is_shared=False)
+
+
+def _read_response(found: dict[str, Any]) -> Exchange | None:
+    output = found.get("output")
+    if found.get("status") == "failed":
+        error = _mapping(found.get("error"))
+        said = str(error.get("message"))[:MESSAGE_CHARS]
+        return ServerBusy(code="failed", message=said, is_shared=False)
+    if not isinstance(output, list):
+        return None
+    parts = [
+        _mapping(part)
+        for item in cast("list[object]", output)
+        for part in _list(_mapping(item).get("content"))
+    ]
+    refusals = [str(part.get("refusal")) for part in parts if part.get("type") == "refusal"]
+    texts = [str(part.get("text") or "") for part in parts if part.get("type") == "output_text"]
+    why = _mapping(found.get("incomplete_details")).get("reason")
+    if why == "content_filter":
+        refusals.append("content filter")
+    text = "".join(texts)
+    return Said(
+        text=text,
+        refusal=refusals[0][:MESSAGE_CHARS] if refusals else None,
+        is_cut=found.get("status") == "incomplete",
+        usage=_usage(_mapping(found.get("usage")), text, "input", "output"),
+        model=_named(found),
+    )
+
+
+def _read_chat(found: dict[str, Any]) -> Exchange | None:
+    choices = _list(found.get("choices"))
+    if not choices:
+        return None
+    choice = _mapping(choices[0])
+    message = _mapping(choice.get("message"))
+    why, content = choice.get("finish_reason"), message.get("content")
+    text = content if isinstance(content, str) else ""
+    refusal = message.get("refusal") or ("content filter" if why == "content_filter" else None)
+    return Said(
+        text=text,
+        refusal=None if refusal is None else str(refusal)[:MESSAGE_CHARS],
+        is_cut=why == "length",
+        usage=_usage(_mapping(found.get("usage")), text, "prompt", "completion"),
+        model=_named(found),
+    )
+
+
+def _named(found: Mapping[str, Any]) -> str | None:
+    model = found.get("model")
+    return model[:MESSAGE_CHARS] if isinstance(model, str) and model else None
+
+
+def _usage(found: Mapping[str, Any], text: str, read: str, written: str) -> Usage | None:
+    """The tokens that the server counted; None if it did not, or counted none for words."""
+    counted = found.get(f"{read}_tokens"), found.get(f"{written}_tokens")
+    cached = _mapping(found.get(f"{read}_tokens_details")).get("cached_tokens")
+    match counted:
+        case (int(inputs), int(outputs)) if inputs >= 0 and (outputs > 0 or not text):
+            saved = cached if isinstance(cached, int) and cached > 0 else 0
+            return Usage(
+                input_tokens=inputs, cached_input_tokens=min(saved, inputs), output_tokens=outputs
+            )
+        case _:
+            return None
+
+
+def _refused(asked: AnswerFormat, error: openai.APIStatusError, key: str) -> Exchange:
+    status = error.status_code
+    # The message alone is shown; code, type and parameter help to tell refusals apart.
+    said = _safe(f"{status}: {_words(error)}", key)
+    known = f"{said} {error.code or ''} {error.type or ''} {error.param or ''}"
+    code = f"http_{status}"
+    if 300 <= status < 400:  # noqa: PLR2004
+        where = _safe(error.response.headers.get("location") or "nowhere", key)
+        cure = "give the address where the server is"
+        return Denied(code=code, message=f"{status}: it redirects to {where}; {cure}")
+    if status == 429 and _NO_MONEY.search(known):  # noqa: PLR2004
+        return Denied(code="model_quota", message=said)
+    if is_unsupported(asked, status, known):
+        return Unsupported(code=code, message=said)
+    if status in {401, 403, 404}:
+        return Denied(code=code, message=said)
+    if status in _BUSY or status >= 500:  # noqa: PLR2004
+        wait = wait_asked_for(error.response.headers)
+        # A server that is down says so with 502 to 504; a 500 may be about this one question.
+        return ServerBusy(code=code, message=said, wait=wait, is_shared=status != 500)  # noqa: PLR2004
+    return Bad(code=code, message=said)
+
+
+def _words(error: openai.APIStatusError) -> str:
+    found = _mapping(error.body).get("message")
+    return str(found) if found else error.message
+
+
+def wait_asked_for(headers: Mapping[str, str]) -> timedelta | None:
+    """What the server asks for, in milliseconds, seconds or as a date; None if it is no time."""
+    finer = (headers.get("retry-after-ms") or "").strip()
+    if re.fullmatch(r"[0-9]{1,12}(\.[0-9]{1,9})?", finer):
+        return timedelta(milliseconds=float(finer))
+    here = http_date(headers.get("date") or "")
+    return retry_after(headers.get("retry-after"), now=here)
+
+
+def _safe(text: str, key: str) -> str:
+    """The text without the key, which some servers repeat, and not too long."""
+    shown = text.replace(key, "...") if key not in {"", "none"} else text
+    return _KEY.sub("...", shown)[:MESSAGE_CHARS]
+
+
+def _mapping(value: object) -> dict[str, Any]:
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[object]:
+    return cast("list[object]", value) if isinstance(value, list) else []

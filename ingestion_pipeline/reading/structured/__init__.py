@@ -1,0 +1,1 @@
+"""Structured data: feeds, sitemaps, JSON, JSON-LD and microdata, items by selectors."""

@@ -1,0 +1,290 @@
+"""What a page says to machines: JSON-LD, microdata, the state of its scripts, and meta tags.
+
+A thing is a mapping in the form of JSON-LD, whichever way the page wrote it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from ingestion_pipeline.reading.html.parsing import parse_html
+from ingestion_pipeline.reading.structured.items import Problem
+from ingestion_pipeline.reading.structured.lenient_json import BadJson, read_json, read_value
+
+if TYPE_CHECKING:
+    from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+
+MAX_ITEMS = 5_000
+MAX_MICRODATA_DEPTH = 30  # items inside items; an `itemref` may lead in a circle
+
+_ADDRESSES = {"a": "href", "area": "href", "link": "href", "object": "data"} | dict.fromkeys(
+    ("audio", "embed", "iframe", "img", "source", "track", "video"), "src"
+)
+_VALUES = {"data": "value", "meter": "value", "time": "datetime"}
+_UNSEEN = frozenset({"script", "style", "template", "noscript"})
+
+
+def microdata_of(tree: LexborHTMLParser) -> Iterator[dict[str, object]]:
+    """Every item of the page that is no property of another."""
+    for node in tree.css("[itemscope]")[:MAX_ITEMS]:
+        if "itemprop" not in node.attrs:
+            yield _item(tree, node, 0)
+
+
+def _item(tree: LexborHTMLParser, node: LexborNode, depth: int) -> dict[str, object]:
+    item: dict[str, object] = {}
+    if types := (node.attrs.get("itemtype") or "").split():
+        item["@type"] = types[0] if len(types) == 1 else types
+    if identity := (node.attrs.get("itemid") or "").strip():
+        item["@id"] = identity
+    if depth >= MAX_MICRODATA_DEPTH:
+        return item
+    for owner in _properties(tree, node):
+        value = _value(tree, owner, depth)
+        for name in (owner.attrs.get("itemprop") or "").split():
+            _add(item, name, value)
+    return item
+
+
+def _properties(tree: LexborHTMLParser, node: LexborNode) -> Iterator[LexborNode]:
+    """The elements with a property of the item: its own, then those it refers to."""
+    yield from _below(node)
+    for identity in (node.attrs.get("itemref") or "").split()[:MAX_MICRODATA_DEPTH]:
+        referred = tree.css_first(f'[id="{_quoted(identity)}"]')
+        if referred is None:
+            continue
+        if "itemprop" in referred.attrs:
+            yield referred
+        else:
+            yield from _below(referred)
+
+
+def _below(node: LexborNode) -> Iterator[LexborNode]:
+    """The properties inside the element, but none of items inside it."""
+    waiting = _children(node)
+    while waiting:
+        child = waiting.pop()
+        if "itemprop" in child.attrs:
+            yield child
+        if "itemscope" not in child.attrs:
+            waiting.extend(_children(child))
+
+
+def _children(node: LexborNode) -> list[LexborNode]:
+    """Its elements, last first."""
+    return [child for child in node.iter() if child.is_element_node][::-1]
+
+
+def _value(tree: LexborHTMLParser, node: LexborNode, depth: int) -> object:
+    if "itemscope" in node.attrs:
+        return _item(tree, node, depth + 1)
+    if (content := node.attrs.get("content")) is not None:
+        return content.strip()
+    tag = node.tag or ""
+    if tag == "input":  # what a SearchAction asks for
+        return {
+            "valueRequired": "required" in node.attrs,
+            "valueName": node.attrs.get("name") or "",
+        }
+    if tag in _ADDRESSES:
+        return (node.attrs.get(_ADDRESSES[tag]) or "").strip()
+    if stated := node.attrs.get(_VALUES.get(tag, "")):
+        return stated.strip()
+    return " ".join(_text(node).split())
+
+
+def _text(node: LexborNode) -> str:
+    pieces: list[str] = []
+    for child in node.traverse(include_text=True):
+        parent = child.parent
+        if child.tag == "-text" and (parent is None or parent.tag not in _UNSEEN):
+            pieces.append(child.text_content or "")
+        elif child.tag in {"br", "p", "div", "li"}:
+            pieces.append(" ")
+    return "".join(pieces)
+
+
+def _add(item: dict[str, object], name: str, value: object) -> None:
+    if name not in item:
+        item[name] = value
+        return
+    known = item[name]
+    if isinstance(known, list):
+        known.append(value)  # pyright: ignore[reportUnknownMemberType]  a list of whatever came
+    else:
+        item[name] = [known, value]
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+MAX_SCRIPTS = 200
+MAX_ASSIGNMENTS = 100  # of one script that are tried; the state comes before the program
+MAX_META = 500
+MAX_THINGS = 200_000  # of any type: a record holds several
+MAX_DEPTH = 60
+
+_SCHEMA = re.compile(r"(?:https?://(?:www\.)?schema\.org/|schema:)")
+_STATE_ATTRIBUTES = ("data-page", "data-props", "data-react-props", "data-initial-state")
+_ASSIGNED = re.compile(
+    r"(?:^|[\s;,{}(])(?:(?:var|let|const)\s+)?"
+    r"([A-Za-z_$][\w$]*(?:\.[\w$]+|\[(?:'[^']*'|\"[^\"]*\")\])*)\s*=\s*"
+    r"(?:(?=[\[{])|JSON\.parse\(\s*(?=[\"']))"
+)
+
+Thing = Mapping[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptState:
+    """Data that a script was given: the name it has on the page, and its value."""
+
+    name: str
+    data: object
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbeddedData:
+    """All that a page says to machines, in page order; what could not be read is a problem."""
+
+    json_ld: tuple[Thing, ...] = ()
+    microdata: tuple[Thing, ...] = ()
+    states: tuple[ScriptState, ...] = ()
+    meta: tuple[tuple[str, str], ...] = ()
+    problems: tuple[Problem, ...] = ()
+
+    def things(self, *types: str) -> Iterator[Thing]:
+        """Every thing of one of the schema.org types, however deep; all of them without types."""
+        for thing in things_in([*self.json_ld, *self.microdata]):
+            if not types or types_of(thing) & set(types):
+                yield thing
+
+    def meta_content(self, *names: str) -> str | None:
+        """The first content that is not blank, of the first of the names that has any."""
+        for name in names:
+            found = (content for said, content in self.meta if said == name and content)
+            if content := next(found, None):
+                return content
+        return None
+
+
+def read_embedded(html: str) -> EmbeddedData:
+    """What the page says to machines; whatever is broken in it is a problem, never an error.
+
+    Raises:
+        Permanent: the page is a bomb (see `parse_html`).
+    """
+    return embedded_of(parse_html(html))
+
+
+def embedded_of(tree: LexborHTMLParser) -> EmbeddedData:
+    """The same of a tree that was not cleaned: scripts are still in it."""
+    problems: list[Problem] = []
+    return EmbeddedData(
+        json_ld=tuple(_json_ld(tree, problems)),
+        microdata=tuple(microdata_of(tree)),
+        states=tuple(_states(tree)),
+        meta=tuple(_meta(tree)),
+        problems=tuple(problems),
+    )
+
+
+def things_in(values: Iterable[object]) -> Iterator[Thing]:
+    """Every mapping with a type among the values and inside them, outer ones first."""
+    waiting: list[tuple[object, int]] = [(value, 0) for value in reversed(list(values))]
+    count = 0
+    while waiting and count < MAX_THINGS:
+        value, depth = waiting.pop()
+        if isinstance(value, Mapping):
+            thing = cast("Thing", value)
+            if "@type" in thing:
+                count += 1
+                yield thing
+            inside = list(thing.values())
+        elif isinstance(value, list):
+            inside = cast("list[object]", value)
+        else:
+            continue
+        if depth < MAX_DEPTH:
+            waiting.extend((one, depth + 1) for one in reversed(inside))
+
+
+def types_of(thing: Thing) -> set[str]:
+    """The short names of its types: `Course` for `http://schema.org/Course`."""
+    types = thing.get("@type")
+    listed = cast("list[object]", types) if isinstance(types, list) else [types]
+    return {_SCHEMA.sub("", one) for one in listed if isinstance(one, str)}
+
+
+def _json_ld(tree: LexborHTMLParser, problems: list[Problem]) -> Iterator[Thing]:
+    # `type="application/ld+json; charset=utf-8"` and capitals are in use
+    scripts = tree.css("script[type*='ld+json' i]")[:MAX_SCRIPTS]
+    for number, script in enumerate(scripts, 1):
+        text = script.text()
+        if not text.strip():
+            continue
+        try:
+            value = read_json(text)
+        except BadJson as error:
+            where = f"JSON-LD script {number}"
+            problems.append(Problem(where=where, message=str(error), code="bad_json_ld"))
+            continue
+        listed = cast("list[object]", value) if isinstance(value, list) else [value]
+        yield from (cast("Thing", one) for one in listed if isinstance(one, dict))
+
+
+def _states(tree: LexborHTMLParser) -> Iterator[ScriptState]:
+    for script in tree.css("script")[:MAX_SCRIPTS]:
+        kind = (script.attrs.get("type") or "").partition(";")[0].strip().lower()
+        text = script.text()
+        if kind in {"application/json", "text/json"}:
+            name = script.attrs.get("id") or script.attrs.get("data-name") or "application/json"
+            yield from _whole(name, text)
+        elif kind in {"", "text/javascript", "application/javascript", "module"} and "=" in text:
+            yield from _assigned(text)
+    for attribute in _STATE_ATTRIBUTES:
+        for node in tree.css(f"[{attribute}]")[:MAX_SCRIPTS]:
+            yield from _whole(attribute, node.attrs.get(attribute) or "")
+
+
+def _whole(name: str, text: str) -> Iterator[ScriptState]:
+    if text.strip()[:1] in {"{", "[", "<", "/"}:
+        try:
+            yield ScriptState(name=name, data=read_json(text))
+        except BadJson:
+            return
+
+
+def _assigned(script: str) -> Iterator[ScriptState]:
+    """Objects and lists that a script gives a name; what is a program is passed over."""
+    position = 0
+    for _ in range(MAX_ASSIGNMENTS):
+        found = _ASSIGNED.search(script, position)
+        if found is None:
+            return
+        position = found.end()
+        try:
+            data, position = read_value(script, position)
+        except BadJson:
+            continue
+        if isinstance(data, str):  # of JSON.parse
+            try:
+                data = json.loads(data)
+            except (ValueError, RecursionError):
+                continue
+        if data and isinstance(data, dict | list):
+            yield ScriptState(name=found[1], data=cast("object", data))
+
+
+def _meta(tree: LexborHTMLParser) -> Iterator[tuple[str, str]]:
+    for node in tree.css("meta[content]")[:MAX_META]:
+        name = node.attrs.get("property") or node.attrs.get("name")
+        content = node.attrs.get("content")
+        if name and content is not None:
+            yield name.strip(), content.strip()

@@ -1,0 +1,1 @@
+"""Text: decoding, dates, business names, topics, fingerprints."""

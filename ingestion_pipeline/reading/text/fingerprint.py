@@ -1,0 +1,272 @@
+"""Whether a page says something new: a hash over its text without the date of the day.
+
+Only what a page says of itself is left out: "as of", "last updated", "today is", a copyright year,
+a clock. A date that stands for anything else is content, and so is every other number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache, cached_property
+from importlib import import_module
+from itertools import pairwise
+from typing import Any
+
+# A blank is a space: `\s` would go on into the next line, and that is another block of the page.
+_MONTH = (
+    r"(?:jan(?:uar[yi]?|vier|eiro)?|feb(?:ruar[yi]?|braio)?|f[ée]vr(?:ier)?|m[aä]r(?:ch|z|s|zo|ts)?"
+    r"|apr(?:il|ile)?|avr(?:il)?|abr(?:il)?|ma[yi]o?|mai|june?|jun[io]{0,2}|juin|july?|jul[io]{0,2}"
+    r"|juillet|aug(?:ust)?|ao[uû]t|agosto|sep(?:t(?:ember|embre)?|tiembre)?|set(?:tembre|embro)?"
+    r"|o[ck]t(?:ober|obre|ubro|ubre)?|out(?:ubro)?|nov(?:ember|embre|iembre|embro)?"
+    r"|de[cz](?:ember|embre|iembre|embro)?|d[ée]c(?:embre)?|dic(?:iembre|embre)?)\b\.?"
+)
+_WEEKDAY = (
+    r"(?:(?:mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?|(?:mon|diens|donners|frei"
+    r"|sams|sonn)tag|mittwoch|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes"
+    r"|mi[ée]rcoles|jueves|viernes|s[áa]bado|domingo)\.?,?"
+)
+_YEAR = r"(?:19|20)[0-9]{2}"
+_MONTH_DAY = r"(?:3[01]|[12][0-9]|0?[1-9])(?![0-9])"
+_HOUR = (
+    r"(?:(?:[01]?[0-9]|2[0-4])(?:[:h][0-5][0-9]"
+    r"(?::[0-5][0-9](?:\.[0-9]{1,9})?(?: ?[+-][0-9]{2}:?[0-9]{2})?)?(?: ?[ap]\.?m\b\.?)?"
+    r"|\.[0-5][0-9](?= uhr)| ?[ap]\.?m\b\.?)"
+    r"(?: ?(?:uhr|utc|gmt|z|(?:[abcehijkmp]|ak|ae|ac|aw|nz)[sd]t|cet|cest)\b)?"
+    r"(?: ?\+[0-9]{2}:?[0-9]{2})?)"
+)
+# From one clock to another is a time of opening, not of the page.
+_CLOCK = rf"(?>{_HOUR})(?! ?(?:[-–—]|to|until|bis) ?[0-9]{{1,2}}(?:[:h.][0-9]| ?[ap]\.?m))"  # noqa: RUF001
+# "As of May 1, 2000 seats" counts seats, and so does "as of May 12 seats": what may be a number is
+# of the date only before a word that nothing countable begins with. A year too many is seen as a
+# change once a year; a number too few would hide one.
+_GOES_ON = (
+    r"(?:(?:at|um|à) [0-9]|(?:the|this|these|those|that|there|we|our|you|your|they|their|it|its|he"
+    r"|she|his|her|i|my|an?|if|when|please|by|der|die|das|wir|le|la|les|nous|el|los|las|il)\b)"
+)
+_YEAR_ENDS = (
+    r"(?=$|[.,;:!?)\]\"](?![0-9])| [|•·]| [-–—] (?![0-9])"  # noqa: RUF001 - found so
+    rf"|,? (?:[-–—] )?[0-9]{{1,2}}(?:[:h][0-9]|\.[0-9]{{2}} uhr| ?[ap]\.?m\b)| {_GOES_ON})"  # noqa: RUF001
+)
+_DAY_ENDS = rf"(?! ?[€$£%+]| [0-9]{{3}}(?![0-9])| (?!{_GOES_ON})[^\W\d_])"
+_DAY = (
+    rf"(?:{_YEAR}[-/.][0-9]{{1,2}}[-/.]{_MONTH_DAY}(?:t{_HOUR}(?:-[0-9]{{2}}:?[0-9]{{2}})?)?"
+    rf"|{_YEAR}(?:0[1-9]|1[0-2])(?:0[1-9]|[12][0-9]|3[01]){_YEAR_ENDS}"
+    rf"|{_MONTH_DAY}[-/.]{_MONTH_DAY}[-/.](?:{_YEAR}|[0-9]{{2}})"
+    rf"|{_MONTH_DAY}[-/]{_MONTH}[-/](?:{_YEAR}|[0-9]{{2}})"
+    r"|[0-9]{4}年[0-9]{1,2}月[0-9]{1,2}日|[0-9]{4}년 ?[0-9]{1,2}월 ?[0-9]{1,2}일"
+    rf"|{_MONTH} {_MONTH_DAY}"
+    rf"(?:(?:st|nd|rd|th)?,? {_YEAR}{_YEAR_ENDS}|(?:st|nd|rd|th)\b|{_DAY_ENDS})"
+    rf"|{_MONTH_DAY}(?:st|nd|rd|th|\.|er)? (?:of |de )?{_MONTH}(?:,? (?:de )?{_YEAR}{_YEAR_ENDS})?"
+    rf"|{_MONTH},? {_YEAR}{_YEAR_ENDS})"
+)
+_MOMENT = (
+    rf"(?:(?:{_WEEKDAY} )?{_DAY}(?:,? (?:at |um |à )?{_CLOCK}"
+    rf"|,? [-–—|•·] {_CLOCK}(?! (?!{_GOES_ON})[^\W\d_]))?"  # noqa: RUF001 - found so
+    rf"|{_CLOCK}(?:,? (?:on )?(?:{_WEEKDAY} )?{_DAY})?)"
+)
+_AGO = (
+    r"(?:(?:about |over )?(?:[0-9]{1,4}|an?|one|a few) "
+    r"(?:second|minute|hour|day|week|month|year)s? ago|just now|yesterday|today)"
+)
+# Words that make a date a term of the content: "effective as of".
+_TERM = "".join(
+    rf"(?<!{word}[ \n])"
+    for word in ("effective", "starting", "beginning", "valid", "due", "deadline")
+)
+_SAYS = (
+    r"as (?:of|at)|last (?:updated?|modified|modification|changed?|revised|revision|reviewed"
+    r"|refresh(?:ed)?|edited|checked|published)(?: date)?|(?:latest|most recent) "
+    r"(?:updated?|modification|revision|change)|(?:page|site|content|information|data|catalog(?:ue)?"
+    r"|list|listing) (?:updated|modified|generated|rendered|refreshed)"
+    r"|(?:generated|retrieved|printed|rendered)(?= (?:on|at)[ \n])"
+    r"|letzte [äa]nderung|zuletzt (?:aktualisiert|ge[äa]ndert)|aktualisiert(?= am)"
+    r"|derni[èe]re mise [àa] jour|mis [àa] jour(?= le)|[úu]ltima actualizaci[óo]n"
+    r"|actualizado(?= el)|[úu]ltima atualiza[çc][ãa]o|ultimo aggiornamento|laatst bijgewerkt"
+    r"|最終更新日?時?|更新日時?|更新时间|最后更新"
+)
+_NOW = (
+    r"today is|today's date(?: is)?|(?:current|local|server) (?:date|time)(?: (?:and|&) time)?"
+    r"(?: is)?|(?:the time|it) is now|currently it is|heute ist"
+)
+# At the head of a line these speak of the page itself; elsewhere, of anything.
+_ALONE = r"^(?:updated|generated|rendered|retrieved|printed|refreshed|stand)(?=[ :：,\n])"  # noqa: RUF001
+_LABEL = rf"(?:{_TERM}\b(?:{_SAYS}|{_NOW})|{_ALONE})"
+_WORD = r"(?:on|at|the|am|vom|le|el|il)"
+_MARK = r" ?+[:：=–,-]?+"  # noqa: RUF001 - found so
+# A page often has its label in one block and the moment in the next; either has to be all there is
+# on its line, else the next line is a talk at 10:30.
+_HEAD = r"(?:^|(?<=\npage )|(?<=\ndata )|(?<=\npage was )|(?<=\nthis page was ))"
+_FILLS_LINE = rf"{_HEAD}{_LABEL}{_MARK}(?: ?+{_WORD})?+"
+_ENDS = r"(?![0-9]|[.,:/][0-9])"
+# After "today" only a date is left out: a clock there is when something happens.
+_DATED = (
+    rf"({_LABEL}{_MARK} ?+(?:{_WORD} )?+|{_FILLS_LINE}(\n))(?:{_MOMENT}|{_AGO})(?(2)$|{_ENDS})"
+    rf"|(^today{_MARK}(?: |(\n))?+)(?:{_WEEKDAY} )?{_DAY}(?(4)$|{_ENDS})"
+)
+# Where something of the day can begin, for one look at the bytes of a page by re2: that takes a
+# thirtieth of the time. Patterns are tried there alone. None of these begins inside of another,
+# so that none is overlooked.
+_SPEAKS_OF_TIME = (
+    "as of|as at|last |latest |laatst |most recent |page |site |content |data |information "
+    "|catalog |catalogue |list |listing |generated |retrieved |printed |rendered |letzte |zuletzt "
+    "|aktualisiert |derni|mis |ultim|últim|actualizado |today|current|local |server |the time"
+    "|it is now|heute ist|最終更新|更新|最后更新|loaded in |served in |processed in "
+    "|\nupdated|\ngenerated|\nrendered|\nretrieved|\nprinted|\nrefreshed|\nstand"
+    r"|©|\(c\)|copyright"
+)
+_TIMED = frozenset(
+    {b"generated ", b"\ngenerated", b"rendered ", b"\nrendered", b"loaded in ", b"served in "}
+    | {b"processed in "}
+)
+_MARKS = ("©".encode(), b"(c)")
+_NAMES_OWNER = (*_MARKS, b"copyright")
+_YEAR_IN_BYTES = re.compile(rb"\b(?:19|20)[0-9]{2}\b")
+_YEARS = rf"{_YEAR}(?: ?(?:[-–—]|to) ?(?:{_YEAR}|present))?(?![0-9]|[.,][0-9])"  # noqa: RUF001
+_COUNTS = (
+    r" ?(?:[€$£%+]|(?:eur|euros?|usd|gbp|chf|dollars?|seats?|places?|spots?|students?|people"
+    r"|persons?|participants?|credits?|points?|hours?)\b)"
+)
+# "Fee 2000 (c)" has a footnote: before that mark a year has to begin its line, an owner to follow.
+_COPYRIGHT = re.compile(
+    rf"((?:©|\(c\)|\bcopyright\b)[ ©(c),]{{0,8}}+){_YEARS}(?!{_COUNTS})"
+    rf"|()\b{_YEARS}(?= ?©)|()^{_YEARS}(?= ?\(c\) [^\W\d_])",
+    re.MULTILINE,
+)
+_YEARS_LENGTH = 24  # bytes at the most of "2010 – 2025 " before a mark  # noqa: RUF003
+_LISTED = re.compile(rb"\([ab]\)")
+_TIMING = re.compile(
+    r"(\b(?:generated|rendered|loaded|served|processed) in )[0-9.,]{1,12}"
+    r"(?= ?(?:s|ms|sec|seconds|milliseconds)\b)"
+)
+
+_ASCII = bytes(range(128))
+# Bytes that the pattern of a date may look at: before its place (a word that makes it a term), and
+# from there on.
+_BEFORE, _LONGEST = 48, 400
+
+
+def content_hash(text: str) -> str:
+    """Equal for two texts that say the same, whatever the day and the case; sha256 in hex."""
+    return clean_content_hash(_in_one_spelling(text))
+
+
+def clean_content_hash(text: bytes) -> str:
+    """The same of a text as `utf8_text` gives it: its blanks need no second look."""
+    return hashlib.sha256(_without_the_day(text)).hexdigest()
+
+
+def without_the_day(text: str) -> str:
+    """The text in lower case and one spelling of blanks, without the date of the day."""
+    return _without_the_day(_in_one_spelling(text)).decode()
+
+
+def _in_one_spelling(text: str) -> bytes:
+    lines = text.lower().split("\n")
+    text = "\n".join([" ".join(words) for line in lines if (words := line.split())])
+    return text.encode("utf-8", "replace")
+
+
+def _without_the_day(text: bytes) -> bytes:
+    """In bytes, where what a page may say of the day is found far quicker than in characters."""
+    whole = said = b"\n" + _lower(text)
+    seen = _seen(said)
+    words = {word for _, word in seen}
+    starts = [place + word.startswith(b"\n") for place, word in seen if word not in _NAMES_OWNER]
+    said = _without(_dated(), said, starts, longest=_LONGEST)
+    if not words.isdisjoint(_TIMED):
+        said = _TIMING.sub(r"\1", said.decode()).encode()
+    if not words.isdisjoint(_NAMES_OWNER):
+        # In a text that is no longer whole they are no longer where they were.
+        said = _without_years(said, _owners(said, seen if said is whole else _seen(said)))
+    return said[1:]
+
+
+def _without_years(said: bytes, owners: Sequence[tuple[int, bytes]]) -> bytes:
+    """The text without the years that stand before or after these names of an owner."""
+    years = _years_before([place for place, word in owners if word in _MARKS], said)
+    return _without(_COPYRIGHT, said, sorted([*years, *(place for place, _ in owners)]))
+
+
+def _owners(said: bytes, seen: Iterable[tuple[int, bytes]]) -> list[tuple[int, bytes]]:
+    """Those that name an owner; after an (a) or (b), a (c) is the third of a list."""
+    owners = [one for one in seen if one[1] in _NAMES_OWNER]
+    if all(word != b"(c)" for _, word in owners) or not (first := _LISTED.search(said)):
+        return owners
+    return [one for one in owners if one[1] != b"(c)" or one[0] < first.start()]
+
+
+def _lower(said: bytes) -> bytes:
+    """In lower case: most letters are ASCII, and most others have none."""
+    others = said.translate(None, _ASCII).decode()
+    return said.lower() if others.lower() == others else said.decode().lower().encode()
+
+
+def _without(
+    pattern: re.Pattern[str], said: bytes, places: Iterable[int], *, longest: int = 100
+) -> bytes:
+    """The text without what follows the group, wherever the pattern matches at a place."""
+    kept: list[bytes] = []
+    position = 0
+    for place in places:
+        if place < position:
+            continue
+        # What a window cuts in two, at its edges, is a character that no pattern looks at.
+        before = said[max(place - _BEFORE, 0) : place].decode("utf-8", "ignore")
+        window = before + said[place : place + longest].decode("utf-8", "ignore")
+        if found := pattern.match(window, len(before)):
+            kept.append(said[position : place + len(found[found.lastindex or 0].encode())])
+            position = place + len(found[0].encode())
+    return b"".join([*kept, said[position:]]) if kept else said
+
+
+def _seen(said: bytes) -> list[tuple[int, bytes]]:
+    """Every word that may speak of the day, and where it is."""
+    spans = [found.span() for found in _speaks().finditer(said)]
+    return [(start, said[start:end]) for start, end in spans]
+
+
+def _years_before(marks: Sequence[int], said: bytes) -> list[int]:
+    """The years that a mark may follow, each once however many marks are near."""
+    return [
+        year.start()
+        for last, place in pairwise([0, *marks])
+        if said[place - 2 : place].strip().isdigit()
+        for year in _YEAR_IN_BYTES.finditer(said, max(place - _YEARS_LENGTH, last), place)
+    ]
+
+
+@cache
+def _dated() -> re.Pattern[str]:
+    """Made when it is needed: that takes as long as to import all of this room."""
+    return re.compile(_DATED, re.MULTILINE)
+
+
+@cache
+def _speaks() -> Any:  # noqa: ANN401 - re2 has no types
+    re2: Any = import_module("re2")
+    return re2.compile(_SPEAKS_OF_TIME.encode())
+
+
+class QuickCheck:
+    """A pattern in re2's syntax, in small letters, to be found in a folded text."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+
+    def sees(self, text: str) -> bool:
+        """Whether the pattern stands anywhere in the text, in whatever case."""
+        return self._compiled.search(folded(text).encode("utf-8", "replace")) is not None
+
+    @cached_property
+    def _compiled(self) -> Any:  # noqa: ANN401 - re2 has no types
+        re2: Any = import_module("re2")
+        return re2.compile(self._pattern.encode())
+
+
+def folded(text: str) -> str:
+    """The text in small letters: what `re` takes for the same letter is the same here."""
+    if text.isascii():
+        return text.lower()
+    return text.replace("\u0130", "i").replace("\u0131", "i").casefold()

@@ -1,0 +1,156 @@
+"""What a text is about, and in which language: by the words that stand in it and their number."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from types import MappingProxyType
+
+# ruff: noqa: RUF001 - the letters of other scripts are meant
+
+
+LOOKED_AT = 20_000  # characters; a language is known long before
+MOST_KEYWORDS = 5
+LEAST_STOP_WORDS = 3  # in a text: fewer may be names
+MAX_KEYWORD_CHARACTERS = 60
+_HEADING_WEIGHT = 4
+_LEAST_LETTERS = 4
+_LEAST_TIMES = 2
+
+_WORDS = {
+    "en": "the and of to in is for with on that are as your you our we from by at or be this it an"
+    " have has can will more all not us about how what who their they was were get new when which"
+    " into than also any do use using used make makes one out up so if no over",
+    "de": "der die das und in ist für mit auf ein eine einen einer den dem des von zu sie wir ihr"
+    " ihre ihren uns unsere unser nicht auch sich als bei aus werden wird sind hat haben mehr zum"
+    " zur oder wie was nach über durch alle kann können um am im an es ich noch nur vom",
+    "fr": "le la les des de du et en un une pour avec sur dans est vous nous votre vos notre nos"
+    " qui que au aux par plus ou ce cette ces sont pas il elle ils être avoir tout tous toute"
+    " comme mais si leur leurs sans son sa ses depuis",
+    "es": "el la los las de del y en un una para con por que es su sus nuestro nuestra nuestros se"
+    " al lo más como o son no tu te nos desde todo todos esta este sin sobre ya hay muy también",
+    "it": "il lo la i gli le di del della dei delle e in un una per con che è su al alla dal dalla"
+    " nostro nostra nostri vostro più come o sono non si tutto tutti questo questa anche da nel",
+    "pt": "o a os as de do da dos das e em um uma para com por que é no na nos nas seu sua nosso"
+    " nossa mais como ou são não se ao à todos você também sobre desde muito",
+    "nl": "de het een en van in is voor met op dat die zijn wij u uw je jouw ons onze niet ook als"
+    " bij uit of te aan naar meer kan worden wordt hebben heeft door om over al hoe wat",
+    "pl": "i w na z do się jest nie to dla o że jak po przez od oraz za są nasz nasze naszych twój"
+    " więcej lub który która które tym co już może być ze przy",
+    "ru": "и в на с по для не что это как от из к за мы вы наш наши ваш ваши или у о же при до он"
+    " она они был быть более также все всё но если так его",
+    "sv": "och i att det en ett som för med på är av till den vi du din vår våra inte har kan om"
+    " från eller mer så du oss era",
+    "da": "og i at det en et som for med på er af til den vi du din vores ikke har kan om fra eller"
+    " mere så os jeres",
+    "fi": "ja on ei se että sekä tai kun niin myös mutta ovat meidän me te oma kanssa joka mitä",
+    "cs": "a v na se je s z do pro to že jako od po za jsou naše váš nebo více který která však",
+    "tr": "ve bir için ile bu da de en çok daha olarak olan gibi ne kadar sizin bizim veya",
+}
+STOP_WORDS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {language: frozenset(words.split()) for language, words in _WORDS.items()}
+)
+# Words of every site, whatever it is about.
+_OF_EVERY_SITE = """
+about account accept agb alle amp aktuelles angebot anmelden best blog book buy cart click company
+contact content cookie cookies copyright datenschutz demo download email english faq free gratis
+home hier impressum info jetzt kontakt learn legal link login mehr menu newsletter online page phone
+policy press pricing privacy products read register reserved rights search service services shop
+sign site start support team terms today unsere welcome website willkommen www accueil bienvenue
+contacto inicio contatti contato kontakt politique produkte leistungen über unternehmen solutions
+company learn more
+"""
+_EVERYWHERE = frozenset(_OF_EVERY_SITE.split())
+_SCRIPTS = (
+    ("ja", re.compile("[\u3040-\u30ff]")),
+    ("ko", re.compile("[\uac00-\ud7af]")),
+    ("zh", re.compile("[\u4e00-\u9fff]")),
+    ("th", re.compile("[\u0e00-\u0e7f]")),
+    ("ar", re.compile("[\u0600-\u06ff]")),
+    ("he", re.compile("[\u0590-\u05ff]")),
+    ("el", re.compile("[\u0370-\u03ff]")),
+)
+_SCRIPT_SHARE = 0.2  # of the letters
+_WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
+_SPLIT_KEYWORDS = re.compile(r"[,;|、，；]")
+
+
+def guessed_language(text: str) -> str | None:
+    """The language that a text is written in, by its script, else by its small words."""
+    head = text[:LOOKED_AT]
+    letters = max(sum(one.isalpha() for one in head), 1)
+    for language, script in _SCRIPTS:
+        if len(script.findall(head)) / letters > _SCRIPT_SHARE:
+            return language
+    words = Counter(word.lower() for word in _WORD.findall(head))
+    counts = {
+        language: sum(words[word] for word in stop_words)
+        for language, stop_words in STOP_WORDS.items()
+    }
+    language = max(counts, key=lambda one: counts[one])
+    return language if counts[language] >= LEAST_STOP_WORDS else None
+
+
+def stated_keywords(content: str | None) -> list[str]:
+    """The keywords of a meta tag, as written, each once."""
+    parts = (" ".join(part.split()) for part in _SPLIT_KEYWORDS.split(content or ""))
+    kept = {part.lower(): part for part in parts if 1 < len(part) <= MAX_KEYWORD_CHARACTERS}
+    return list(kept.values())
+
+
+def frequent_words(
+    text: str,
+    *,
+    headings: Sequence[str] = (),
+    language: str | None = None,
+    without: Iterable[str] = (),
+    most: int = MOST_KEYWORDS,
+) -> list[str]:
+    """The words that a text uses most, one in a heading counted four times; no small words.
+
+    A pair of words that stands together at least half as often as the commoner one comes as a pair.
+    """
+    primary = (language or "").partition("-")[0].lower()
+    unwanted = STOP_WORDS.get(primary, STOP_WORDS["en"]) | _EVERYWHERE | {*without}
+    counts: Counter[str] = Counter()
+    pairs: Counter[tuple[str, str]] = Counter()
+    for passage, weight in [(text[:LOOKED_AT], 1), *((one, _HEADING_WEIGHT) for one in headings)]:
+        for line in passage.lower().splitlines():
+            words = _WORD.findall(line)
+            counts.update({word: weight * times for word, times in Counter(words).items()})
+            for pair in pairwise(words):
+                pairs[pair] += weight
+    telling = {word: n for word, n in counts.items() if _is_telling(word, unwanted)}
+    return _joined(Counter(telling), pairs)[:most]
+
+
+def _is_telling(word: str, unwanted: frozenset[str] | set[str]) -> bool:
+    return word not in unwanted and (len(word) >= _LEAST_LETTERS or not word.isascii())
+
+
+def _joined(counts: Counter[str], pairs: Counter[tuple[str, str]]) -> list[str]:
+    """The words by number, those that belong together as one."""
+    found: list[str] = []
+    used: set[str] = set()
+    for word, count in sorted(counts.items(), key=lambda one: (-one[1], one[0])):
+        if word in used or count < _LEAST_TIMES:
+            continue
+        partner = _partner(word, counts, pairs)
+        used |= {word, *(partner or ())}
+        found.append(" ".join(partner) if partner else word)
+    return found
+
+
+def _partner(
+    word: str, counts: Counter[str], pairs: Counter[tuple[str, str]]
+) -> tuple[str, str] | None:
+    candidates = [
+        (number, pair)
+        for pair, number in pairs.items()
+        if word in pair and number >= _LEAST_TIMES and all(one in counts for one in pair)
+    ]
+    number, pair = max(candidates, default=(0, ("", "")))
+    commoner = max(counts[one] for one in pair)
+    return pair if number and 2 * number >= commoner and pair[0] != pair[1] else None

@@ -1,0 +1,329 @@
+"""Two series that are one: everything of the first moves into the second.
+
+Followers of either are told of what is new to them, and of nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, case, delete, exists, func, literal, null, or_, select, update
+
+from ingestion_pipeline.series import announcements, rows
+from ingestion_pipeline.series.latest import recompute_latest
+from ingestion_pipeline.series.lookup import SeriesMerged, lock_live
+from ingestion_pipeline.series.moving import count_anew, linked_sources, move_links, pairs_of
+from ingestion_pipeline.series.numbers import chapter_number, number_text
+from ingestion_pipeline.sources.canonical_series import home_of, homes, named_series, sources_of
+from ingestion_pipeline.sources.lookup import UnknownSource
+from ingestion_pipeline.sources.poll_tasks import interrupt_polls, lock_polls
+from ingestion_pipeline.sources.source import SERIES_ID
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.locking import lock_rows
+from ingestion_pipeline.store.tables import chapter_sources, chapters, series, sources
+
+
+class SameSeries(ValueError):
+    """A series cannot be merged into itself."""
+
+    def __init__(self, series_id: str) -> None:
+        super().__init__(f"{series_id!r} is one series already; name two")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Merged:
+    """What a merge came to."""
+
+    chapters_moved: int
+    chapters_united: int
+    links_moved: int
+    follows_moved: int
+    notices_dropped: int
+
+
+def merge(connection: Connection, old: str, new: str, *, actor: str, now: datetime) -> Merged:
+    """Every chapter of `old` is one of `new`, and whoever names `old` means `new`; audited.
+
+    Polls are locked first, then series in one order, as ingestion does it. A series that was merged
+    is refused on either side, and what was merged into `old` goes along: so no chain, no circle.
+    """
+    if old == new:
+        raise SameSeries(old)
+    affected = {
+        *sources_of(connection, [old, new]),
+        *linked_sources(connection, [old, new]),
+    }
+    lock_polls(connection, affected)
+    lock_live(connection, [old, new])
+    pairs = pairs_of(connection, old, new)
+    announcements.lock(connection, pairs.values(), old=old, new=new)
+    unseen = announcements.unseen(connection, old, new)
+    _improve(connection, old, new)
+    links = move_links(connection, pairs)
+    dropped = announcements.repoint(connection, pairs, series_id=new)
+    connection.execute(delete(chapters).where(chapters.c.id.in_(list(pairs))))
+    others = update(chapters).where(chapters.c.series_id == old).values(series_id=new)
+    moved = connection.execute(others).rowcount
+    follows = announcements.rename_series(connection, old, new)
+    announcements.announce_unseen(connection, unseen, series_id=new, now=now)
+    _point(connection, old, new)
+    recompute_latest(connection, [old, new])
+    lock_rows(connection, sources.c.id, affected)
+    count_anew(connection, affected, now=now)
+    came_to = Merged(
+        chapters_moved=moved,
+        chapters_united=len(pairs),
+        links_moved=links,
+        follows_moved=follows,
+        notices_dropped=dropped,
+    )
+    detail = {"into": new, **asdict(came_to)}
+    audit(connection, actor=actor, action="series.merge", subject=old, now=now, detail=detail)
+    return came_to
+
+
+def _improve(connection: Connection, old: str, new: str) -> None:
+    """The chapter that stays gets what it lacks from its twin, and the earlier detection."""
+    twin = chapters.alias()
+    earlier = case(
+        (twin.c.first_detected_at < chapters.c.first_detected_at, twin.c.first_detected_at),
+        else_=chapters.c.first_detected_at,
+    )
+    connection.execute(
+        update(chapters)
+        .where(chapters.c.series_id == new, twin.c.series_id == old, twin.c.key == chapters.c.key)
+        .values(
+            title=func.coalesce(chapters.c.title, twin.c.title),
+            published_at=func.coalesce(chapters.c.published_at, twin.c.published_at),
+            first_detected_at=earlier,
+            unannounced=or_(chapters.c.unannounced, twin.c.unannounced),
+        )
+    )
+
+
+def _point(connection: Connection, old: str, new: str) -> None:
+    """Whoever means `old`, by whatever name, means `new`."""
+    named = (series.c.id == old) | (series.c.merged_into == old)
+    connection.execute(update(series).where(named).values(merged_into=new))
+
+
+class CannotSplit(ValueError):
+    """What was asked for cannot be split off."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """What a split came to."""
+
+    links_moved: int
+    chapters_made: int
+    chapters_removed: int
+
+
+def split(
+    connection: Connection,
+    old: str,
+    new: str,
+    source_ids: Sequence[str],
+    *,
+    title: str | None = None,
+    actor: str,
+    now: datetime,
+) -> Split:
+    """The sources tell of `new`, with all they have of `old`, whatever their files say; audited.
+
+    Undoes a merge where `new` went into `old`. What was told stays told, and follows stay.
+    """
+    if old == new:
+        raise SameSeries(old)
+    if not SERIES_ID.fullmatch(new):
+        raise CannotSplit(f"{new!r} is no id of a series; use a-z 0-9 : . _ -, at most 120")
+    # Also those that stay: who came by a merge that is undone is told so by name.
+    affected = {*source_ids, *sources_of(connection, [old])}
+    lock_polls(connection, affected)
+    rows.ensure_series(connection, {new: title or new}, now=now)
+    if title is not None:
+        connection.execute(update(series).where(series.c.id == new).values(title=title))
+    merged = rows.lock_series(connection, [old, new])
+    lock_live(connection, [old])
+    if merged.get(new, old) != old:
+        raise SeriesMerged(new, merged[new])
+    _check_sources(connection, source_ids, old)
+    made = _copy_chapters(connection, old, new, source_ids)
+    pairs = pairs_of(connection, old, new)
+    links = move_links(connection, pairs, of=source_ids)
+    removed = _remove_empty(connection, list(pairs))
+    lock_rows(connection, sources.c.id, affected)
+    if new in merged:
+        _restore_series(connection, old, new, source_ids)
+    _assign(connection, source_ids, new, now=now)
+    recompute_latest(connection, [old, new])
+    count_anew(connection, source_ids, now=now)
+    interrupt_polls(connection, source_ids, now=now)
+    came_to = Split(links_moved=links, chapters_made=made, chapters_removed=removed)
+    detail = {"into": new, "sources": list(source_ids), **asdict(came_to)}
+    audit(connection, actor=actor, action="series.split", subject=old, now=now, detail=detail)
+    return came_to
+
+
+def _check_sources(connection: Connection, source_ids: Sequence[str], old: str) -> None:
+    found = homes(connection, source_ids)
+    for one in source_ids:
+        if one not in found:
+            raise UnknownSource(one)
+        home = found[one].series_id
+        if home != old:
+            raise CannotSplit(f"{one} tells of {home!r}, not of {old!r}; nothing was split")
+
+
+def _restore_series(connection: Connection, old: str, new: str, leaving: Collection[str]) -> None:
+    """`new` means itself again; whoever came with it and does not leave is kept by name."""
+    staying = (named_series() == new) & sources.c.id.not_in(list(leaving))
+    connection.execute(update(sources).where(staying).values(assigned_series_id=old))
+    connection.execute(update(series).where(series.c.id == new).values(merged_into=None))
+
+
+def _copy_chapters(connection: Connection, old: str, new: str, source_ids: Collection[str]) -> int:
+    """`new` has every chapter that these sources have, detected when they first had it.
+
+    Its followers, if it has chapters, are told once a source of theirs lists one of them.
+    """
+    facts = ("key", "number", "title", "published_at", "rejected_at")
+    own = chapters.alias()
+    has_chapters = exists().where(own.c.series_id == new)
+    theirs = (
+        select(
+            literal(new),
+            *(chapters.c[name] for name in facts),
+            or_(chapters.c.unannounced, has_chapters),
+            func.min(chapter_sources.c.detected_at, type_=chapters.c.first_detected_at.type),
+        )
+        .join(chapter_sources, chapter_sources.c.chapter_id == chapters.c.id)
+        .where(
+            chapters.c.series_id == old,
+            chapter_sources.c.source_id.in_(list(source_ids)),
+        )
+        .group_by(chapters.c.id)
+        .order_by(chapters.c.id)
+    )
+    statement = (
+        insert_into(connection, chapters)
+        .from_select(["series_id", *facts, "unannounced", "first_detected_at"], theirs)
+        .on_conflict_do_nothing(index_elements=["series_id", "key"])
+    )
+    return connection.execute(statement).rowcount
+
+
+def _remove_empty(connection: Connection, chapter_ids: Sequence[int]) -> int:
+    """Of these chapters, those without any source go, unless something was told of them."""
+    query = select(chapters.c.id).where(
+        chapters.c.id.in_(chapter_ids),
+        ~exists().where(chapter_sources.c.chapter_id == chapters.c.id),
+    )
+    empty = set(connection.execute(query).scalars())
+    empty -= announcements.announced_chapters(connection, empty)
+    connection.execute(delete(chapters).where(chapters.c.id.in_(empty)))
+    return len(empty)
+
+
+def _assign(
+    connection: Connection, source_ids: Collection[str], new: str, *, now: datetime
+) -> None:
+    """An operator's word, unless the declaration says the same."""
+    declared = home_of(func.coalesce(sources.c.series_id, sources.c.id))
+    connection.execute(
+        update(sources)
+        .where(sources.c.id.in_(list(source_ids)))
+        .values(assigned_series_id=case((declared == new, null()), else_=new), updated_at=now)
+    )
+
+
+class UnknownChapter(LookupError):
+    """The series has no such chapter."""
+
+    def __init__(self, series_id: str, label: str) -> None:
+        cure = f"`ingest series show {series_id}` shows what it has"
+        super().__init__(f"{series_id!r} has no chapter {label!r}; {cure}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """The chapter, whether anything changed, and the notices that are muted or pending again."""
+
+    key: str
+    is_changed: bool
+    notices: int = 0
+
+
+def withdraw(
+    connection: Connection,
+    series_id: str,
+    label: str,
+    *,
+    reason: str | None = None,
+    actor: str,
+    now: datetime,
+) -> Rejection:
+    """The chapter is not there: not the latest, no gap is filled by it, nobody hears of it."""
+    chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
+    if rejected_at is not None:
+        return Rejection(key=key, is_changed=False)
+    _judge(connection, chapter_id, series_id, rejected_at=now)
+    muted = announcements.suppress(connection, chapter_id, now=now)
+    detail = {"chapter": key, "reason": reason, "notices_muted": muted}
+    audit(
+        connection,
+        actor=actor,
+        action="chapter.withdraw",
+        subject=series_id,
+        now=now,
+        detail=detail,
+    )
+    return Rejection(key=key, is_changed=True, notices=muted)
+
+
+def restore(
+    connection: Connection, series_id: str, label: str, *, actor: str, now: datetime
+) -> Rejection:
+    """The chapter counts again, and what was held back of it is told."""
+    chapter_id, key, rejected_at = _locked_chapter(connection, series_id, label)
+    if rejected_at is None:
+        return Rejection(key=key, is_changed=False)
+    _judge(connection, chapter_id, series_id, rejected_at=None)
+    pending = announcements.speak_again(connection, chapter_id, silenced_at=rejected_at)
+    detail = {"chapter": key, "notices_pending": pending}
+    audit(
+        connection, actor=actor, action="chapter.restore", subject=series_id, now=now, detail=detail
+    )
+    return Rejection(key=key, is_changed=True, notices=pending)
+
+
+def _locked_chapter(
+    connection: Connection, series_id: str, label: str
+) -> tuple[int, str, datetime | None]:
+    """Id, key and rejection of the chapter with this number, or with this very key."""
+    lock_live(connection, [series_id])
+    query = select(chapters.c.id, chapters.c.key, chapters.c.rejected_at).where(
+        chapters.c.series_id == series_id, chapters.c.key.in_(_keys(label))
+    )
+    found = connection.execute(query).first()
+    if found is None:
+        raise UnknownChapter(series_id, label)
+    return found[0], found[1], found[2]
+
+
+def _keys(label: str) -> Sequence[str]:
+    number = chapter_number(label) if "#" not in label else None
+    return [label] if number is None else [number_text(number)]
+
+
+def _judge(
+    connection: Connection, chapter_id: int, series_id: str, *, rejected_at: datetime | None
+) -> None:
+    connection.execute(
+        update(chapters).where(chapters.c.id == chapter_id).values(rejected_at=rejected_at)
+    )
+    recompute_latest(connection, [series_id])

@@ -1,0 +1,252 @@
+"""What holds for catalogues: how their layout is found, read, and called complete."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import cast
+
+from pydantic import Field, ValidationError, field_validator
+
+from ingestion_pipeline.settings.groups import DAY, HOUR, Group
+
+
+class Detection(Group):
+    """How the layout of a catalogue is found."""
+
+    samples: int = Field(default=5, ge=1, le=50, description="linked pages that are looked at")
+    category_levels: int = Field(default=3, ge=1, le=10, description="of lists that lead to lists")
+    page_type_votes: int = Field(
+        default=10, ge=1, le=51, description="answers of a model where rules cannot tell"
+    )
+    pagination_votes: int = Field(default=10, ge=1, le=51, description="answers of a model")
+    link_votes: int = Field(default=3, ge=1, le=51, description="answers of a model")
+
+
+class Extraction(Group):
+    """How pages become a dataset, and when it is complete."""
+
+    batch_size: int = Field(default=200, ge=1, le=2_000, description="pages read at a time")
+    concurrency: int = Field(default=8, ge=1, le=128, description="pages that ask models at a time")
+    quiet_seconds: float = Field(
+        default=300, ge=0, description="nothing pending and nothing changed: complete"
+    )
+    stale_seconds: float = Field(
+        default=4 * HOUR, gt=0, description="incomplete and nothing changed: stale"
+    )
+    low_confidence: float = Field(
+        default=0.5, ge=0, le=1, description="below this the next rung reads the page"
+    )
+    asked_again: int = Field(
+        default=3, ge=0, le=10, description="a model, alone for a record, about what it left open"
+    )
+    explore_depth: int = Field(default=8, ge=1, le=50, description="steps from the root")
+    drop_share: float = Field(
+        default=0.3, ge=0, le=1, description="fewer items than before by this: quarantined"
+    )
+    drop_floor: int = Field(default=5, ge=1, description="and at least so many items fewer")
+    lost_field_share: float = Field(
+        default=0.5, ge=0, le=1, description="a field that so many items lost: quarantined"
+    )
+    flagged_share: float = Field(
+        default=0.2, ge=0, le=1, description="items with an unproved required field: quarantined"
+    )
+    kept_versions: int = Field(default=10, ge=1, description="of a source's datasets")
+
+
+class Company(Group):
+    """When a company is known well, and what its score is made of."""
+
+    fresh_seconds: float = Field(
+        default=30 * DAY, ge=0, description="a good record younger than this is not analysed again"
+    )
+    about_minimal: int = Field(default=50, ge=0, description="characters; more is minimal")
+    about_good: int = Field(default=100, ge=0, description="characters; more is good")
+    culture_minimal: int = Field(default=25, ge=0, description="characters; more is minimal")
+    culture_good: int = Field(default=50, ge=0, description="characters; more is good")
+    bonus_city: str = Field(default="Portland", description="an office there is worth the bonus")
+    portland_bonus: int = Field(default=50, ge=0, description="points for an office in bonus_city")
+    tech_cap: int = Field(default=100, ge=0, description="points that technologies come to at most")
+    remote_bonus: int = Field(default=15, ge=0, description="points for remote first")
+    ml_bonus: int = Field(default=10, ge=0, description="points for machine learning")
+    tier_s: int = Field(default=150, description="points from which a company is of tier S")
+    tier_a: int = Field(default=100, description="points")
+    tier_b: int = Field(default=70, description="points")
+    tier_c: int = Field(default=50, description="points; fewer are tier D")
+    large_employees: int = Field(default=10_000, ge=1, description="from so many on it is large")
+    small_employees: int = Field(default=100, ge=1, description="below so many it is small")
+    concurrency: int = Field(default=8, ge=1, le=128, description="companies analysed at a time")
+
+
+class Boards(Group):
+    """How boards are discovered, listed, and rotated."""
+
+    missing_before_closed: int = Field(
+        default=2, ge=1, le=10, description="complete listings without a job that close it"
+    )
+    target_matches: int = Field(default=5, ge=1, description="a rotation ends after so many")
+    max_sources: int = Field(default=20, ge=1, description="boards that a rotation takes at most")
+    drop_share: float = Field(
+        default=0.5, ge=0, le=1, description="fewer listings than before by this: quarantined"
+    )
+    drop_floor: int = Field(default=5, ge=1, description="and at least so many listings fewer")
+    lost_field_share: float = Field(
+        default=0.5, ge=0, le=1, description="a field that so many listings lost: quarantined"
+    )
+    stale_seconds: float = Field(
+        default=14 * DAY, gt=0, description="a board without a successful poll for so long is stale"
+    )
+
+
+class Filter(Group):
+    """What speaks against a listing before anything is asked of a model."""
+
+    strike_threshold: int = Field(default=5, ge=1, description="so many strikes filter a listing")
+    salary_floor: int = Field(default=100_000, ge=0, description="a year; below it is rejected")
+    strike_salary: int = Field(default=150_000, ge=0, description="a year; below it is two strikes")
+    strike_experience_years: int = Field(default=6, ge=0, description="fewer asked is one strike")
+    short_description: int = Field(default=200, ge=0, description="fewer characters are one strike")
+    max_age_days: float = Field(default=7, gt=0, description="older is rejected")
+    strike_age_days: float = Field(default=1, gt=0, description="older is one strike")
+
+
+class Match(Group):
+    """How well a listing must fit the profile."""
+
+    profile: str = Field(default="profile.yaml", description="the file that says what fits")
+    min_score: int = Field(default=80, ge=0, le=100, description="from so many on it is a match")
+    home_city_score: int = Field(
+        default=65, ge=0, le=100, description="instead of min_score in the profile's home city"
+    )
+    high_score: int = Field(default=85, ge=0, le=100, description="from so many on: priority high")
+    medium_score: int = Field(default=70, ge=0, le=100, description="from so many on: medium")
+    home_city_bonus: int = Field(default=15, description="points in the profile's home city")
+    batch_size: int = Field(default=200, ge=1, le=2_000, description="listings judged at a time")
+    concurrency: int = Field(default=8, ge=1, le=128, description="listings that ask a model")
+    company_waits: int = Field(
+        default=3, ge=0, le=10, description="how often a listing waits for its company's data"
+    )
+    company_wait_seconds: float = Field(
+        default=60, ge=0, description="how long it waits each time for its company's data"
+    )
+
+
+class Provider(Group):
+    """A server that speaks OpenAI's protocol, as one of those whose answers are compared."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,59}$")
+    base_url: str = Field(pattern=r"^https?://[^\s@]+$")
+    # The name of the variable that holds the key, never the key: this text stands in the table.
+    key_env: str = Field(default="", pattern=r"^([A-Z_][A-Z0-9_]*)?$")
+    model: str = Field(pattern=r"^\S+$")
+    concurrency: int = Field(default=4, ge=1, le=64)
+    budget_usd: Decimal | None = Field(default=None, ge=0)  # a month (UTC); None for no limit
+    # Asked only about websites of this host and of those under it; empty: about all.
+    host: str = Field(default="", pattern=r"^([a-z0-9-]+(\.[a-z0-9-]+)*)?$")
+
+
+class Website(Group):
+    """How a website is analysed, how many at a time, and who is asked about it."""
+
+    prompts: int = Field(
+        default=7, ge=1, le=50, description="questions in all; the last names the business"
+    )
+    slots: int = Field(default=10, ge=1, le=128, description="analyses at work in each phase")
+    claimed_at_once: int = Field(
+        default=3, ge=1, le=128, description="analyses that a phase takes in a cycle"
+    )
+    queue_limit: int = Field(
+        default=1_000, ge=1, description="active tasks of a phase before queue_full"
+    )
+    backoff_base_seconds: float = Field(
+        default=30, gt=0, description="first delay after a failed phase; doubles each time"
+    )
+    telling_pages: int = Field(
+        default=3, ge=0, le=10, description="pages read besides the home page, such as about"
+    )
+    text_chars: int = Field(
+        default=2_000, ge=200, le=50_000, description="of each page's text that a model is shown"
+    )
+    fuzzy_threshold: float = Field(
+        default=88, ge=50, le=100, description="likeness in percent from which a name is one"
+    )
+    providers: str = Field(
+        default="",
+        description="JSON list of name, base_url, key_env, model, concurrency, budget_usd, host; or"
+        " the path of a file with one; by default the one of OPENAI_BASE_URL",
+    )
+    answer_seconds: float = Field(
+        default=60, gt=0, le=2_000, description="for one answer of a provider, retries included"
+    )
+    answer_tokens: int = Field(
+        default=1_024, ge=16, le=100_000, description="an answer of a provider is cut there"
+    )
+    answer_bytes: int = Field(
+        default=1_000_000, ge=1_000, description="a longer answer of a provider is refused"
+    )
+    low_confidence: int = Field(
+        default=40, ge=0, le=100, description="below it a check warns about the information"
+    )
+    visibility_drop: float = Field(
+        default=0.3, ge=0, le=1, description="less visible than before by this: a check warns"
+    )
+
+    @field_validator("providers")
+    @classmethod
+    def _each_is_a_provider(cls, providers: str) -> str:
+        if is_provider_list(providers):
+            provider_list(providers)
+        return providers
+
+
+def is_provider_list(text: str) -> bool:
+    """Whether the text is the list itself, and not the path of a file."""
+    return text.lstrip().startswith("[")
+
+
+def provider_list(text: str) -> tuple[Provider, ...]:
+    """The providers of a JSON list; ValueError names all that is wrong with it."""
+    try:
+        found: object = json.loads(text)
+    except ValueError as error:
+        raise ValueError(f"it is not JSON: {error}") from None
+    return providers_of(found)
+
+
+def providers_of(found: object) -> tuple[Provider, ...]:
+    """The providers that a document lists; ValueError names all that is wrong with it."""
+    if not isinstance(found, list):
+        raise ValueError(  # noqa: TRY004 - one type of error, as pydantic's validators raise it
+            "it is not a list of providers; write [{name: ..., base_url: ..., model: ...}, ...]"
+        )
+    problems: list[str] = []
+    providers = [
+        _provider(entry, number, problems)
+        for number, entry in enumerate(cast("list[object]", found), 1)
+    ]
+    problems += _twice([one.name for one in providers if one is not None])
+    if problems:
+        raise ValueError("; ".join(problems))
+    return tuple(one for one in providers if one is not None)
+
+
+def _provider(entry: object, number: int, problems: list[str]) -> Provider | None:
+    try:
+        return Provider.model_validate(entry)
+    except ValidationError as error:
+        name = cast("dict[str, object]", entry).get("name") if isinstance(entry, dict) else None
+        shown = f"provider {number}" + (f" ({name})" if isinstance(name, str) else "")
+        for one in error.errors(include_url=False, include_input=False):
+            field = ".".join(str(part) for part in one["loc"])
+            said = one["msg"][:1].lower() + one["msg"][1:]
+            problems.append(f"{shown}: {field}: {said}" if field else f"{shown}: {said}")
+        return None
+
+
+def _twice(names: Sequence[str]) -> list[str]:
+    counts = Counter(name.lower() for name in names)
+    return [
+        f"provider {name} is there {count} times" for name, count in counts.items() if count > 1
+    ]

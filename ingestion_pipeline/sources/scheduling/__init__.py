@@ -1,0 +1,1 @@
+"""When a source is checked next: tiers, change model, polling budget, due sources."""

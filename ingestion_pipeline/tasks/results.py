@@ -1,0 +1,121 @@
+"""What became of claimed work, whatever the work is: done or failed, and how many ended how."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Generic, Protocol, Self, TypeVar
+
+from sqlalchemy import Connection, func, select
+
+from ingestion_pipeline.store.inserts import insert_into
+from ingestion_pipeline.store.tables import ENDED, task_totals, tasks
+from ingestion_pipeline.tasks.errors import WorkError
+from ingestion_pipeline.tasks.task import Task
+
+
+class ClaimedTask(Protocol):
+    """Work that is ours to do."""
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        ...
+
+
+Work_co = TypeVar("Work_co", bound=ClaimedTask, covariant=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result(Generic[Work_co]):
+    """Some claimed work, and what became of it."""
+
+    work: Work_co
+
+    @property
+    def task(self) -> Task:
+        """The claim."""
+        return self.work.task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailedResult(Result[Work_co]):
+    """Work that came to nothing: this time, or for good."""
+
+    error: WorkError
+    stack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """Numbers that are added up."""
+
+    def __add__(self, other: Self) -> Self:
+        """Counted together."""
+        names = [one.name for one in fields(self)]
+        return type(self)(**{name: getattr(self, name) + getattr(other, name) for name in names})
+
+
+NO_ERROR = "none"
+Ended = tuple[str, str, str]  # kind, status, class of error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Total:
+    """How many tasks ended in one way, and the attempts beyond their first."""
+
+    tasks: int = 0
+    retries: int = 0
+
+    def __add__(self, other: Total) -> Total:
+        return Total(tasks=self.tasks + other.tasks, retries=self.retries + other.retries)
+
+
+def add_deleted(
+    connection: Connection, deleted: Iterable[tuple[str, str, str | None, int]]
+) -> None:
+    """Count these (kind, status, error class, attempts) in the transaction that deletes them."""
+    counts: Counter[Ended] = Counter()
+    retries: Counter[Ended] = Counter()
+    for kind, status, error_class, attempts in deleted:
+        ended = (kind, status, error_class or NO_ERROR)
+        counts[ended] += 1
+        retries[ended] += max(attempts - 1, 0)
+    if not counts:
+        return
+    names = ("kind", "status", "error_class")
+    statement = insert_into(connection, task_totals).values(
+        # In one order, so that two who delete at once do not wait for each other in a circle.
+        [
+            dict(zip(names, ended, strict=True))
+            | {"tasks": counts[ended], "retries": retries[ended]}
+            for ended in sorted(counts)
+        ]
+    )
+    grown = {name: task_totals.c[name] + statement.excluded[name] for name in ("tasks", "retries")}
+    connection.execute(statement.on_conflict_do_update(index_elements=names, set_=grown))
+
+
+def ended_totals(connection: Connection, kinds: Collection[str] = ()) -> Mapping[Ended, Total]:
+    """Return how many tasks of these kinds, or of all, ever ended, by kind, status and error."""
+    error = func.coalesce(tasks.c.error_class, NO_ERROR)
+    beyond_first = func.coalesce(func.sum(tasks.c.attempts - 1).filter(tasks.c.attempts > 1), 0)
+    kept = (
+        select(tasks.c.kind, tasks.c.status, error, func.count(), beyond_first)
+        .where(ENDED)
+        .group_by(tasks.c.kind, tasks.c.status, error)
+    )
+    names = ("kind", "status", "error_class", "tasks", "retries")
+    gone = select(*(task_totals.c[name] for name in names))
+    if kinds:
+        kept = kept.where(tasks.c.kind.in_(kinds))
+        gone = gone.where(task_totals.c.kind.in_(kinds))
+    totals: dict[Ended, Total] = {}
+    for query in (kept, gone):
+        for row in connection.execute(query).all():
+            *ended, count, retries = row
+            key = (ended[0], ended[1], ended[2])
+            more = Total(tasks=count, retries=int(retries))
+            totals[key] = totals.get(key, Total()) + more
+    return dict(sorted(totals.items()))

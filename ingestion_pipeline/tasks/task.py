@@ -1,0 +1,175 @@
+"""A task and its state machine.
+
+```
+                 claim: fence+1, attempts+1, lease
+     ┌─────────┐ ─────────────────────────────────> ┌────────────┐ ──┐ lease expired: claimed again
+     │ PENDING │                                    │ PROCESSING │ <─┘ by the same statement
+     └─────────┘ <───────────────────────────────── └────────────┘
+        ^   retried (backoff) · released (attempt back)    │
+        │   · rearmed (a poll: attempts 0, next check)     │ finished / failed
+        │                                                  v
+        └──── operator: resume, replay, enable ──── SUCCESS FILTERED SKIPPED FAILED CANCELLED
+```
+
+Every arrow out of PROCESSING is a `Move` (pure), applied by one statement that checks id, fence and
+status (`tasks/claims.py`). A claim counts the attempt, so that a task which kills its worker is
+counted too; a task claimed oftener than allowed is exhausted, and is buried instead of run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from ingestion_pipeline.tasks.errors import WorkError
+
+ASKED = "asked"  # the stage of a task that an operator wants now, ahead of any schedule
+
+
+class TaskStatus(StrEnum):
+    """Two active states; the rest are terminal and final but for an operator's audited action."""
+
+    PENDING = "PENDING"
+    PROCESSING = "PROCESSING"
+    SUCCESS = "SUCCESS"
+    FILTERED = "FILTERED"
+    SKIPPED = "SKIPPED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the task still waits or runs."""
+        return self in {TaskStatus.PENDING, TaskStatus.PROCESSING}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One row of `tasks`, as it was when it was read; `fence` is the claim's token."""
+
+    id: int
+    kind: str
+    dedupe_key: str
+    source_id: str | None
+    url: str | None
+    payload: Mapping[str, Any]
+    status: TaskStatus
+    priority: int
+    shard: int
+    stage: str | None
+    state: Mapping[str, Any] | None
+    attempts: int
+    not_before: datetime
+    lease_owner: str | None
+    lease_until: datetime | None
+    fence: int
+    tracking_id: str
+    parent_id: int | None
+    ancestry: tuple[int, ...]
+    spawn_depth: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Move:
+    """What becomes of a claimed task; it takes effect only if the claim still holds."""
+
+    task: Task
+    status: TaskStatus
+    not_before: datetime
+    attempts: int
+    priority: int
+    stage: str | None = None
+    state: Mapping[str, Any] | None = None
+    error_class: str | None = None
+    error_code: str | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """A task to be enqueued or spawned."""
+
+    kind: str
+    dedupe_key: str
+    not_before: datetime
+    priority: int = 5
+    shard: int = 0
+    source_id: str | None = None
+    url: str | None = None
+    payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    tracking_id: str | None = None  # of a root that goes on with an older lineage
+
+
+def finished(task: Task, *, status: TaskStatus = TaskStatus.SUCCESS) -> Move:
+    """Done: a terminal state."""
+    return _move(task, status, not_before=task.not_before, attempts=task.attempts)
+
+
+def failed(task: Task, error: WorkError) -> Move:
+    """Given up: FAILED, with the error; its dead letter is written beside it."""
+    return _move(
+        task,
+        TaskStatus.FAILED,
+        not_before=task.not_before,
+        attempts=task.attempts,
+        error=error,
+    )
+
+
+def retried(task: Task, error: WorkError, *, not_before: datetime) -> Move:
+    """Back to PENDING after a failure that counts."""
+    return _move(
+        task, TaskStatus.PENDING, not_before=not_before, attempts=task.attempts, error=error
+    )
+
+
+def released(task: Task, error: WorkError | None, *, not_before: datetime) -> Move:
+    """Back to PENDING through no fault of the work: the attempt is given back."""
+    return _move(
+        task,
+        TaskStatus.PENDING,
+        not_before=not_before,
+        attempts=max(task.attempts - 1, 0),
+        error=error,
+    )
+
+
+def rearmed(
+    task: Task, *, not_before: datetime, priority: int, error: WorkError | None = None
+) -> Move:
+    """A permanent task waits for its next time with all its attempts."""
+    return _move(
+        task,
+        TaskStatus.PENDING,
+        not_before=not_before,
+        attempts=0,
+        priority=priority,
+        error=error,
+    )
+
+
+def _move(
+    task: Task,
+    status: TaskStatus,
+    *,
+    not_before: datetime,
+    attempts: int,
+    priority: int | None = None,
+    error: WorkError | None = None,
+) -> Move:
+    return Move(
+        task=task,
+        status=status,
+        not_before=not_before,
+        attempts=attempts,
+        priority=task.priority if priority is None else priority,
+        stage=task.stage if attempts else None,  # a task that starts afresh has none
+        state=task.state,
+        error_class=error.error_class.value if error else None,
+        error_code=error.code if error else None,
+        error=error.text if error else None,
+    )

@@ -1,0 +1,325 @@
+"""Competitors that a website names itself: `alternative to X`, `X vs Y`, `unlike X`.
+
+Only names that stand on the page; a page that compares with nobody has none.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from ingestion_pipeline.reading.evidence.grounding import BY_SOURCE, ground
+from ingestion_pipeline.reading.structured.organizations import OrganizationFacts, Stated
+from ingestion_pipeline.reading.text.business_names import bare_name
+from ingestion_pipeline.reading.text.topics import MAX_KEYWORD_CHARACTERS, frequent_words
+from ingestion_pipeline.websites.business import (
+    MOST_COMPETITORS,
+    MOST_KEYWORDS,
+    Business,
+    NamedBy,
+    confidence_of,
+)
+from ingestion_pipeline.websites.naming import Names, find_mentions
+from ingestion_pipeline.websites.naming.folding import folded_name
+from ingestion_pipeline.websites.naming.names import domain_label, own_host
+
+# Words have bounds: a page of a million capitals must not take an hour.
+_WORD = r"(?<!\w)[A-Z0-9À-ÖØ-ÞА-ЯЁ][\w&.+'-]{0,30}"
+_NAME = rf"(?:{_WORD})(?:[ ](?:{_WORD})){{0,2}}"
+_BEFORE = (
+    "alternatives? to|alternative for|alternativen? zu|alternatives? à|alternativas? a"
+    "|alternatywa dla|alternatief voor|compared (?:to|with)|im vergleich (?:zu|mit)"
+    "|switch(?:ing|ed)? from|migrat(?:e|ing) from|moving from|wechsel von|instead of|unlike"
+    "|better than|cheaper than|besser als|statt|replaces?|альтернатива|вместо"
+)
+_AFTER = re.compile(rf"(?i:{_BEFORE})\s+({_NAME}(?:(?:, | and | und | or | oder | & ){_NAME})*)")
+_VERSUS = re.compile(rf"({_NAME})\s+(?i:vs\.?|versus)\s+({_NAME})")
+_ALTERNATIVE = re.compile(rf"({_NAME})[ -](?i:alternatives?|alternativen?)\b")
+_LISTED = re.compile(r", | and | und | or | oder | & ")
+_SLUG = re.compile(
+    r"/(?:[\w-]*-)?(?:vs|versus)-([a-z0-9-]+)/?$"
+    r"|/(?:vs|versus|compare|alternatives?)/([a-z0-9-]+)/?$"
+)
+_NOT_NAMES = """
+a all alternative alternatives best better big compare comparison das der die discover easy ein
+eine el every excel fast find free get here how i ihre il it la le les los more most new nos notre
+nuestra o open os other others our price pricing read see sie simple spreadsheets start su switch
+the their them these this those top traditional try tu uma un una une unser unsere us votre we
+what which why wir with you your
+"""
+_UNFIT = frozenset(_NOT_NAMES.split())
+_MOST_CHARACTERS = 40
+_LOOKED_AT = 200_000  # characters of a page
+
+
+def named_competitors(
+    texts: Iterable[str], links: Iterable[str], own: Names, *, most: int
+) -> tuple[str, ...]:
+    """Whom the texts and the addresses of the site compare it with, those named oftener first."""
+    counted: dict[str, list[str]] = {}
+    for name in [*_in_texts(texts), *_in_links(links)]:
+        bare = _fit(name, own)
+        if bare:
+            counted.setdefault("".join(folded_name(bare).split()), []).append(bare)
+    by_number = sorted(counted.values(), key=lambda one: -len(one))
+    return tuple(names[0] for names in by_number[:most])
+
+
+def _in_texts(texts: Iterable[str]) -> Iterator[str]:
+    for whole in texts:
+        text = whole[:_LOOKED_AT]
+        for found in _AFTER.finditer(text):
+            yield from _LISTED.split(found[1])
+        for found in _VERSUS.finditer(text):
+            yield from found.groups()
+        for found in _ALTERNATIVE.finditer(text):
+            yield found[1]
+
+
+def _in_links(links: Iterable[str]) -> Iterator[str]:
+    for link in links:
+        if found := _SLUG.search(link.partition("?")[0].lower()):
+            slug = re.sub(r"-(?:alternatives?|comparison|vs-.*)$", "", found[1] or found[2])
+            yield slug.replace("-", " ").title()
+
+
+def _fit(name: str, own: Names) -> str | None:
+    """The name alone, without words that only begin a sentence; None if it is none, or our own."""
+    words = name.strip(" .,'-").split()
+    while words and folded_name(words[0]) in _UNFIT:
+        words = words[1:]
+    while words and folded_name(words[-1]) in _UNFIT:
+        words = words[:-1]
+    bare = bare_name(" ".join(words)).strip(" .,")
+    if len(bare) <= 1 or len(bare) > _MOST_CHARACTERS or bare.isdigit():
+        return None
+    # `Acme vs Globex` on the site of Acme Tools: its own name, cut short.
+    is_cut = folded_name(own.name).startswith(f"{folded_name(bare)} ")
+    return None if is_cut or find_mentions(f"with {bare}", own) else bare
+
+
+MAX_NAME_WORDS = 6  # a longer one is a slogan
+FEW_KEYWORDS = 3
+_LIKE_DOMAIN = 80  # percent
+_NAMED_BY = {Stated.JSON_LD: NamedBy.EMBEDDED, Stated.MICRODATA: NamedBy.EMBEDDED}
+_FIELDS = ("industry", "description", "location")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SitePage:
+    """A page of the site with what it states."""
+
+    url: str
+    links: tuple[str, ...]
+    facts: OrganizationFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SiteReading:
+    """The business by rules, and who named it."""
+
+    business: Business
+    named_by: NamedBy
+
+
+def read_site(url: str, pages: Sequence[SitePage]) -> SiteReading:
+    """The business that the pages are of, the home page believed first."""
+    name, named_by, page = site_name(url, pages)
+    language = next((one.facts.language for one in pages if one.facts.language), None)
+    bare = bare_name(name, language=language)
+    facts, evidence = _first_facts(pages)
+    evidence["name"] = _evidence(name, page, named_by.value)
+    own = Names.of(bare, aliases=[name], url=url)
+    competitors = site_competitors(pages, own)
+    keywords = site_keywords(pages, [own, *map(Names.of, competitors)], language)
+    business = Business(
+        url=url,
+        name=bare,
+        aliases=_aliases(bare, name, pages),
+        industry=facts.get("industry"),
+        description=facts.get("description"),
+        location=facts.get("location"),
+        keywords=keywords,
+        language=language.lower() if language else None,
+        competitors=competitors,
+        evidence=evidence,
+    )
+    return SiteReading(business=with_confidence(business, named_by), named_by=named_by)
+
+
+def with_confidence(business: Business, named_by: NamedBy) -> Business:
+    """The business with the confidence that its facts come to."""
+    facts = (business.industry, business.description, business.location, business.language)
+    sure = confidence_of(
+        named_by=named_by,
+        agrees_with_domain=is_like_domain(business.name, business.url),
+        facts=facts,
+        keywords=len(business.keywords),
+    )
+    return replace(business, confidence=sure)
+
+
+def site_name(url: str, pages: Sequence[SitePage]) -> tuple[str, NamedBy, SitePage | None]:
+    """What the business is called, who says so, and where; by its domain if nobody does."""
+    for page in pages:
+        stated = page.facts.stated.get("name")
+        name = page.facts.name
+        if name and stated and _is_name(name):
+            return name, _NAMED_BY.get(stated, NamedBy.META), page
+    for page in pages:
+        for part in page.facts.title_parts:
+            if is_like_domain(part, url) and _is_name(part):
+                return part, NamedBy.TITLE, page
+    for page in pages:
+        name = page.facts.copyright_name or page.facts.legal_name
+        if name and _is_name(name):
+            return name, NamedBy.TEXT, page
+    return domain_name(url), NamedBy.DOMAIN, None
+
+
+def domain_name(url: str) -> str:
+    """A name made from the domain: `Acme Tools` of `www.acme-tools.co.uk`."""
+    host = own_host(url) or url
+    label = domain_label(host) or host
+    return " ".join(part.capitalize() for part in label.split("-") if part) or label
+
+
+def is_like_domain(name: str, url: str) -> bool:
+    """Whether the domain says the same name, or one begins with the other."""
+    from rapidfuzz import fuzz
+
+    label = "".join(domain_label(own_host(url) or "").split("-"))
+    said = "".join(one for one in folded_name(bare_name(name)) if one.isalnum())
+    if not label or not said:
+        return False
+    label = folded_name(label)
+    return (
+        said.startswith(label) or label.startswith(said) or fuzz.ratio(said, label) >= _LIKE_DOMAIN
+    )
+
+
+def site_keywords(
+    pages: Sequence[SitePage], named: Sequence[Names], language: str | None
+) -> tuple[str, ...]:
+    """Three to five: those that are stated, else the words that the site uses most.
+
+    Too few that are stated are filled up to three. Nobody who is named is one.
+    """
+    stated = [word for page in pages for word in page.facts.keywords]
+    headings = [line for page in pages for line in page.facts.headings]
+    text = "\n".join(page.facts.text for page in pages)
+    counted = frequent_words(text, headings=headings, language=language, most=4 * MOST_KEYWORDS)
+    kept: dict[str, str] = {}
+    for word in stated:
+        _take_keyword(kept, word, named, most=MOST_KEYWORDS)
+    for word in counted:
+        _take_keyword(kept, word, named, most=FEW_KEYWORDS if stated else MOST_KEYWORDS)
+    return tuple(kept.values())
+
+
+def _take_keyword(kept: dict[str, str], word: str, named: Sequence[Names], *, most: int) -> None:
+    if len(kept) >= most or len(word) > MAX_KEYWORD_CHARACTERS:
+        return
+    is_known = any(word.lower() in one for one in kept)
+    if not is_known and not any(find_mentions(word.title(), one) for one in named):
+        kept[word.lower()] = word
+
+
+def site_competitors(pages: Sequence[SitePage], own: Names) -> tuple[str, ...]:
+    """Whom the site compares the business with."""
+    texts = [text for page in pages for text in (*page.facts.title_parts, page.facts.text)]
+    links = dict.fromkeys(link for page in pages for link in page.links)
+    return named_competitors(texts, links, own, most=MOST_COMPETITORS)
+
+
+def _is_name(text: str) -> bool:
+    return 0 < len(text.split()) <= MAX_NAME_WORDS and any(one.isalpha() for one in text)
+
+
+def _aliases(bare: str, name: str, pages: Sequence[SitePage]) -> tuple[str, ...]:
+    stated = [
+        one for page in pages for one in (page.facts.legal_name, *page.facts.other_names) if one
+    ]
+    fit = (one for one in (name, *stated) if _is_name(one))
+    return tuple(one for one in dict.fromkeys(fit) if one != bare)
+
+
+def _first_facts(pages: Sequence[SitePage]) -> tuple[dict[str, str], dict[str, Mapping[str, Any]]]:
+    """Each fact from the first page that states it best, and where that is."""
+    places = list(Stated)
+    found: dict[str, str] = {}
+    evidence: dict[str, Mapping[str, Any]] = {}
+    for name in _FIELDS:
+        stated = [
+            (places.index(page.facts.stated[name]), number)
+            for number, page in enumerate(pages)
+            if name in page.facts.stated
+        ]
+        if stated:
+            page = pages[min(stated)[1]]
+            found[name] = str(getattr(page.facts, name))
+            evidence[name] = _evidence(found[name], page, page.facts.stated[name].value)
+    return found, evidence
+
+
+def _evidence(value: str, page: SitePage | None, rung: str) -> Mapping[str, Any]:
+    """Where the page shows the value; what it says to machines alone is proved by being there."""
+    if page is None:
+        return {"rung": rung}
+    shown = ground(value, page.facts.text)
+    proof = shown if shown.is_proof else BY_SOURCE
+    return {
+        "page": page.url,
+        "rung": rung,
+        "status": proof.status.value,
+        "start": proof.start,
+        "end": proof.end,
+    }
+
+
+# One page of each kind, in this order: who they are, where they are, whom they compare with, what
+# they sell.
+_KINDS = (
+    r"about|about-?us|company|who-we-are|our-story|ueber-?uns|über-?uns|unternehmen|a-propos"
+    r"|qui-sommes-nous|quienes-somos|sobre(?:-nosotros|-nos)?|nosotros|empresa|chi-siamo|azienda"
+    r"|over-?ons|o-nas|o-firmie|o-kompanii|about_us|o-spolecnosti|om-oss|om-os|yritys|会社概要|关于我们",
+    r"imprint|impressum|contact(?:-us)?|kontakt|contacto|contatti|contato|mentions-legales"
+    r"|aviso-legal|kontakty|yhteystiedot|legal-notice",
+    r"(?:[\w-]+-)?(?:vs|versus)-[\w-]+|compare|comparison|alternatives?|vergleich|comparatif"
+    r"|[\w-]+-alternative",
+    r"products?|services?|solutions?|produkte?|leistungen|produits|productos|servicios|prodotti"
+    r"|servizi|produtos|servicos|producten|diensten|produkty|uslugi|features?|pricing|what-we-do",
+)
+_PATTERNS = tuple(re.compile(rf"\A(?:{kind})(?:\.\w+)?") for kind in _KINDS)
+_DEEPEST = 3  # parts of a path; deeper pages are about one thing
+
+
+def telling_links(links: Iterable[str], home: str, *, most: int) -> list[str]:
+    """Addresses of the site, at most one of each kind, the most telling first."""
+    here = _host(home)
+    by_kind: dict[int, str] = {}
+    for link in links:
+        if _host(link) != here or urlsplit(link).query:
+            continue
+        kind = _kind(link)
+        known = by_kind.get(kind, "") if kind is not None else ""
+        if kind is not None and (not known or len(link) < len(known)):
+            by_kind[kind] = link
+    return [by_kind[kind] for kind in sorted(by_kind)][:most]
+
+
+def _kind(link: str) -> int | None:
+    parts = [part for part in unquote(urlsplit(link).path).lower().split("/") if part]
+    if not 0 < len(parts) <= _DEEPEST:
+        return None
+    for kind, pattern in enumerate(_PATTERNS):
+        if any(pattern.fullmatch(part) for part in parts):
+            return kind
+    return None
+
+
+def _host(url: str) -> str:
+    return urlsplit(url).netloc.lower().removeprefix("www.")

@@ -1,0 +1,130 @@
+"""What Prometheus reads: strictly its format, and numbers that are true."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+from sqlalchemy import insert, update
+
+from ingestion_pipeline.operations.alerts import beat
+from ingestion_pipeline.operations.health import standings
+from ingestion_pipeline.operations.metrics import Metric, exposition, metric_text, numbers
+from ingestion_pipeline.settings import Settings
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import model_calls, runs, sources, tasks
+from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline_tests.builders import a_task
+from ingestion_pipeline_tests.operations.failing import broken, given
+
+NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+LABEL = r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
+SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (-?[0-9.]+(?:e[+-]?[0-9]+)?)")
+MEANING = re.compile(rf"# HELP ({NAME}) (\S.*)")
+KIND = re.compile(rf"# TYPE ({NAME}) (counter|gauge)")
+
+
+def parsed(text: str) -> dict[str, float]:
+    """Every sample by its name and labels; anything that the format does not allow is an error."""
+    assert text.endswith("\n")
+    found: dict[str, float] = {}
+    seen: list[str] = []
+    lines = iter(text.splitlines())
+    for line in lines:
+        if meaning := MEANING.fullmatch(line):
+            kind = KIND.fullmatch(next(lines))
+            assert kind, line
+            assert kind[1] == meaning[1]
+            assert kind[1] not in seen, "a metric stands in one place"
+            assert (kind[2] == "counter") == kind[1].endswith("_total")
+            seen.append(kind[1])
+            continue
+        sample = SAMPLE.fullmatch(line)
+        assert sample, line
+        assert sample[1] == seen[-1], "a sample follows its own meaning"
+        key = f"{sample[1]}{{{sample[2]}}}" if sample[2] else sample[1]
+        assert key not in found
+        found[key] = float(sample[3])
+    return found
+
+
+def scraped(store: Store, settings: Settings, *, now: datetime) -> dict[str, float]:
+    with store.read() as connection:
+        found = standings(connection, settings, now=now)
+        return parsed(exposition(numbers(connection, settings, found, now=now)))
+
+
+def test_an_empty_house_is_told_strictly_by_the_format(
+    store: Store, settings: Settings, now: datetime
+) -> None:
+    found = scraped(store, settings, now=now)
+
+    assert found['ingestion_sources{health="healthy"}'] == 0
+    assert found["ingestion_taken_at_seconds"] == now.timestamp()
+    assert not any(name.startswith("ingestion_daemon") for name in found)
+
+
+def test_the_numbers_say_what_there_is(store: Store, settings: Settings, now: datetime) -> None:
+    minute = timedelta(minutes=1)
+    call = {
+        "call_site": "t",
+        "provider": "p",
+        "model": "m",
+        "format": "f",
+        "cache_key": "k",
+        "prompt_version": "1",
+        "created_at": now - minute,
+    }
+    with store.begin() as connection:
+        ids = given(connection, 20, now=now)
+        broken(connection, ids, each=1, now=now)
+        due = {"not_before": now - 3 * minute, "attempts": 2}
+        connection.execute(update(tasks).where(tasks.c.source_id == ids[7]).values(due))
+        counts = {"poll_count": 5, "change_count": 1, "strike_count": 1}
+        connection.execute(update(sources).where(sources.c.id.in_(ids[:2])).values(counts))
+        add_dead_letters(
+            connection, [DeadLetterEntry(task=a_task(), error=Permanent("x"), stack=None)], now=now
+        )
+        run = {"run_id": "r", "lease_owner": "o", "job": "poll_hot", "lease_until": now}
+        span = {"started_at": now - 2 * minute, "ended_at": now - minute}
+        connection.execute(insert(runs).values(run | span))
+        for status, cost in (("settled", "0.25"), ("cached", "0"), ("failed", "0.5")):
+            row = call | {"status": status, "cost_usd": Decimal(cost)}
+            connection.execute(insert(model_calls).values(row))
+        beat(connection, settings, now=now)
+
+    found = scraped(store, settings, now=now)
+
+    expected = {
+        'ingestion_sources{health="open"}': 1,
+        'ingestion_sources{health="degraded"}': 3,
+        'ingestion_sources{health="healthy"}': 15,
+        'ingestion_polls_total{outcome="unchanged"}': 6,
+        'ingestion_polls_total{outcome="failed"}': 2,
+        'ingestion_queue_depth{kind="poll",state="due"}': 1,
+        'ingestion_queue_depth{kind="poll",state="later"}': 18,
+        'ingestion_queue_oldest_due_seconds{kind="poll"}': 180,
+        'ingestion_queue_retries{kind="poll"}': 2,
+        "ingestion_polls_overdue": 0,
+        "ingestion_polls_oldest_overdue_seconds": 0,
+        "ingestion_ingestion_lag_seconds": 0,
+        'ingestion_tasks_ended{kind="poll",status="skipped",error_class="none"}': 1,
+        'ingestion_dead_letters_open{error_class="permanent"}': 1,
+        'ingestion_runs_ended_24h{job="poll_hot"}': 1,
+        'ingestion_run_seconds_24h{job="poll_hot"}': 60,
+        'ingestion_model_calls_30d{outcome="answered"}': 1,
+        'ingestion_model_calls_saved{by="cache"}': 1,
+        "ingestion_model_cost_30d_usd": 0.75,
+        "ingestion_daemon_last_tick_seconds": now.timestamp(),
+        'ingestion_website_phase_tasks{phase="website-analysis",state="waiting"}': 0,
+    }
+    assert {name: found.get(name) for name in expected} == expected
+
+
+def test_a_label_holds_any_text_and_no_line_break() -> None:
+    text = metric_text(Metric("x", "a\\b\nc", (({"job": 'say "hi"\n\\'}, 1.5),)))
+
+    assert list(parsed(text)) == [r'ingestion_x{job="say \"hi\"\n\\"}']
+    assert text.splitlines()[0] == r"# HELP ingestion_x a\\b\nc"

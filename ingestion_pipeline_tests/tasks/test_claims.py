@@ -1,0 +1,376 @@
+"""The statements on `tasks`, on both databases."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from sqlalchemy import Connection, func, select, update
+from sqlalchemy.exc import IntegrityError
+
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.audit import audit
+from ingestion_pipeline.store.tables import audit_log, tasks
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.claims import ClaimFilter, LostClaim
+from ingestion_pipeline.tasks.errors import Resource, Transient
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import (
+    NewTask,
+    Task,
+    TaskStatus,
+    failed,
+    finished,
+    rearmed,
+    released,
+    retried,
+)
+from ingestion_pipeline_tests.builders import NOON, a_new_task
+
+LEASE = timedelta(seconds=120)
+POLLS = ClaimFilter(kind="poll")
+
+
+def given_tasks(store: Store, *new: NewTask, now: datetime) -> list[int]:
+    with store.begin() as connection:
+        return insert_tasks(connection, new, now=now)
+
+
+def claim(
+    store: Store, now: datetime, *, owner: str = "one", limit: int = 10, wanted: ClaimFilter = POLLS
+) -> list[Task]:
+    with store.begin() as connection:
+        return claims.claim(connection, wanted, owner=owner, now=now, lease=LEASE, limit=limit)
+
+
+def stored(store: Store, task_id: int) -> Task:
+    with store.read() as connection:
+        return claims.tasks_by_id(connection, [task_id])[task_id]
+
+
+@pytest.mark.parametrize("kind", ["company", "source_discovery", "job", "poll"])
+def test_tasks_are_claimed_in_the_order_in_which_they_were_created(
+    store: Store, now: datetime, kind: str
+) -> None:
+    wanted = ClaimFilter(kind=kind)
+    for minutes in (3, 1, 4, 0, 2):  # the ids are in another order than the creation
+        new = a_new_task(kind=kind, dedupe_key=f"created {minutes}", not_before=now)
+        given_tasks(store, new, now=now + timedelta(minutes=minutes))
+    later = now + timedelta(hours=1)
+
+    batches = [
+        [task.dedupe_key for task in claim(store, later, limit=2, wanted=wanted)] for _ in range(3)
+    ]
+
+    assert batches == [["created 0", "created 1"], ["created 2", "created 3"], ["created 4"]]
+
+
+def test_exactly_one_of_two_schedulers_claims_a_task(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+
+    first = claim(store, now, owner="one")
+    second = claim(store, now, owner="two")
+
+    assert [task.lease_owner for task in first] == ["one"]
+    assert second == []
+
+
+def test_a_claim_counts_the_attempt_and_raises_the_fence(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+
+    [task] = claim(store, now)
+
+    assert task == stored(store, task.id)
+    assert (task.status, task.attempts, task.fence) == (TaskStatus.PROCESSING, 1, 1)
+    assert task.lease_until == now + LEASE
+
+
+@pytest.mark.parametrize("limit", [10, 1])  # one at a time, the database alone says which
+def test_tasks_come_by_priority_then_due_time_then_age(
+    store: Store, now: datetime, limit: int
+) -> None:
+    def new(key: str, priority: int, minutes_due: int) -> NewTask:
+        not_before = now - timedelta(minutes=minutes_due)
+        return a_new_task(dedupe_key=key, priority=priority, not_before=not_before)
+
+    given_tasks(store, new("younger", 2, 5), now=now)
+    given_tasks(store, new("older", 2, 5), new("cold", 3, 60), now=now - timedelta(hours=1))
+    given_tasks(store, new("hot", 1, 0), new("longer due", 2, 9), now=now)
+
+    found = [task.dedupe_key for _ in range(5) for task in claim(store, now, limit=limit)]
+
+    assert found == ["hot", "longer due", "older", "younger", "cold"]
+
+
+def test_a_claim_takes_the_first_and_no_more_than_its_limit(store: Store, now: datetime) -> None:
+    some = [a_new_task(dedupe_key=f"{number}", priority=number) for number in (4, 1, 3, 2)]
+    given_tasks(store, *some, now=now)
+
+    assert [task.dedupe_key for task in claim(store, now, limit=3)] == ["1", "2", "3"]
+    assert [task.dedupe_key for task in claim(store, now, limit=3)] == ["4"]
+
+
+def test_a_task_is_not_claimed_before_its_time(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(not_before=now + timedelta(seconds=1)), now=now)
+
+    assert claim(store, now) == []
+    assert len(claim(store, now + timedelta(seconds=1))) == 1
+
+
+def test_an_expired_lease_is_claimed_again_under_the_next_fence(
+    store: Store, now: datetime
+) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    claim(store, now, owner="dead")
+
+    assert claim(store, now + LEASE, owner="two") == []
+    [task] = claim(store, now + LEASE + timedelta(microseconds=1), owner="two")
+
+    assert (task.lease_owner, task.fence, task.attempts) == ("two", 2, 2)
+
+
+def test_nothing_of_a_zombies_transaction_stays(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
+    lost, kept = claim(store, now, owner="zombie")
+    with store.begin() as connection:
+        expire_one(connection, lost, now)
+    [taken] = claim(store, now, owner="new")
+
+    def wake_up() -> None:
+        with store.begin() as connection:
+            audit(connection, actor="zombie", action="effect", subject="x", now=now)
+            claims.apply(connection, [finished(kept), finished(lost)], now=now)
+
+    with pytest.raises(LostClaim, match="1 of 2 claims were lost"):
+        wake_up()
+
+    assert stored(store, taken.id) == taken
+    assert stored(store, kept.id).status is TaskStatus.PROCESSING
+    with store.read() as connection:
+        assert connection.execute(select(func.count()).select_from(audit_log)).scalar_one() == 0
+
+
+def expire_one(connection: Connection, task: Task, now: datetime) -> None:
+    past = now - timedelta(seconds=1)
+    connection.execute(update(tasks).where(tasks.c.id == task.id).values(lease_until=past))
+
+
+def test_a_task_is_finished_only_once(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    [task] = claim(store, now)
+    with store.begin() as connection:
+        claims.apply(connection, [finished(task)], now=now)
+
+    with pytest.raises(LostClaim), store.begin() as connection:
+        claims.apply(connection, [finished(task, status=TaskStatus.SKIPPED)], now=now)
+
+    assert stored(store, task.id).status is TaskStatus.SUCCESS
+
+
+def test_no_moves_are_no_statement(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    [task] = claim(store, now)
+
+    with store.begin() as connection:
+        claims.apply(connection, [], now=now)
+
+    assert stored(store, task.id) == task
+
+
+def test_a_heartbeat_keeps_the_claims_that_are_still_ours(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abc"), now=now)
+    mine, lost = claim(store, now, owner="alive", limit=2)
+    [other] = claim(store, now, owner="silent", limit=1)
+    half = now + LEASE / 2
+    with store.begin() as connection:
+        expire_one(connection, lost, now)
+    claim(store, half, owner="quick")
+
+    with store.begin() as connection:
+        pairs = [(task.id, task.fence) for task in (lost, mine)]
+        kept = claims.heartbeat(connection, pairs, now=half, lease=LEASE)
+    [taken] = claim(store, now + LEASE + timedelta(seconds=1), owner="third")
+
+    assert kept == {mine.id}
+    assert stored(store, mine.id).lease_until == half + LEASE
+    assert taken.id == other.id
+
+
+def test_the_claims_of_an_owner_are_found_with_their_fences(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abc"), now=now)
+    done, mine = claim(store, now, owner="alive", limit=2)
+    claim(store, now, owner="other")
+    with store.begin() as connection:
+        claims.apply(connection, [finished(done)], now=now)
+
+    with store.read() as connection:
+        assert claims.claimed_by(connection, "alive") == {mine.id: mine.fence}
+        assert claims.claimed_by(connection, "nobody") == {}
+
+
+BUSY = Resource("host busy", until=NOON)
+OOPS = Transient("503", code="http_503")
+
+
+@pytest.mark.parametrize(
+    ("how", "status", "attempts", "error_code"),
+    [
+        pytest.param("released", TaskStatus.PENDING, 0, "resource", id="release gives it back"),
+        pytest.param("retried", TaskStatus.PENDING, 1, "http_503", id="retry counts"),
+        pytest.param("rearmed", TaskStatus.PENDING, 0, None, id="rearm starts afresh"),
+        pytest.param("failed", TaskStatus.FAILED, 1, "http_503", id="failure ends"),
+        pytest.param("finished", TaskStatus.SUCCESS, 1, None, id="success ends"),
+    ],
+)
+def test_every_move_frees_the_lease_and_leaves_what_it_says(
+    store: Store, now: datetime, how: str, status: TaskStatus, attempts: int, error_code: str | None
+) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    [task] = claim(store, now)
+    later = now + timedelta(minutes=7)
+    move = {
+        "released": released(task, BUSY, not_before=later),
+        "retried": retried(task, OOPS, not_before=later),
+        "rearmed": rearmed(task, not_before=later, priority=1),
+        "failed": failed(task, OOPS),
+        "finished": finished(task),
+    }[how]
+
+    with store.begin() as connection:
+        claims.apply(connection, [move], now=now)
+
+    after = stored(store, task.id)
+    assert (after.status, after.attempts, after.fence) == (status, attempts, 1)
+    assert (after.lease_owner, after.lease_until) == (None, None)
+    assert after.not_before == (later if status.is_active else now)
+    assert after.priority == (1 if how == "rearmed" else 5)
+    with store.read() as connection:
+        assert connection.execute(select(tasks.c.error_code)).scalar_one() == error_code
+
+
+def test_a_waiting_task_without_a_state_has_none_afterwards(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    [task] = claim(store, now)
+    with store.begin() as connection:
+        claims.apply(connection, [rearmed(task, not_before=now, priority=1)], now=now)
+
+    with store.read() as connection:
+        null = connection.execute(select(tasks.c.id).where(tasks.c.state.is_(None)))
+        assert null.scalars().all() == [task.id]
+
+
+def test_only_what_is_still_ours_is_held(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=key) for key in "abcd"), now=now)
+    ours, done, taken, _ = claim(store, now)
+    with store.begin() as connection:
+        claims.apply(connection, [finished(done)], now=now)
+        expire_one(connection, taken, now)
+    claim(store, now, owner="two")
+
+    with store.begin() as connection:
+        asked = [(task.id, task.fence) for task in (ours, done, taken)]
+        assert claims.held(connection, asked) == {ours.id}
+        assert claims.held(connection, []) == set()
+
+
+def test_by_hand_a_task_is_claimed_before_its_time(store: Store, now: datetime) -> None:
+    tomorrow = now + timedelta(days=1)
+    new = a_new_task(not_before=tomorrow, source_id="series:solo")
+    other = a_new_task(dedupe_key="other", source_id="series:other", not_before=tomorrow)
+    given_tasks(store, new, other, now=now)
+    by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
+
+    [task] = claim(store, now, wanted=by_hand)
+
+    assert task.source_id == "series:solo"
+    assert task.not_before == now
+    assert stored(store, task.id).not_before == now
+
+
+def test_by_hand_a_live_lease_is_respected_and_an_expired_one_is_not(
+    store: Store, now: datetime
+) -> None:
+    given_tasks(store, a_new_task(), now=now)
+    by_hand = ClaimFilter(kind="poll", source_ids=["series:solo"])
+    claim(store, now, owner="alive")
+
+    assert claim(store, now + LEASE, owner="hand", wanted=by_hand) == []
+    assert len(claim(store, now + LEASE * 2, owner="hand", wanted=by_hand)) == 1
+
+
+def test_a_dead_workers_claims_are_free_at_once(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
+    [dead] = claim(store, now, owner="dead", limit=1)
+    claim(store, now, owner="alive", limit=1)
+
+    with store.begin() as connection:
+        freed = claims.expire(connection, owner="dead", now=now + timedelta(seconds=1))
+    [task] = claim(store, now + timedelta(seconds=2), owner="two")
+
+    assert freed == 1
+    assert (task.id, task.fence) == (dead.id, 2)
+
+
+def test_a_shard_sees_only_its_own_tasks(store: Store, now: datetime) -> None:
+    given_tasks(store, *(a_new_task(dedupe_key=f"{n}", shard=n) for n in range(9)), now=now)
+
+    found = [
+        {
+            task.shard
+            for task in claim(store, now, wanted=ClaimFilter(kind="poll", shard=s, shards=3))
+        }
+        for s in range(3)
+    ]
+
+    assert found == [{0, 3, 6}, {1, 4, 7}, {2, 5, 8}]
+
+
+def test_kind_and_priority_are_respected(store: Store, now: datetime) -> None:
+    given_tasks(
+        store,
+        a_new_task(dedupe_key="hot", priority=1),
+        a_new_task(dedupe_key="cold", priority=3),
+        a_new_task(dedupe_key="page", kind="page", priority=1),
+        now=now,
+    )
+
+    found = claim(store, now, wanted=ClaimFilter(kind="poll", priority=1))
+
+    assert [task.dedupe_key for task in found] == ["hot"]
+
+
+def test_the_stage_of_a_claim_is_remembered_and_a_zombies_is_not(
+    store: Store, now: datetime
+) -> None:
+    given_tasks(store, a_new_task(dedupe_key="a"), a_new_task(dedupe_key="b"), now=now)
+    first, second = claim(store, now)
+
+    with store.begin() as connection:
+        asked = [(first.id, first.fence), (second.id, second.fence - 1)]
+        claims.set_stage(connection, asked, "fetch")
+        claims.set_stage(connection, [], "nothing")
+
+    assert stored(store, first.id).stage == "fetch"
+    assert stored(store, second.id).stage is None
+
+
+def test_no_task_can_run_without_a_lease(store: Store, now: datetime) -> None:
+    given_tasks(store, a_new_task(), now=now)
+
+    with pytest.raises(IntegrityError), store.begin() as connection:
+        connection.execute(update(tasks).values(status="PROCESSING", lease_until=None))
+
+
+def test_of_several_sources_only_what_is_due_is_claimed(store: Store, now: datetime) -> None:
+    later = now + timedelta(minutes=1)
+    due, *_ = given_tasks(
+        store,
+        a_new_task(dedupe_key="a", source_id="series:a", not_before=now),
+        a_new_task(dedupe_key="b", source_id="series:b", not_before=later),
+        a_new_task(dedupe_key="c", source_id="series:c", not_before=now),
+        now=now,
+    )
+
+    found = claim(store, now, wanted=ClaimFilter(kind="poll", due_of=["series:a", "series:b"]))
+
+    assert [task.id for task in found] == [due]

@@ -1,0 +1,77 @@
+"""Tasks by id, as the heartbeat has them, and dead letters by their tasks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import Connection, select
+
+from ingestion_pipeline.store import Store
+from ingestion_pipeline.store.tables import dead_letters, tasks
+from ingestion_pipeline.tasks.claims import ClaimFilter, set_stage
+from ingestion_pipeline.tasks.dead_letters import DeadLetterEntry, add_dead_letters, discard
+from ingestion_pipeline.tasks.errors import Permanent
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests.builders import a_new_task, a_task
+from ingestion_pipeline_tests.lock_orders import (
+    ON_POSTGRES,
+    as_of_large_tables,
+    locked_meanwhile,
+    moved_behind,
+)
+from ingestion_pipeline_tests.pollers import rows
+
+pytestmark = ON_POSTGRES
+CLAIMED = select(tasks.c.id)
+GONE = Permanent("it answered 410", code="http_410")
+OF_TASKS = select(dead_letters.c.task_id)
+
+
+def bury_two(store: Store, now: datetime) -> list[DeadLetterEntry]:
+    """The letter of the second task is the older one."""
+    burials = [DeadLetterEntry(task=a_task(id=id_), error=GONE) for id_ in (2, 1)]
+    for one in burials:
+        with store.begin() as connection:
+            add_dead_letters(connection, [one], now=now)
+    return burials
+
+
+def test_a_stage_is_written_to_claims_in_the_order_of_the_heartbeat(
+    store: Store, now: datetime
+) -> None:
+    with store.begin() as connection:
+        new = [a_new_task(dedupe_key=name) for name in ("one", "two")]
+        insert_tasks(connection, new, now=now)
+    claimed = Worker(store, lease_seconds=60).claim(ClaimFilter(kind="poll"), limit=2)
+    first, second = sorted(task.id for task in claimed)
+    moved_behind(store, tasks, first)
+
+    def remember(connection: Connection) -> None:
+        as_of_large_tables(connection)
+        set_stage(connection, [(task.id, task.fence) for task in claimed], "extracted")
+
+    held = CLAIMED.where(tasks.c.id == second)
+    assert locked_meanwhile(store, remember, held=held, among=CLAIMED) == [first]
+
+
+def test_letters_are_written_again_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
+    burials = bury_two(store, now)
+
+    def write(connection: Connection) -> None:
+        add_dead_letters(connection, burials, now=now)
+
+    held = OF_TASKS.where(dead_letters.c.task_id == 2)
+    assert locked_meanwhile(store, write, held=held, among=OF_TASKS) == [1]
+
+
+def test_letters_are_discarded_in_the_order_of_their_tasks(store: Store, now: datetime) -> None:
+    bury_two(store, now)
+    ids = [row.id for row in rows(store, dead_letters)]
+
+    def close(connection: Connection) -> None:
+        as_of_large_tables(connection)
+        discard(connection, ids, reason="known", actor="test", now=now)
+
+    held = OF_TASKS.where(dead_letters.c.task_id == 2)
+    assert locked_meanwhile(store, close, held=held, among=OF_TASKS) == [1]

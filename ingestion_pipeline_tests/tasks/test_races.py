@@ -1,0 +1,225 @@
+"""Many workers at once, some of which die: at least once executed, exactly once in effect."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, select
+
+from ingestion_pipeline.settings import Work
+from ingestion_pipeline.store import Store, open_store
+from ingestion_pipeline.store.tables import dead_letters, outbox, tasks
+from ingestion_pipeline.tasks import claims
+from ingestion_pipeline.tasks.queue import insert_tasks
+from ingestion_pipeline.tasks.task import Task, released
+from ingestion_pipeline.tasks.worker import Worker
+from ingestion_pipeline_tests import processes
+from ingestion_pipeline_tests.builders import NOON, a_new_task
+from ingestion_pipeline_tests.processes import POLLS, Child, finish
+
+pytestmark = pytest.mark.slow
+HOUR = timedelta(hours=1)
+ON_SQLITE = pytest.mark.parametrize("database", ["sqlite"])
+ON_POSTGRES = pytest.mark.parametrize(
+    "database", [pytest.param("postgres", marks=pytest.mark.postgres)]
+)
+
+
+@contextmanager
+def open_stores(url: str, count: int) -> Iterator[list[Store]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(open_store(url))) for _ in range(count)]
+
+
+def given_tasks(store: Store, count: int) -> None:
+    """So many tasks, due since long ago by any clock."""
+    due = NOON - timedelta(days=365)
+    with store.begin() as connection:
+        new = [a_new_task(dedupe_key=f"{number}", not_before=due) for number in range(count)]
+        insert_tasks(connection, new, now=due)
+
+
+def counted(store: Store) -> dict[str, int]:
+    with store.read() as connection:
+        query = select(tasks.c.status, func.count()).group_by(tasks.c.status)
+        return {status: count for status, count in connection.execute(query)}  # noqa: C416
+
+
+def effects(store: Store) -> list[str]:
+    with store.read() as connection:
+        return list(connection.execute(select(outbox.c.subject_id)).scalars())
+
+
+def claim_when_free(worker: Worker) -> list[Task]:
+    """Claim again and again until something is free; leases in these tests are short."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        if found := worker.claim(POLLS, limit=1):
+            return found
+        time.sleep(0.02)
+    raise TimeoutError("no lease ever expired")
+
+
+@pytest.mark.parametrize(
+    ("database", "connections"),
+    [
+        pytest.param("sqlite", 8, id="sqlite"),
+        pytest.param("postgres", 32, id="postgres", marks=pytest.mark.postgres),
+    ],
+)
+def test_connections_that_claim_at_once_get_every_task_exactly_once(
+    database_url: str, connections: int
+) -> None:
+    def claim_all(store: Store) -> list[int]:
+        worker, mine = Worker(store, lease_seconds=600), list[int]()
+        barrier.wait(30)
+        while found := worker.claim(POLLS, limit=50):
+            mine.extend(task.id for task in found)
+        return mine
+
+    barrier = threading.Barrier(connections)
+    with open_stores(database_url, connections) as stores:
+        given_tasks(stores[0], 10_000)
+        with ThreadPoolExecutor(connections) as pool:
+            claimed = Counter[int]()
+            for mine in pool.map(claim_all, stores):
+                claimed.update(mine)
+
+    assert len(claimed) == 10_000
+    assert set(claimed.values()) == {1}
+
+
+@ON_POSTGRES
+def test_a_heartbeat_and_a_finish_of_the_same_claims_never_deadlock(database_url: str) -> None:
+    """A heartbeat thread locked the rows in its own order while their batch was given back."""
+    done = threading.Event()
+
+    def beat(store: Store) -> int:
+        beats = 0
+        while not done.is_set():
+            with store.begin() as connection:
+                claimed = reversed(claims.claimed_by(connection, "one").items())
+                claims.heartbeat(connection, list(claimed), now=NOON, lease=HOUR)
+            with store.begin() as connection:
+                claims.expire(connection, owner="one", now=NOON)
+            beats += 1
+        return beats
+
+    with open_stores(database_url, 2) as [store, other], ThreadPoolExecutor(1) as pool:
+        given_tasks(store, 300)
+        beating = pool.submit(beat, other)
+        try:
+            for _ in range(25):
+                give_back(store, claim_all_of(store, 300))
+        finally:
+            done.set()
+        assert beating.result() > 10
+
+
+def claim_all_of(store: Store, count: int) -> list[Task]:
+    """So many claims of "one"; a claim skips what a heartbeat is still looking at."""
+    found: list[Task] = []
+    while len(found) < count:
+        with store.begin() as connection:
+            found += claims.claim(
+                connection, POLLS, owner="one", now=NOON, lease=HOUR, limit=count - len(found)
+            )
+    return found
+
+
+def give_back(store: Store, found: list[Task]) -> None:
+    with store.begin() as connection:
+        moves = [released(task, None, not_before=task.not_before) for task in reversed(found)]
+        claims.apply(connection, moves, now=NOON)
+
+
+@ON_SQLITE
+def test_four_processes_share_one_sqlite_file_and_one_dies_inside_a_transaction(
+    database_url: str,
+) -> None:
+    with closing(open_store(database_url)) as store:
+        given_tasks(store, 1_000)
+        victim = Child(processes.stop_inside_a_transaction, database_url)
+        victim.wait_until_stopped()
+        workers = [Child(processes.work_until_done, database_url, 1.0) for _ in range(4)]
+        time.sleep(1)  # they wait for the victim's lock by now
+
+        victim.kill()
+        finished = [worker.result() for worker in workers]
+
+        assert sum(finished) == 1_000
+        assert counted(store) == {"SUCCESS": 1_000}
+        assert sorted(effects(store)) == sorted(f"{number}" for number in range(1_000))
+        with store.read() as connection:
+            again = select(func.count()).select_from(tasks).where(tasks.c.fence > 1)
+            assert connection.execute(again).scalar_one() >= 10
+
+
+def test_a_worker_that_was_stopped_past_its_lease_changes_nothing(database_url: str) -> None:
+    with closing(open_store(database_url)) as store:
+        given_tasks(store, 1)
+        sleeper = Child(processes.stop_between_claim_and_finish, database_url, 0.5)
+        sleeper.wait_until_stopped()
+
+        [task] = claim_when_free(Worker(store, lease_seconds=60))
+        finish(store, [task])
+        sleeper.go_on()
+        said = sleeper.result()
+
+        assert said == {"lost": True, "may_start": False, "kept": 0}
+        assert task.fence == 2
+        assert counted(store) == {"SUCCESS": 1}
+        assert effects(store) == ["0"]
+
+
+def test_a_task_that_kills_its_worker_is_given_up_after_all_its_attempts(
+    database_url: str,
+) -> None:
+    with closing(open_store(database_url)) as store:
+        given_tasks(store, 5)
+        with store.begin() as connection:
+            poison = a_new_task(dedupe_key="poison", priority=1, payload={"poison": True})
+            insert_tasks(connection, [poison], now=NOON)
+
+        ends = list[int | None]()
+        while not ends or ends[-1] == -signal.SIGKILL:
+            ends.append(Child(processes.work_among_poison, database_url, 0.2).wait())
+
+        assert ends == [-signal.SIGKILL] * Work().max_attempts + [0]
+        assert counted(store) == {"SUCCESS": 5, "FAILED": 1}
+        assert sorted(effects(store)) == ["0", "1", "2", "3", "4"]
+        with store.read() as connection:
+            letter = connection.execute(select(dead_letters)).one()
+        assert (letter.stage, letter.payload["poison"]) == ("fetch", True)
+
+
+@ON_POSTGRES
+def test_a_worker_whose_clock_is_a_day_ahead_takes_nothing_from_the_living(
+    database_url: str,
+) -> None:
+    with closing(open_store(database_url)) as store:
+        given_tasks(store, 1)
+        assert len(Worker(store, lease_seconds=600).claim(POLLS, limit=10)) == 1
+
+        taken = Child(processes.claim_with_a_wrong_clock, database_url, 1, 600).result()
+
+        assert taken == []
+
+
+@ON_POSTGRES
+def test_a_worker_whose_clock_is_a_day_behind_keeps_what_it_claims(database_url: str) -> None:
+    with closing(open_store(database_url)) as store:
+        given_tasks(store, 1)
+
+        taken = Child(processes.claim_with_a_wrong_clock, database_url, -1, 600).result()
+
+        assert len(taken) == 1
+        assert Worker(store, lease_seconds=600).claim(POLLS, limit=10) == []
